@@ -1,0 +1,85 @@
+/**
+ * What a command is: words in, text out, an exit code. It meets no process and no terminal, so a
+ * test can run it as a user would.
+ *
+ * Exit codes: 0 done · 1 it ran, and what it checked does not hold · 2 it could not run as asked.
+ */
+
+import { readFileSync, writeFileSync } from 'node:fs';
+import { type ParseArgsOptionsConfig, parseArgs } from 'node:util';
+
+export const EXIT_OK = 0;
+export const EXIT_MISSED = 1;
+export const EXIT_USAGE = 2;
+
+export interface Terminal {
+  /** Prints one line to standard output. */
+  print(line: string): void;
+  /** Prints one line to standard error. */
+  complain(line: string): void;
+  /** How many characters fit on a line. */
+  readonly columns: number;
+}
+
+export interface Command {
+  /** What one types: `trace`, or `tchannel` after `simulate`. */
+  readonly name: string;
+  /** One line for the list of commands. */
+  readonly summary: string;
+  /** What `--help` prints: usage, options, an example to paste. */
+  readonly help: string;
+  run(args: readonly string[], terminal: Terminal): number;
+}
+
+/** Several commands under one word. */
+export interface CommandGroup {
+  readonly name: string;
+  readonly summary: string;
+  readonly commands: readonly (Command | CommandGroup)[];
+}
+
+/** Something the user should fix: printed as one line, exit code 2. */
+export class UsageError extends Error {
+  override readonly name = 'UsageError';
+}
+
+/** Reads flags and positional words; what it cannot read is the user's to fix. */
+export function readArgs<T extends ParseArgsOptionsConfig>(args: readonly string[], options: T) {
+  try {
+    return parseArgs({ args: [...args], options, allowPositionals: true, strict: true });
+  } catch (error) {
+    // Node words these well ("Unknown option '--chrat'. …") but adds a hint about '--' nobody needs.
+    const [first] = (error as Error).message.split('. To specify');
+    throw new UsageError(`${first}; see --help`);
+  }
+}
+
+/** A flag that must be a number. */
+export function numberFlag(name: string, text: string | undefined, fallback: number): number {
+  if (text === undefined) return fallback;
+  const value = text.trim() === '' ? Number.NaN : Number(text);
+  if (Number.isFinite(value)) return value;
+  throw new UsageError(`expected --${name} to be a number, got "${text}"`);
+}
+
+export function readJson(file: string): unknown {
+  let text: string;
+  try {
+    text = readFileSync(file === '-' ? 0 : file, 'utf8');
+  } catch (error) {
+    throw new UsageError(`cannot read ${file}: ${(error as Error).message}`);
+  }
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new UsageError(`${file} is not JSON: ${(error as Error).message}`);
+  }
+}
+
+export function writeText(file: string, text: string): void {
+  try {
+    writeFileSync(file, text);
+  } catch (error) {
+    throw new UsageError(`cannot write ${file}: ${(error as Error).message}`);
+  }
+}

@@ -1,0 +1,67 @@
+/** Finds the command that was typed and runs it; every way to get it wrong ends in one clear line. */
+
+import { SluiceError } from '../errors.ts';
+import {
+  type Command,
+  type CommandGroup,
+  EXIT_OK,
+  EXIT_USAGE,
+  type Terminal,
+  UsageError,
+} from './command.ts';
+import { simulate } from './simulate/simulate.ts';
+import { trace } from './trace.ts';
+
+const SLUICE: CommandGroup = {
+  name: 'sluice',
+  summary: 'keeps calls inside a limit',
+  commands: [trace, simulate],
+};
+
+export function run(words: readonly string[], terminal: Terminal): number {
+  return runIn(SLUICE, SLUICE.name, words, terminal);
+}
+
+const asksForHelp = (word: string): boolean => word === '--help' || word === '-h';
+
+function runIn(group: CommandGroup, path: string, words: readonly string[], terminal: Terminal) {
+  const [name, ...args] = words;
+  if (name === undefined || asksForHelp(name) || name === 'help') {
+    terminal.print(overview(group, path));
+    return name === undefined ? EXIT_USAGE : EXIT_OK;
+  }
+  const command = group.commands.find((candidate) => candidate.name === name);
+  if (!command) {
+    const names = group.commands.map((candidate) => candidate.name).join(', ');
+    terminal.complain(`${path}: expected one of ${names}, got "${name}"; see ${path} --help`);
+    return EXIT_USAGE;
+  }
+  const deeper = `${path} ${name}`;
+  if ('commands' in command) return runIn(command, deeper, args, terminal);
+  if (args.some(asksForHelp)) {
+    terminal.print(command.help);
+    return EXIT_OK;
+  }
+  return guarded(command, deeper, args, terminal);
+}
+
+function guarded(command: Command, path: string, args: readonly string[], terminal: Terminal) {
+  try {
+    return command.run(args, terminal);
+  } catch (error) {
+    if (!(error instanceof UsageError || error instanceof SluiceError)) throw error;
+    terminal.complain(`${path}: ${error.message}`);
+    return EXIT_USAGE;
+  }
+}
+
+function overview({ summary, commands }: CommandGroup, path: string): string {
+  const rows = commands.map((command) => `  ${command.name.padEnd(10)} ${command.summary}`);
+  return `${path}: ${summary}
+
+usage: ${path} <command> [options]
+
+${rows.join('\n')}
+
+${path} <command> --help tells more.`;
+}

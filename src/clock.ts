@@ -1,0 +1,65 @@
+/**
+ * Time enters the program here and nowhere else.
+ *
+ * A policy never asks what time it is: it is told. That one habit lets the same code run on a
+ * server, inside a simulator that lives a week in a second, and in a test that never sleeps.
+ */
+
+/** An instant or a span, in milliseconds. An instant counts from an origin only its clock knows. */
+export type Millis = number;
+
+export interface Clock {
+  /** The current instant. Never goes backwards. */
+  now(): Millis;
+}
+
+/**
+ * Milliseconds since 1970 as this machine knew it when the process started, counted on from there
+ * by the monotonic clock: seconds line up with everybody else's, and a stepped wall clock is not felt.
+ */
+export const systemClock: Clock = {
+  now: () => performance.timeOrigin + performance.now(),
+};
+
+/** Looks closer together than this are one run of asks, not two unrelated events. */
+const RUN_GAP_MS = 0.01;
+
+/** How many asks of a run may share one look at the clock. */
+const SHARED_LOOKS_MAX = 32;
+
+/**
+ * The system clock, looked at once for a whole run of asks.
+ *
+ * Reading the clock costs more than deciding, so a server that answers a thousand pipelined
+ * questions in one turn of the event loop should not read it a thousand times. A look is shared by
+ * at most `SHARED_LOOKS_MAX` asks, only when they come within microseconds of each other, and never
+ * beyond the turn in which it was taken. Time seen this way is never ahead of the real one, and
+ * behind by no more than the turn has lasted; a rule that must not be even that late (`exactTime`
+ * of a policy) uses the system clock itself.
+ */
+export function turnClock(source: Clock = systemClock): Clock {
+  let seen: Millis = Number.NEGATIVE_INFINITY;
+  let shares = 0;
+  let turnWatched = false;
+
+  const turnOver = (): void => {
+    shares = 0;
+    turnWatched = false;
+  };
+
+  const look = (): Millis => {
+    const now = source.now();
+    if (now - seen < RUN_GAP_MS) {
+      shares = SHARED_LOOKS_MAX;
+      // A microtask runs when the current callback is done: the cheapest way to hear of its end.
+      if (!turnWatched) Promise.resolve().then(turnOver);
+      turnWatched = true;
+    }
+    seen = now;
+    return now;
+  };
+
+  return {
+    now: () => (shares-- > 0 ? seen : look()),
+  };
+}

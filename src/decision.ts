@@ -1,0 +1,45 @@
+import type { Millis } from './clock.ts';
+
+/**
+ * The answer to "may this happen now?".
+ *
+ * Being over the limit is an answer, not an error, so nothing here is ever thrown.
+ *
+ * | verdict | the caller should                                             |
+ * | ------- | ------------------------------------------------------------- |
+ * | allow   | go ahead; `remaining` more would fit at this instant          |
+ * | wait    | go ahead in `waitMs`: a place is already reserved             |
+ * | deny    | give up; asking again before `retryAfterMs` is wasted effort  |
+ */
+export type Decision =
+  | { readonly verdict: 'allow'; readonly remaining: number }
+  | { readonly verdict: 'wait'; readonly waitMs: Millis }
+  | { readonly verdict: 'deny'; readonly retryAfterMs: Millis };
+
+/** The `retryAfterMs` of a request that no amount of waiting will make fit. */
+export const NEVER: Millis = Number.POSITIVE_INFINITY;
+
+/**
+ * The `retryAfterMs` of a request that fits as soon as some call in flight settles: a concurrency
+ * limit cannot know when that will be.
+ */
+export const WHEN_SETTLED: Millis = 0;
+
+export const allow = (remaining: number): Decision => ({ verdict: 'allow', remaining });
+export const wait = (waitMs: Millis): Decision => ({ verdict: 'wait', waitMs });
+export const deny = (retryAfterMs: Millis): Decision => ({ verdict: 'deny', retryAfterMs });
+
+/**
+ * How the work went, in the words of whoever did it.
+ *
+ * | outcome | what it says                                                     |
+ * | ------- | ---------------------------------------------------------------- |
+ * | ok      | done; its round-trip time is worth learning from                 |
+ * | busy    | the other side asked for less                                    |
+ * | timeout | the other side did not answer in time                            |
+ * | failed  | it went wrong for a reason that says nothing about load          |
+ * | ignored | it never happened: what was taken for it is given back           |
+ */
+export type Outcome = 'ok' | 'busy' | 'timeout' | 'failed' | 'ignored';
+
+export const OUTCOMES: readonly Outcome[] = ['ok', 'busy', 'timeout', 'failed', 'ignored'];

@@ -1,0 +1,45 @@
+/**
+ * Every error this package throws, and the only place one is worded.
+ *
+ * Being refused is not an error, so there are few. Callers match on `code`; the message is for
+ * people and always says three things: which field, what was expected of it, what came instead.
+ */
+
+export type ErrorCode = 'CONFIG';
+
+export abstract class SluiceError extends Error {
+  abstract readonly code: ErrorCode;
+}
+
+/** Something that was asked for makes no sense, and no traffic could make it make sense. */
+export class ConfigError extends SluiceError {
+  override readonly name = 'ConfigError';
+  readonly code = 'CONFIG';
+
+  /** Where the nonsense stands, such as `limit.bucket.rate` or `calls[3].take`. */
+  readonly field: string;
+
+  constructor(field: string, expected: string, got: unknown) {
+    super(`expected \`${field}\` to be ${expected}, got ${show(got)}`);
+    this.field = field;
+  }
+}
+
+/** Long enough to recognise what came, short enough for one line of a log. */
+const SHOWN_CHARS_MAX = 60;
+
+function show(value: unknown): string {
+  if (value === undefined) return 'nothing';
+  if (typeof value === 'function') return 'a function';
+  const plain = typeof value === 'number' || typeof value === 'bigint' || typeof value === 'symbol';
+  const text = plain ? String(value) : (jsonOf(value) ?? String(value));
+  return text.length > SHOWN_CHARS_MAX ? `${text.slice(0, SHOWN_CHARS_MAX)}…` : text;
+}
+
+function jsonOf(value: unknown): string | undefined {
+  try {
+    return JSON.stringify(value);
+  } catch {
+    return undefined; // a circle, or something that refuses to be written down
+  }
+}

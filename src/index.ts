@@ -1,0 +1,15 @@
+/** The front door. */
+
+export { type Clock, type Millis, systemClock, turnClock } from './clock.ts';
+export { type Decision, NEVER, type Outcome, WHEN_SETTLED } from './decision.ts';
+export type { Duration, Rate } from './duration.ts';
+export { ConfigError, type ErrorCode, SluiceError } from './errors.ts';
+export { type Limiter, type LimiterOptions, limiter, type Result } from './limiter.ts';
+export type { AdaptiveOptions } from './policy/adaptive.ts';
+export type { BucketOptions } from './policy/bucket.ts';
+export type { BusyOptions } from './policy/busy.ts';
+export type { Limit } from './policy/limit.ts';
+export type { News, View } from './policy/policy.ts';
+export type { RampMode, RampOptions } from './policy/ramp.ts';
+export type { SpacingOptions } from './policy/spacing.ts';
+export { type Random, seededRandom, systemRandom } from './random.ts';

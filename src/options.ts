@@ -1,0 +1,125 @@
+/**
+ * Reads what people wrote into values a rule can trust, and says exactly where it went wrong.
+ *
+ * A reader knows its path (`limit.bucket`), so every complaint names the whole field, what was
+ * expected there and what came instead. `done()` catches what nobody asked for: a misspelt option
+ * is an error, not a default.
+ */
+
+import type { Millis } from './clock.ts';
+import { parseDuration, parseRate, type RateValue } from './duration.ts';
+import { ConfigError } from './errors.ts';
+
+const isRecord = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
+export class Fields {
+  readonly path: string;
+  readonly #values: Record<string, unknown>;
+  readonly #known = new Set<string>();
+
+  constructor(path: string, value: unknown, expected = 'an object') {
+    if (!isRecord(value)) throw new ConfigError(path, expected, value);
+    this.path = path;
+    this.#values = value;
+  }
+
+  at(name: string): string {
+    return this.path === '' ? name : `${this.path}.${name}`;
+  }
+
+  /** The names that were written, in their order. */
+  names(): string[] {
+    return Object.keys(this.#values);
+  }
+
+  has(name: string): boolean {
+    return this.raw(name) !== undefined;
+  }
+
+  raw(name: string): unknown {
+    this.#known.add(name);
+    return Object.hasOwn(this.#values, name) ? this.#values[name] : undefined;
+  }
+
+  /** Ends a reading: whatever was written and never asked for is a mistake. */
+  done(): void {
+    const stray = this.names().find((name) => !this.#known.has(name));
+    if (stray === undefined) return;
+    const known = [...this.#known].join(', ');
+    throw new ConfigError(this.at(stray), `one of ${known || 'nothing'}`, `"${stray}"`);
+  }
+
+  fail(name: string, expected: string): never {
+    throw new ConfigError(this.at(name), expected, this.raw(name));
+  }
+
+  /** A number of at least `min` (or more than `above`) and at most `max`. */
+  number(name: string, range: NumberRange, fallback?: number): number {
+    const value = this.raw(name) ?? fallback;
+    return typeof value === 'number' && isWithin(value, range)
+      ? value
+      : this.fail(name, describe(range));
+  }
+
+  positive(name: string, fallback?: number): number {
+    return this.number(name, { above: 0 }, fallback);
+  }
+
+  whole(name: string, min: number, fallback?: number): number {
+    return this.number(name, { min, whole: true }, fallback);
+  }
+
+  flag(name: string, fallback: boolean): boolean {
+    const value = this.raw(name) ?? fallback;
+    return typeof value === 'boolean' ? value : this.fail(name, 'true or false');
+  }
+
+  oneOf<T extends string>(name: string, choices: readonly T[], fallback?: T): T {
+    const value = this.raw(name) ?? fallback;
+    const choice = choices.find((candidate) => candidate === value);
+    return choice ?? this.fail(name, `one of ${choices.join(', ')}`);
+  }
+
+  /** A span of more than nothing; `fallback` may be anything, endless included. */
+  duration(name: string, fallback?: Millis): Millis {
+    if (!this.has(name) && fallback !== undefined) return fallback;
+    const value = parseDuration(this.raw(name));
+    const expected = 'a duration longer than 0, such as "6s" or 6000 (ms)';
+    return value !== undefined && value > 0 && value < Infinity ? value : this.fail(name, expected);
+  }
+
+  rate(name: string): RateValue {
+    const value = parseRate(this.raw(name));
+    const expected = 'a rate above 0, such as "100/s", "1/6s" or 100 (a second)';
+    return value !== undefined && isRatePositive(value) ? value : this.fail(name, expected);
+  }
+}
+
+export interface NumberRange {
+  readonly min?: number;
+  readonly above?: number;
+  readonly max?: number;
+  readonly whole?: boolean;
+}
+
+function isWithin(value: number, { min, above, max, whole }: NumberRange): boolean {
+  if (!Number.isFinite(value) || (whole && !Number.isInteger(value))) return false;
+  return !(value < (min ?? value)) && !(value <= (above ?? -Infinity)) && !(value > (max ?? value));
+}
+
+function describe({ min, above, max, whole }: NumberRange): string {
+  const kind = whole ? 'a whole number' : 'a number';
+  const bounds = [
+    above !== undefined && `above ${above}`,
+    min !== undefined && `of at least ${min}`,
+    max !== undefined && `at most ${max}`,
+  ].filter((part) => part !== false);
+  return bounds.length ? `${kind} ${bounds.join(' and ')}` : kind;
+}
+
+/** A rate must be finite both ways: so many in a period, and so long for one. */
+function isRatePositive({ count, periodMs }: RateValue): boolean {
+  const perMs = count / periodMs;
+  return perMs > 0 && perMs < Infinity && 1 / perMs < Infinity;
+}

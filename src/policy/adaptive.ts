@@ -1,0 +1,216 @@
+/**
+ * Adaptive: a limit on calls in flight that finds its own value.
+ *
+ * For a sink of unknown capacity: fill it, do not drown it. Additive increase, multiplicative
+ * decrease, steered by two signals: how long calls take compared to what has become normal, and
+ * whether the other side asks for less (busy, timeout).
+ *
+ *              ┌── window: since the last adjustment ──┐
+ *     settle ─▶│ mean RTT · back pressure? · reached?  │── once per normal RTT ──▶ limit ±
+ *              └───────────────────────────────────────┘         │
+ *                    past: moving mean and variance ◀────────────┘
+ *
+ * Grow by one if the limit was reached, nobody complained and the window was no slower than normal.
+ * Shrink to `decreaseRatio` of it if somebody complained or the window lies outside the band of
+ * `deviationScale` deviations. A cut cancels nothing: calls in flight finish, and until enough of
+ * them have, nobody new starts.
+ *
+ * Only a finished call adjusts: without news there is nothing to learn from.
+ */
+
+import type { Millis } from '../clock.ts';
+import { allow, deny, NEVER, type Outcome, WHEN_SETTLED } from '../decision.ts';
+import { Fields } from '../options.ts';
+import type { Random } from '../random.ts';
+import { requireCost } from './cost.ts';
+import type { Policy, State } from './policy.ts';
+
+export interface AdaptiveOptions {
+  /** Calls allowed in flight at the start. Default 1. */
+  readonly initial?: number;
+  /** The most it will ever allow. Default 200. */
+  readonly max?: number;
+  /** What a cut leaves of the limit. Nearer to 1 is gentler. Default 0.9. */
+  readonly decreaseRatio?: number;
+  /** Weight of the newest window in the moving mean. Larger follows faster. Default 0.4. */
+  readonly alpha?: number;
+  /** How many deviations above the mean count as slower. Larger tolerates more. Default 2.5. */
+  readonly deviationScale?: number;
+  /** Measure, but never move from this many: a plain concurrency limit. */
+  readonly fixed?: number;
+  /** Double instead of adding one, until the first cut. Default false. */
+  readonly slowStart?: boolean;
+  /** Delay each adjustment by up to this part of the mean, so that clients do not move in step. Default 0. */
+  readonly jitter?: number;
+}
+
+/**
+ * Means are rounded to a microsecond. No timer measures finer, and without it a mean of equal
+ * numbers can come out a trillionth larger than they are, which reads as "slower than normal".
+ */
+const roundToMicros = (ms: Millis): Millis => Math.round(ms * 1000) / 1000;
+
+const LIMIT = 0;
+const IN_FLIGHT = 1;
+const REACHED = 2; //       1 if the limit was reached in this window
+const PRESSURE = 3; //      1 if somebody complained in this window
+const WINDOW_SUM = 4; //    of the round-trip times of successes in this window
+const WINDOW_COUNT = 5;
+const PAST_MEAN = 6; //     NaN before anything was learnt
+const PAST_VARIANCE = 7;
+const NEXT_UPDATE = 8;
+const STARTING = 9; //      1 until the first cut
+const WIDTH = 10;
+
+/** What the rule does beyond the doors of every policy. */
+export interface AdaptivePolicy extends Policy {
+  /**
+   * Takes note of one attempt of a call that goes on (a retry will follow, or has): its time and
+   * its complaint count, its place in flight is kept. The call itself ends with `settle`.
+   */
+  attempt(state: State, i: number, outcome: Outcome, rttMs: Millis): void;
+
+  /** The mean of this window so far, and whether the next settle at `now` will adjust. */
+  windowAt(state: State, i: number, now: Millis): { meanMs: Millis | undefined; due: boolean };
+}
+
+export function adaptive(
+  options: AdaptiveOptions,
+  random: Random,
+  path = 'adaptive',
+): AdaptivePolicy {
+  const fields = new Fields(path, options);
+  const fixed = fields.has('fixed') ? fields.whole('fixed', 1) : undefined;
+  const max = fixed ?? fields.whole('max', 1, 200);
+  const initial = fixed ?? fields.number('initial', { min: 1, max, whole: true }, 1);
+  const decreaseRatio = fields.number('decreaseRatio', { above: 0, max: 0.999_999 }, 0.9);
+  const alpha = fields.number('alpha', { above: 0, max: 1 }, 0.4);
+  const deviationScale = fields.number('deviationScale', { min: 0 }, 2.5);
+  const slowStart = fields.flag('slowStart', false);
+  const jitter = fields.number('jitter', { min: 0, max: 1 }, 0);
+  fields.done();
+
+  const note = (state: State, i: number, outcome: Outcome, rttMs: Millis | undefined): void => {
+    if (outcome === 'busy' || outcome === 'timeout') state[i + PRESSURE] = 1;
+    if (outcome !== 'ok' || rttMs === undefined) return;
+    state[i + WINDOW_SUM] += rttMs;
+    state[i + WINDOW_COUNT] += 1;
+  };
+
+  const scheduleUpdate = (state: State, i: number, now: Millis): void => {
+    const staggered = jitter > 0 ? 1 + jitter * random() : 1;
+    state[i + NEXT_UPDATE] = now + state[i + PAST_MEAN] * staggered;
+  };
+
+  const grown = (state: State, i: number): number => {
+    const limit = state[i + LIMIT];
+    return Math.min(max, slowStart && state[i + STARTING] === 1 ? limit * 2 : limit + 1);
+  };
+
+  const adjust = (state: State, i: number, mean: Millis | undefined): void => {
+    const limit = state[i + LIMIT];
+    const band = deviationScale * Math.sqrt(state[i + PAST_VARIANCE]);
+    const complained = state[i + PRESSURE] === 1;
+    const isQuick = mean !== undefined && mean <= state[i + PAST_MEAN];
+    const isSlow = (mean ?? 0) >= state[i + PAST_MEAN] + band;
+
+    if (limit < max && state[i + REACHED] === 1 && !complained && isQuick) {
+      state[i + LIMIT] = grown(state, i);
+    } else if (limit > 1 && (complained || isSlow)) {
+      state[i + LIMIT] = Math.max(1, Math.floor(limit * decreaseRatio));
+      state[i + STARTING] = 0;
+    }
+  };
+
+  const learn = (state: State, i: number, mean: Millis): void => {
+    const diff = mean - state[i + PAST_MEAN];
+    state[i + PAST_MEAN] += alpha * diff;
+    state[i + PAST_VARIANCE] = (1 - alpha) * (state[i + PAST_VARIANCE] + diff * alpha * diff);
+  };
+
+  const openWindow = (state: State, i: number): void => {
+    state[i + REACHED] = 0;
+    state[i + PRESSURE] = 0;
+    state[i + WINDOW_SUM] = 0;
+    state[i + WINDOW_COUNT] = 0;
+  };
+
+  const update = (state: State, i: number, now: Millis): void => {
+    const mean = windowMean(state, i);
+    if (Number.isNaN(state[i + PAST_MEAN])) {
+      // The first answer only says what is normal; its window goes on.
+      if (mean === undefined) return;
+      state[i + PAST_MEAN] = mean;
+      scheduleUpdate(state, i, now);
+    } else if (now >= state[i + NEXT_UPDATE]) {
+      if (fixed === undefined) adjust(state, i, mean);
+      if (mean !== undefined) learn(state, i, mean);
+      scheduleUpdate(state, i, now);
+      openWindow(state, i);
+    }
+  };
+
+  return {
+    kind: 'adaptive',
+    width: WIDTH,
+    exactTime: true, // what it measures is time
+    expireMs: Infinity,
+
+    start(state, i, now) {
+      state.fill(0, i, i + WIDTH);
+      state[i + LIMIT] = initial;
+      state[i + PAST_MEAN] = Number.NaN;
+      state[i + NEXT_UPDATE] = now;
+      state[i + STARTING] = 1;
+    },
+
+    ask(state, i, cost, _now) {
+      requireCost(cost);
+      const inFlight = state[i + IN_FLIGHT] + cost;
+      if (cost > 0) {
+        if (cost > max) return deny(NEVER);
+        if (inFlight > state[i + LIMIT]) return deny(WHEN_SETTLED);
+        state[i + IN_FLIGHT] = inFlight;
+        if (inFlight >= state[i + LIMIT]) state[i + REACHED] = 1;
+      }
+      return allow(Math.max(0, state[i + LIMIT] - inFlight));
+    },
+
+    available: (state, i) => Math.max(0, Math.floor(state[i + LIMIT] - state[i + IN_FLIGHT])),
+
+    settle(state, i, { outcome, cost, rttMs }, now) {
+      note(state, i, outcome, rttMs);
+      state[i + IN_FLIGHT] = Math.max(0, state[i + IN_FLIGHT] - cost);
+      update(state, i, now);
+    },
+
+    attempt: note,
+
+    windowAt: (state, i, now) => ({
+      meanMs: windowMean(state, i),
+      due: !Number.isNaN(state[i + PAST_MEAN]) && now >= state[i + NEXT_UPDATE],
+    }),
+
+    hear: () => false, // what others send shows in the round-trip times
+
+    // What was learnt is worth keeping, and a call in flight must find its place when it comes back.
+    forgetAt: (state, i) =>
+      Number.isNaN(state[i + PAST_MEAN]) && state[i + IN_FLIGHT] === 0 && !state[i + PRESSURE]
+        ? -Infinity
+        : Infinity,
+    evictAt: (state, i) =>
+      state[i + IN_FLIGHT] === 0 && state[i + LIMIT] >= initial ? -Infinity : Infinity,
+
+    view: (state, i) => ({
+      remaining: Math.max(0, state[i + LIMIT] - state[i + IN_FLIGHT]),
+      limit: state[i + LIMIT],
+      inFlight: state[i + IN_FLIGHT],
+      ...(Number.isNaN(state[i + PAST_MEAN]) ? {} : { rttMs: state[i + PAST_MEAN] }),
+    }),
+  };
+}
+
+function windowMean(state: State, i: number): Millis | undefined {
+  const count = state[i + WINDOW_COUNT];
+  return count === 0 ? undefined : roundToMicros(state[i + WINDOW_SUM] / count);
+}

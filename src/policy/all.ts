@@ -1,0 +1,106 @@
+/**
+ * All: several limits, and every one must allow.
+ *
+ * "Ten a second, and a thousand an hour"; "whatever the adaptive limit says, but never more than
+ * fifty a second". All or nothing: each rule is asked, and if one refuses, every one gets its
+ * numbers back exactly as they were. The parts stand side by side in one state:
+ *
+ *     state:  │ bucket: spent, at │ adaptive: limit, in flight, … │
+ *             ▲ i                 ▲ i + offset of the second
+ *
+ * The answer is the strictest: a refusal until all could allow, else the longest wait, else
+ * whatever is least left.
+ */
+
+import type { Millis } from '../clock.ts';
+import { allow, type Decision, deny, wait } from '../decision.ts';
+import { ConfigError } from '../errors.ts';
+import type { Policy, State, View } from './policy.ts';
+
+export function all(policies: readonly Policy[], path = 'all'): Policy {
+  if (policies.length === 0) throw new ConfigError(path, 'a list of at least one limit', policies);
+
+  const width = policies.reduce((sum, policy) => sum + policy.width, 0);
+  const parts = withOffsets(policies);
+  const saved = new Float64Array(width);
+
+  const save = (state: State, i: number): void => {
+    for (let n = 0; n < width; n++) saved[n] = state[i + n];
+  };
+  const restore = (state: State, i: number): void => {
+    for (let n = 0; n < width; n++) state[i + n] = saved[n];
+  };
+
+  const askAll = (state: State, i: number, cost: number, now: Millis): Decision => {
+    let remaining = Infinity;
+    let waitMs = 0;
+    let retryAfterMs = -1;
+    for (const { policy, offset } of parts) {
+      const decision = policy.ask(state, i + offset, cost, now);
+      if (decision.verdict === 'allow') remaining = Math.min(remaining, decision.remaining);
+      else if (decision.verdict === 'wait') waitMs = Math.max(waitMs, decision.waitMs);
+      else retryAfterMs = Math.max(retryAfterMs, decision.retryAfterMs);
+    }
+    if (retryAfterMs >= 0) return deny(retryAfterMs);
+    return waitMs > 0 ? wait(waitMs) : allow(remaining);
+  };
+
+  const least = (of: (part: Part) => number): number => Math.min(...parts.map(of));
+  const most = (of: (part: Part) => number): number => Math.max(...parts.map(of));
+
+  return {
+    kind: 'all',
+    width,
+    exactTime: policies.some((policy) => policy.exactTime),
+    expireMs: Math.min(...policies.map((policy) => policy.expireMs)),
+
+    start(state, i, now, freshAt) {
+      for (const { policy, offset } of parts) policy.start(state, i + offset, now, freshAt);
+    },
+
+    ask(state, i, cost, now) {
+      save(state, i);
+      const decision = askAll(state, i, cost, now);
+      if (decision.verdict === 'deny') restore(state, i);
+      return decision;
+    },
+
+    available: (state, i, now) =>
+      least(({ policy, offset }) => policy.available(state, i + offset, now)),
+
+    settle(state, i, settlement, now) {
+      for (const { policy, offset } of parts) policy.settle(state, i + offset, settlement, now);
+    },
+
+    hear(state, i, news, now) {
+      let heard = false;
+      for (const { policy, offset } of parts) {
+        heard = policy.hear(state, i + offset, news, now) || heard;
+      }
+      return heard;
+    },
+
+    forgetAt: (state, i) => most(({ policy, offset }) => policy.forgetAt(state, i + offset)),
+    evictAt: (state, i) => most(({ policy, offset }) => policy.evictAt(state, i + offset)),
+
+    view(state, i, now) {
+      const views = parts.map(({ policy, offset }) => policy.view(state, i + offset, now));
+      const remaining = Math.min(...views.map((view) => view.remaining));
+      return Object.assign({}, ...views, { remaining }) as View;
+    },
+  };
+}
+
+interface Part {
+  readonly policy: Policy;
+  readonly offset: number;
+}
+
+function withOffsets(policies: readonly Policy[]): Part[] {
+  let offset = 0;
+  return policies.map((policy) => {
+    const part = { policy, offset };
+    offset += policy.width;
+    return part;
+  });
+}

@@ -1,0 +1,114 @@
+/**
+ * Bucket: a rate and a burst.
+ *
+ * A bucket holds `burst` tokens and gains them at `rate`. A call takes `cost` of them; one that
+ * would find too few is denied and takes none. Nothing drips in the background: what was spent
+ * shrinks with time, and is worked out when somebody asks.
+ *
+ *     spent(now) = max(0, spent - (now - at) × rate)         tokens(now) = burst - spent(now)
+ *
+ *      burst ┤‾‾‾\        hits heard from another node may push `spent` beyond the burst:
+ *            │    \___    the bucket is then in debt, and stays closed until the debt has
+ *          0 ┼────────\───────/────▶ time              been slept off, so a client gains
+ *       debt ┤         \_____/                         nothing by spreading its burst.
+ *
+ * The state is how much was spent and when that was true, not one instant of being full again: an
+ * instant near 10^12 ms cannot hold an interval of a microsecond exactly, a difference of two can.
+ */
+
+import type { Millis } from '../clock.ts';
+import { allow, deny, NEVER } from '../decision.ts';
+import type { Rate } from '../duration.ts';
+import { Fields } from '../options.ts';
+import { requireCost } from './cost.ts';
+import type { Policy, State } from './policy.ts';
+
+export interface BucketOptions {
+  /** Calls in the long run: `'100/s'`, `'500/m'`, `'1/6s'`, or a number of calls a second. */
+  readonly rate: Rate;
+  /** Calls that may come at once after a quiet spell. Default: the count in `rate`, at least 1. */
+  readonly burst?: number;
+  /** The most debt that hits heard from others can cause. Default: no bound. */
+  readonly debtMax?: number;
+}
+
+/**
+ * A microsecond of grace. Sums of fractions carry floating-point dust, and without this a caller
+ * that waited exactly as long as it was told could be refused again.
+ */
+const GRACE_MS = 0.001;
+
+const SPENT = 0;
+const AT = 1;
+
+export function bucket(options: BucketOptions, path = 'bucket'): Policy {
+  const fields = new Fields(path, options);
+  const rate = fields.rate('rate');
+  const burst = fields.positive('burst', Math.max(1, rate.count));
+  const debtMax = fields.has('debtMax') ? fields.number('debtMax', { min: 0 }) : Infinity;
+  fields.done();
+
+  const perMs = rate.count / rate.periodMs;
+  // Worth a microsecond, and never less than the dust that sums of this size gather.
+  const grace = Math.max(GRACE_MS * perMs, burst * 1e-12);
+
+  const spentAt = (state: State, i: number, now: Millis): number => {
+    const spent = state[i + SPENT];
+    const elapsed = now - state[i + AT];
+    return elapsed > 0 ? Math.max(0, spent - elapsed * perMs) : spent;
+  };
+
+  const write = (state: State, i: number, spent: number, now: Millis): void => {
+    state[i + SPENT] = spent;
+    if (now > state[i + AT]) state[i + AT] = now;
+  };
+
+  const tokensLeft = (spent: number): number => Math.floor(burst - spent + grace);
+
+  return {
+    kind: 'bucket',
+    width: 2,
+    exactTime: false,
+    expireMs: Infinity,
+
+    start(state, i, now, freshAt = now) {
+      state[i + SPENT] = Math.max(0, freshAt - now) * perMs;
+      state[i + AT] = now;
+    },
+
+    ask(state, i, cost, now) {
+      const spent = spentAt(state, i, now);
+      const after = spent + cost;
+      if (after <= burst + grace) {
+        if (cost > 0) write(state, i, after, now);
+        else requireCost(cost);
+        return allow(Math.max(0, tokensLeft(after)));
+      }
+      requireCost(cost);
+      if (cost > burst + grace) return deny(NEVER);
+      if (cost === 0) return allow(0); // a look never refuses, not even into a debt
+      const behindMs = Math.max(0, state[i + AT] - now); // time that went backwards stands still
+      return deny(Math.ceil(behindMs + (after - burst) / perMs - GRACE_MS / 2));
+    },
+
+    available: (state, i, now) => Math.max(0, tokensLeft(spentAt(state, i, now))),
+
+    /** What was not used after all is given back; what was used beyond the cost is owed. */
+    settle(state, i, { outcome, cost, used = cost }, now) {
+      const unused = outcome === 'ignored' ? cost : cost - used;
+      if (unused !== 0) write(state, i, Math.max(0, spentAt(state, i, now) - unused), now);
+    },
+
+    hear(state, i, news, now) {
+      if (!('hits' in news)) return false;
+      const spent = spentAt(state, i, now);
+      write(state, i, Math.max(spent, Math.min(spent + news.hits, burst + debtMax)), now);
+      return true;
+    },
+
+    forgetAt: (state, i) => state[i + AT] + state[i + SPENT] / perMs,
+    evictAt: (state, i) => state[i + AT] + state[i + SPENT] / perMs,
+
+    view: (state, i, now) => ({ remaining: tokensLeft(spentAt(state, i, now)) }),
+  };
+}

@@ -1,0 +1,56 @@
+/**
+ * How a limit is written, everywhere: one key that names the rule, and its options.
+ *
+ *     { bucket: { rate: '100/s', burst: 20 } }
+ *     { all: [{ spacing: { every: '6s' } }, { adaptive: { max: 50 } }] }
+ *
+ * The library, a configuration file and the command line all read this, and nothing else.
+ */
+
+import { ConfigError } from '../errors.ts';
+import { Fields } from '../options.ts';
+import type { Random } from '../random.ts';
+import { type AdaptiveOptions, adaptive } from './adaptive.ts';
+import { all } from './all.ts';
+import { type BucketOptions, bucket } from './bucket.ts';
+import { type BusyOptions, busy } from './busy.ts';
+import type { Policy } from './policy.ts';
+import { type RampOptions, ramp } from './ramp.ts';
+import { type SpacingOptions, spacing } from './spacing.ts';
+
+export type Limit =
+  | { readonly bucket: BucketOptions }
+  | { readonly spacing: SpacingOptions }
+  | { readonly ramp: RampOptions }
+  | { readonly adaptive: AdaptiveOptions }
+  | { readonly busy: BusyOptions }
+  | { readonly all: readonly Limit[] };
+
+type Maker = (options: unknown, path: string, random: Random) => Policy;
+
+/** The one list of rules there are. Each maker checks what it is given, whatever its type. */
+const MAKERS: Readonly<Record<string, Maker>> = {
+  bucket: (options, path) => bucket(options as BucketOptions, path),
+  spacing: (options, path) => spacing(options as SpacingOptions, path),
+  ramp: (options, path) => ramp(options as RampOptions, path),
+  adaptive: (options, path, random) => adaptive(options as AdaptiveOptions, random, path),
+  busy: (options, path) => busy(options as BusyOptions, path),
+  all: (parts, path, random) => {
+    if (!Array.isArray(parts)) throw new ConfigError(path, 'a list of limits', parts);
+    return all(
+      parts.map((part, n) => policyOf(part, random, `${path}[${n}]`)),
+      path,
+    );
+  },
+};
+
+/** Makes the rule that `limit` spells. @throws {ConfigError} naming the field that is wrong. */
+export function policyOf(limit: unknown, random: Random, path = 'limit'): Policy {
+  const kinds = Object.keys(MAKERS).join(', ');
+  const expected = `an object with one key out of ${kinds}`;
+  const [kind, ...others] = new Fields(path, limit, expected).names();
+  if (kind === undefined || others.length > 0 || !Object.hasOwn(MAKERS, kind)) {
+    throw new ConfigError(path, expected, limit);
+  }
+  return MAKERS[kind]((limit as Record<string, unknown>)[kind], `${path}.${kind}`, random);
+}

@@ -1,0 +1,116 @@
+/**
+ * What a rule is.
+ *
+ * A policy is a state machine without clock, chance or I/O: time comes in as an argument. Its state
+ * is a few numbers, and the numbers of one key stand side by side in a Float64Array that somebody
+ * else owns:
+ *
+ *     state:  … | key 41: spent, at | key 42: spent, at | key 43: spent, at | …
+ *                                   ▲ i                  `width` numbers a key
+ *
+ * That is the whole trick. A million keys are one array, not a million objects; a snapshot is a
+ * copy; trying something and taking it back (`all`) is saving and restoring a few numbers; and the
+ * rule is still written once, for one key, in plain arithmetic.
+ *
+ * Time that comes in smaller than before is treated as standing still: no policy hands out anything
+ * for the same moment twice.
+ */
+
+import type { Millis } from '../clock.ts';
+import type { Decision, Outcome } from '../decision.ts';
+
+/** The numbers of many keys. A policy reads and writes `width` of them, from index `i` on. */
+export type State = Float64Array;
+
+/** How a call that was allowed went, told when it is over. */
+export interface Settlement {
+  readonly outcome: Outcome;
+  /** What was asked for. */
+  readonly cost: number;
+  /** What was really used, where that is known only now; `cost` if left out. */
+  readonly used?: number;
+  /** When the permit was good: the instant of the ask, plus its `waitMs` if it had one. */
+  readonly dueAt: Millis;
+  /** How long the work took. */
+  readonly rttMs?: Millis;
+}
+
+/** What comes in from elsewhere. */
+export type News =
+  /** Hits on this key that other nodes served. */
+  | { readonly hits: number }
+  /** How many share the limit, and which of them this is (0 first), if it knows. */
+  | { readonly poolSize: number; readonly rank?: number }
+  /** The pool that had been reached at `reachedAt`, before a restart. */
+  | { readonly resume: number; readonly reachedAt: Millis };
+
+/** What a key's state looks like from outside, in words; whichever of them apply. */
+export interface View {
+  /** What would be granted at this instant; below zero while in debt. */
+  remaining: number;
+  /** ramp: tokens in the pool this second, over all members. */
+  pool?: number;
+  /** adaptive: calls allowed in flight. busy: calls allowed a second. */
+  limit?: number;
+  /** adaptive: calls in flight. */
+  inFlight?: number;
+  /** spacing: places reserved ahead and not yet due. */
+  reserved?: number;
+  /** adaptive: the round-trip time it holds to be normal. */
+  rttMs?: Millis;
+}
+
+export interface Policy {
+  /** The limit's name in a configuration: bucket, spacing, … */
+  readonly kind: string;
+
+  /** How many numbers of state a key needs. */
+  readonly width: number;
+
+  /** True if time a few microseconds old would break the rule's promise. */
+  readonly exactTime: boolean;
+
+  /** A permit not used this long after it was due is wasted, and must be asked for again. */
+  readonly expireMs: Millis;
+
+  /**
+   * Begins a key. With `freshAt` it begins as one that has spent so much that it will be as good as
+   * new only then: how a key is taken on whose past may have been forgotten too early.
+   */
+  start(state: State, i: number, now: Millis, freshAt?: Millis): void;
+
+  /** May `cost` happen now? All or nothing; a cost of 0 looks without touching. */
+  ask(state: State, i: number, cost: number, now: Millis): Decision;
+
+  /** The most whole units an `ask` would allow right now. */
+  available(state: State, i: number, now: Millis): number;
+
+  settle(state: State, i: number, settlement: Settlement, now: Millis): void;
+
+  /** Takes in news; false if this rule has no use for news of that kind. */
+  hear(state: State, i: number, news: News, now: Millis): boolean;
+
+  /** From this instant on, a key begun anew would decide exactly as this one. */
+  forgetAt(state: State, i: number): Millis;
+
+  /** From this instant on, a key begun anew would allow no more than this one. */
+  evictAt(state: State, i: number): Millis;
+
+  view(state: State, i: number, now: Millis): View;
+}
+
+/**
+ * Takes up to `most` (a whole number, or Infinity for all there is) and says how many it got.
+ * The form of `ask` for batch readers, who would rather have some than none.
+ */
+export function takeUpTo(
+  policy: Policy,
+  state: State,
+  i: number,
+  most: number,
+  now: Millis,
+): number {
+  const granted = Math.min(most, policy.available(state, i, now));
+  if (granted <= 0) return 0;
+  return policy.ask(state, i, granted, now).verdict === 'allow' ? granted : 0;
+}

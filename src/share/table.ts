@@ -1,0 +1,212 @@
+/**
+ * The keys of one limit and their state: millions of them in one piece of memory.
+ *
+ * An open-addressed table without strings or objects. An entry is the key's 64-bit hash and, right
+ * behind it, the policy's numbers, so that a decision usually touches a single cache line:
+ *
+ *     cells:  │ hash │ spent │ at │ hash │ spent │ at │  ·   ·   ·  │ hash │ spent │ at │ …
+ *             └───── one entry ───┘                    empty: hash 0
+ *
+ * Nothing here runs on a timer. Keys that are as good as new are forgotten by a hand that moves on
+ * a little with every fresh key, and before the table would grow.
+ *
+ * `keysMax` holds under any flood of fresh keys. When no key may be forgotten for free, the one
+ * among a few that is nearest to being as good as new makes room, and the instant at which it would
+ * have been is remembered: a key that is not in the table before then may be that very key, so it
+ * starts no better off than that. Forgetting can make the limit stricter for strangers, never
+ * looser for anybody.
+ */
+
+import type { Millis } from '../clock.ts';
+import type { Policy } from '../policy/policy.ts';
+import type { Hasher } from './hash.ts';
+
+export const KEYS_MAX_DEFAULT = 1_048_576;
+
+/** Above this, entries could no longer be counted in 32 bits. */
+export const KEYS_MAX_MAX = 100_000_000;
+
+const CAPACITY_MIN = 64;
+
+/** Beyond this load, runs of full slots make a look-up slow. */
+const LOAD_MAX = 0.8;
+
+/** Slots the hand passes with every fresh key: two, so that it laps faster than the table fills. */
+const HAND_STEPS = 2;
+
+/** Keys compared before one that is still in use makes room. */
+const CANDIDATES = 32;
+
+export class KeyTable {
+  /** The state of all keys; an index from `find` or `place` says where one key's begins. */
+  cells!: Float64Array;
+  /** How many keys gave up their place while still in use. */
+  evicted = 0;
+
+  readonly #policy: Policy;
+  readonly #hasher: Hasher;
+  readonly #keysMax: number;
+  readonly #stride: number;
+  #hashes!: Int32Array;
+  #mask = 0;
+  #loadMax = 0;
+  #count = 0;
+  #hand = 0;
+  #strangersFreshAt: Millis = Number.NEGATIVE_INFINITY;
+
+  constructor(policy: Policy, hasher: Hasher, keysMax: number) {
+    this.#policy = policy;
+    this.#hasher = hasher;
+    this.#keysMax = keysMax;
+    this.#stride = 1 + policy.width;
+    this.#allocate(CAPACITY_MIN);
+  }
+
+  get size(): number {
+    return this.#count;
+  }
+
+  /** Bytes held, full or not. */
+  get bytes(): number {
+    return this.cells.byteLength;
+  }
+
+  /** Where the key's state begins, or -1 if it has none. */
+  find(key: string): number {
+    this.#hasher.hash(key);
+    const slot = this.#slotOf(this.#hasher.low, this.#hasher.high);
+    return this.#isEmpty(slot) ? -1 : slot * this.#stride + 1;
+  }
+
+  /** Where the key's state begins, begun now if it has none; -1 if no key can make room for it. */
+  place(key: string, now: Millis): number {
+    const hasher = this.#hasher;
+    hasher.hash(key);
+    const slot = this.#slotOf(hasher.low, hasher.high);
+    if (!this.#isEmpty(slot)) return slot * this.#stride + 1;
+    return this.#add(hasher.low, hasher.high, now);
+  }
+
+  /** Begins a state outside the table, as `place` would begin it inside. */
+  startOutside(state: Float64Array, now: Millis): void {
+    this.#policy.start(state, 0, now, Math.max(now, this.#strangersFreshAt));
+  }
+
+  #add(low: number, high: number, now: Millis): number {
+    this.#sweep(HAND_STEPS, now);
+    if (this.#count >= this.#keysMax && !this.#evict(now)) return -1;
+    if (this.#count >= this.#loadMax) this.#rebuild(now);
+
+    const slot = this.#slotOf(low, high);
+    this.#hashes[slot * this.#stride * 2] = low;
+    this.#hashes[slot * this.#stride * 2 + 1] = high;
+    this.#count++;
+    const at = slot * this.#stride + 1;
+    this.#policy.start(this.cells, at, now, Math.max(now, this.#strangersFreshAt));
+    return at;
+  }
+
+  /** The slot that holds the hash, or the empty one where it belongs. */
+  #slotOf(low: number, high: number): number {
+    const hashes = this.#hashes;
+    const mask = this.#mask;
+    const stride = this.#stride * 2;
+    for (let slot = low & mask; ; slot = (slot + 1) & mask) {
+      const at = slot * stride;
+      const l = hashes[at];
+      const h = hashes[at + 1];
+      if ((l === low && h === high) || (l === 0 && h === 0)) return slot;
+    }
+  }
+
+  #isEmpty(slot: number): boolean {
+    const at = slot * this.#stride * 2;
+    return this.#hashes[at] === 0 && this.#hashes[at + 1] === 0;
+  }
+
+  /** Moves the hand over a few slots and forgets what is as good as new. */
+  #sweep(steps: number, now: Millis): void {
+    for (let n = 0; n < steps; n++) {
+      const at = this.#hand * this.#stride + 1;
+      if (!this.#isEmpty(this.#hand) && this.#policy.forgetAt(this.cells, at) <= now) {
+        this.#remove(this.#hand); // another entry may have moved in: look at this slot again
+      } else {
+        this.#hand = (this.#hand + 1) & this.#mask;
+        if (this.#hand === 0) this.#shrink(now);
+      }
+    }
+  }
+
+  /** Makes room for one key. False if every key in sight is bound to its place. */
+  #evict(now: Millis): boolean {
+    let best = -1;
+    let bestAt: Millis = Infinity;
+    for (let seen = 0; seen < CANDIDATES && bestAt > now; this.#hand++) {
+      this.#hand &= this.#mask;
+      if (this.#isEmpty(this.#hand)) continue;
+      seen++;
+      const evictAt = this.#policy.evictAt(this.cells, this.#hand * this.#stride + 1);
+      if (evictAt < bestAt) {
+        bestAt = evictAt;
+        best = this.#hand;
+      }
+    }
+    this.#hand &= this.#mask;
+    if (best < 0) return false;
+    if (bestAt > now) {
+      this.#strangersFreshAt = Math.max(this.#strangersFreshAt, bestAt);
+      this.evicted++;
+    }
+    this.#remove(best);
+    return true;
+  }
+
+  /** Empties a slot and closes the gap, so that no look-up ends too early. */
+  #remove(slot: number): void {
+    const { cells } = this;
+    const stride = this.#stride;
+    let gap = slot;
+    for (let next = (gap + 1) & this.#mask; !this.#isEmpty(next); next = (next + 1) & this.#mask) {
+      const home = this.#hashes[next * stride * 2] & this.#mask;
+      // An entry may move back to the gap unless its own place lies behind the gap.
+      if (((next - home) & this.#mask) < ((next - gap) & this.#mask)) continue;
+      cells.copyWithin(gap * stride, next * stride, (next + 1) * stride);
+      gap = next;
+    }
+    cells.fill(0, gap * stride, (gap + 1) * stride);
+    this.#count--;
+  }
+
+  #shrink(now: Millis): void {
+    if (this.#mask + 1 > CAPACITY_MIN && this.#count * 8 < this.#mask + 1) this.#rebuild(now);
+  }
+
+  /** Moves everything that is not as good as new into a table of the right size. */
+  #rebuild(now: Millis): void {
+    const { cells: oldCells } = this;
+    const oldHashes = this.#hashes;
+    const stride = this.#stride;
+    const live: number[] = [];
+    for (let at = 0; at < oldCells.length; at += stride) {
+      if (oldHashes[at * 2] === 0 && oldHashes[at * 2 + 1] === 0) continue;
+      if (this.#policy.forgetAt(oldCells, at + 1) > now) live.push(at);
+    }
+
+    let capacity = CAPACITY_MIN;
+    while (capacity * LOAD_MAX * 0.75 <= live.length) capacity *= 2;
+    this.#allocate(capacity);
+    for (const at of live) {
+      const slot = this.#slotOf(oldHashes[at * 2], oldHashes[at * 2 + 1]);
+      this.cells.set(oldCells.subarray(at, at + stride), slot * stride);
+    }
+    this.#count = live.length;
+  }
+
+  #allocate(capacity: number): void {
+    this.cells = new Float64Array(capacity * this.#stride);
+    this.#hashes = new Int32Array(this.cells.buffer);
+    this.#mask = capacity - 1;
+    this.#loadMax = Math.floor(capacity * LOAD_MAX);
+    this.#hand = 0;
+  }
+}
