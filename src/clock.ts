@@ -13,12 +13,14 @@ export interface Clock {
   now(): Millis;
 }
 
+const STARTED_AT = performance.timeOrigin;
+
 /**
  * Milliseconds since 1970 as this machine knew it when the process started, counted on from there
  * by the monotonic clock: seconds line up with everybody else's, and a stepped wall clock is not felt.
  */
 export const systemClock: Clock = {
-  now: () => performance.timeOrigin + performance.now(),
+  now: () => STARTED_AT + performance.now(),
 };
 
 /** Looks closer together than this are one run of asks, not two unrelated events. */

@@ -5,10 +5,10 @@
  *     if (api.ask(userId).verdict === 'allow') serve();
  */
 
-import { type Clock, systemClock, turnClock } from './clock.ts';
-import type { Decision, Outcome } from './decision.ts';
+import { type Clock, type Millis, systemClock, turnClock } from './clock.ts';
+import { type Decision, OUTCOMES, type Outcome } from './decision.ts';
 import { ConfigError } from './errors.ts';
-import { Fields } from './options.ts';
+import { Fields, requireNumber } from './options.ts';
 import { type Limit, policyOf } from './policy/limit.ts';
 import type { News, View } from './policy/policy.ts';
 import { type Random, systemRandom } from './random.ts';
@@ -36,9 +36,9 @@ export interface Result {
   /** What was really used, if that was not the cost. */
   readonly used?: number;
   /** When the permit was good, on the limiter's clock. Default now. */
-  readonly dueAt?: number;
+  readonly dueAt?: Millis;
   /** How long the work took. */
-  readonly rttMs?: number;
+  readonly rttMs?: Millis;
 }
 
 export interface Limiter {
@@ -50,6 +50,8 @@ export interface Limiter {
   give(key: string, unused: number): void;
   /** Says how a call went that had been allowed. */
   settle(key: string, result?: Result): void;
+  /** True if a permit that was due then is wasted by now (or at `at`): ask again. */
+  isExpired(dueAt: Millis, at?: Millis): boolean;
   /** Takes in what happened elsewhere; false if this limit has no use for it. */
   hear(key: string, news: News): boolean;
   /** How the key stands. Looking changes nothing. */
@@ -61,50 +63,74 @@ export interface Limiter {
 /** Makes a limiter. @throws {ConfigError} if the limit makes no sense. */
 export function limiter(options: LimiterOptions): Limiter {
   const fields = new Fields('', options, 'an object with a limit');
-  const random = options.random ?? systemRandom;
-  const policy = policyOf(fields.raw('limit'), random);
+  const limit = fields.raw('limit');
   const range = { min: 1, max: KEYS_MAX_MAX, whole: true };
   const keysMax = fields.number('keysMax', range, KEYS_MAX_DEFAULT);
-  for (const name of ['clock', 'random']) fields.raw(name);
+  const given = fields.optional('clock', isClock, 'a clock: an object with now()');
+  const random = fields.optional('random', isFunction, 'a function') ?? systemRandom;
   fields.done();
 
-  const clock = options.clock ?? (policy.exactTime ? systemClock : turnClock());
-  return new Engine(new LocalShare(policy, { clock, random, keysMax }), clock);
+  const policy = policyOf(limit, random);
+  const clock = given ?? (policy.exactTime ? systemClock : turnClock());
+  const share = new LocalShare(policy, { clock, random, keysMax });
+  return new Engine(share, clock, policy.expireMs);
 }
+
+const isFunction = (value: unknown): value is Random => typeof value === 'function';
+
+const isClock = (value: unknown): value is Clock =>
+  typeof value === 'object' && value !== null && 'now' in value && isFunction(value.now);
 
 class Engine implements Limiter {
   readonly #share: Share;
   readonly #clock: Clock;
+  readonly #expireMs: Millis;
 
-  constructor(share: Share, clock: Clock) {
+  constructor(share: Share, clock: Clock, expireMs: Millis) {
     this.#share = share;
     this.#clock = clock;
+    this.#expireMs = expireMs;
   }
 
   ask(key: string, cost = 1): Decision {
+    requireKey(key);
     return this.#share.ask(key, cost);
   }
 
   take(key: string, most: number): number {
-    if (most !== Infinity) requireAmount('most', most);
+    requireKey(key);
+    if (most !== Infinity) requireNumber('most', most, { min: 0, whole: true });
     return this.#share.take(key, most);
   }
 
   give(key: string, unused: number): void {
-    requireAmount('unused', unused);
+    requireNumber('unused', unused, { min: 0, whole: true });
     this.settle(key, { outcome: 'ignored', cost: unused });
   }
 
   settle(key: string, result: Result = {}): void {
-    const { outcome = 'ok', cost = 1, dueAt = this.#clock.now() } = result;
+    requireKey(key);
+    const { outcome = 'ok', cost = 1, dueAt = this.#clock.now(), used, rttMs } = result;
+    if (!OUTCOMES.includes(outcome)) throw new ConfigError('outcome', OUTCOME_NAMES, outcome);
+    requireNumber('cost', cost, { min: 0 });
+    requireNumber('dueAt', dueAt, {});
+    if (used !== undefined) requireNumber('used', used, { min: 0 });
+    if (rttMs !== undefined) requireNumber('rttMs', rttMs, { min: 0 });
     this.#share.settle(key, { ...result, outcome, cost, dueAt });
   }
 
+  isExpired(dueAt: Millis, at = this.#clock.now()): boolean {
+    return at > dueAt + this.#expireMs;
+  }
+
   hear(key: string, news: News): boolean {
+    requireKey(key);
+    requireNews(news);
     return this.#share.hear(key, news);
   }
 
   inspect(key: string): View {
+    requireKey(key);
     return this.#share.inspect(key);
   }
 
@@ -114,7 +140,21 @@ class Engine implements Limiter {
   }
 }
 
-function requireAmount(field: string, value: number): void {
-  if (Number.isInteger(value) && value >= 0) return;
-  throw new ConfigError(field, 'a whole number of at least 0', value);
+const OUTCOME_NAMES = `one of ${OUTCOMES.join(', ')}`;
+
+function requireKey(key: string): void {
+  if (typeof key !== 'string') throw new ConfigError('key', 'a text', key);
+}
+
+function requireNews(news: News): void {
+  if ('hits' in news) {
+    requireNumber('hits', news.hits, { min: 0 });
+  } else if ('poolSize' in news) {
+    requireNumber('poolSize', news.poolSize, { min: 1, whole: true });
+    if (news.rank === undefined) return;
+    requireNumber('rank', news.rank, { min: 0, max: news.poolSize - 1, whole: true });
+  } else {
+    requireNumber('resume', news.resume, { above: 0 });
+    requireNumber('reachedAt', news.reachedAt, {});
+  }
 }

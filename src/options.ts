@@ -47,7 +47,7 @@ export class Fields {
     const stray = this.names().find((name) => !this.#known.has(name));
     if (stray === undefined) return;
     const known = [...this.#known].join(', ');
-    throw new ConfigError(this.at(stray), `one of ${known || 'nothing'}`, `"${stray}"`);
+    throw new ConfigError(this.at(stray), `one of ${known || 'nothing'}`, stray);
   }
 
   fail(name: string, expected: string): never {
@@ -68,6 +68,13 @@ export class Fields {
 
   whole(name: string, min: number, fallback?: number): number {
     return this.number(name, { min, whole: true }, fallback);
+  }
+
+  /** Something only code can hand in. */
+  optional<T>(name: string, is: (value: unknown) => value is T, expected: string): T | undefined {
+    const value = this.raw(name);
+    if (value === undefined || is(value)) return value;
+    return this.fail(name, expected);
   }
 
   flag(name: string, fallback: boolean): boolean {
@@ -94,6 +101,12 @@ export class Fields {
     const expected = 'a rate above 0, such as "100/s", "1/6s" or 100 (a second)';
     return value !== undefined && isRatePositive(value) ? value : this.fail(name, expected);
   }
+}
+
+/** The same check for a value that came as an argument. */
+export function requireNumber(field: string, value: number, range: NumberRange): void {
+  if (typeof value === 'number' && isWithin(value, range)) return;
+  throw new ConfigError(field, describe(range), value);
 }
 
 export interface NumberRange {

@@ -26,7 +26,10 @@ export type Limit =
   | { readonly busy: BusyOptions }
   | { readonly all: readonly Limit[] };
 
-type Maker = (options: unknown, path: string, random: Random) => Policy;
+/** How deep `all` may stand within `all`: more is a mistake, or an attack. */
+const DEPTH_MAX = 8;
+
+type Maker = (options: unknown, path: string, random: Random, depth: number) => Policy;
 
 /** The one list of rules there are. Each maker checks what it is given, whatever its type. */
 const MAKERS: Readonly<Record<string, Maker>> = {
@@ -35,22 +38,23 @@ const MAKERS: Readonly<Record<string, Maker>> = {
   ramp: (options, path) => ramp(options as RampOptions, path),
   adaptive: (options, path, random) => adaptive(options as AdaptiveOptions, random, path),
   busy: (options, path) => busy(options as BusyOptions, path),
-  all: (parts, path, random) => {
+  all: (parts, path, random, depth) => {
     if (!Array.isArray(parts)) throw new ConfigError(path, 'a list of limits', parts);
+    if (depth > DEPTH_MAX) throw new ConfigError(path, `at most ${DEPTH_MAX} deep`, parts);
     return all(
-      parts.map((part, n) => policyOf(part, random, `${path}[${n}]`)),
+      parts.map((part, n) => policyOf(part, random, `${path}[${n}]`, depth + 1)),
       path,
     );
   },
 };
 
 /** Makes the rule that `limit` spells. @throws {ConfigError} naming the field that is wrong. */
-export function policyOf(limit: unknown, random: Random, path = 'limit'): Policy {
+export function policyOf(limit: unknown, random: Random, path = 'limit', depth = 1): Policy {
   const kinds = Object.keys(MAKERS).join(', ');
   const expected = `an object with one key out of ${kinds}`;
   const [kind, ...others] = new Fields(path, limit, expected).names();
   if (kind === undefined || others.length > 0 || !Object.hasOwn(MAKERS, kind)) {
     throw new ConfigError(path, expected, limit);
   }
-  return MAKERS[kind]((limit as Record<string, unknown>)[kind], `${path}.${kind}`, random);
+  return MAKERS[kind]((limit as Record<string, unknown>)[kind], `${path}.${kind}`, random, depth);
 }

@@ -20,6 +20,9 @@ export function hasher(random: Random): Hasher {
   return new SeededHasher(Math.floor(random() * 2 ** 32) | 0, Math.floor(random() * 2 ** 32) | 0);
 }
 
+/** Hashes remembered. A power of two, and small enough to stay in the processor's cache. */
+const MEMO_SIZE = 1024;
+
 // Two results and a hot path: fields of one object cost nothing, a pair would be an allocation.
 class SeededHasher implements Hasher {
   low = 0;
@@ -27,12 +30,31 @@ class SeededHasher implements Hasher {
   readonly #seedLow: number;
   readonly #seedHigh: number;
 
+  // Reading a string character by character is the dearest part of a decision, and busy keys come
+  // again and again: the last key seen in each of these places keeps its hash.
+  readonly #memoKeys: string[] = new Array<string>(MEMO_SIZE).fill('');
+  readonly #memoHashes = new Int32Array(MEMO_SIZE * 2);
+
   constructor(seedLow: number, seedHigh: number) {
     this.#seedLow = seedLow;
     this.#seedHigh = seedHigh;
   }
 
   hash(key: string): void {
+    const place = memoPlace(key);
+    if (this.#memoKeys[place] === key && key !== '') {
+      this.low = this.#memoHashes[place * 2];
+      this.high = this.#memoHashes[place * 2 + 1];
+      return;
+    }
+    this.#compute(key);
+    if (key.length > MEMO_CHARS_MAX) return;
+    this.#memoKeys[place] = key;
+    this.#memoHashes[place * 2] = this.low;
+    this.#memoHashes[place * 2 + 1] = this.high;
+  }
+
+  #compute(key: string): void {
     const length = key.length;
     let low = this.#seedLow ^ length;
     let high = this.#seedHigh;
@@ -50,8 +72,21 @@ class SeededHasher implements Hasher {
       high = Math.imul(high ^ last, 0x85ebca6b);
     }
     this.low = mix(low ^ Math.imul(high, 0xc2b2ae35));
-    this.high = mix(high ^ Math.imul(low, 0x27d4eb2f)) | (this.low === 0 ? 1 : 0);
+    this.high = mix(high ^ Math.imul(this.low, 0x27d4eb2f));
+    if (this.low === 0 && this.high === 0) this.high = 1; // 0 is how a table says "empty"
   }
+}
+
+/** Keys longer than this are not kept for their hash: a bound on what strangers make us hold. */
+const MEMO_CHARS_MAX = 256;
+
+/** A cheap place for a key: its length and three of its characters. */
+function memoPlace(key: string): number {
+  const { length } = key;
+  const end = key.charCodeAt(length - 1);
+  const middle = key.charCodeAt(length >> 1);
+  const early = key.charCodeAt(length >> 2);
+  return (end ^ (middle << 2) ^ (early << 5) ^ (length << 4)) & (MEMO_SIZE - 1);
 }
 
 /** Spreads every bit over the whole word. */

@@ -1,0 +1,72 @@
+import { describe, expect, test } from 'vitest';
+import { type Clock, systemClock, turnClock } from './clock.ts';
+
+/** A clock that counts how often it is looked at, and moves a step with every look. */
+function countingClock(stepMs: number): Clock & { looks: number } {
+  let now = 1000;
+  return {
+    looks: 0,
+    now() {
+      this.looks++;
+      now += stepMs;
+      return now;
+    },
+  };
+}
+
+describe('the system clock', () => {
+  test('counts milliseconds since 1970 and never goes backwards', () => {
+    const first = systemClock.now();
+    expect(first).toBeGreaterThan(Date.UTC(2024, 0));
+    expect(systemClock.now()).toBeGreaterThanOrEqual(first);
+  });
+});
+
+describe('the clock of a turn', () => {
+  test('is looked at once for many asks that come in one run', () => {
+    const source = countingClock(0.001);
+    const clock = turnClock(source);
+    for (let n = 0; n < 1000; n++) clock.now();
+    expect(source.looks).toBeLessThan(40);
+  });
+
+  test('is looked at every time when asks are further apart', () => {
+    const source = countingClock(1);
+    const clock = turnClock(source);
+    for (let n = 0; n < 100; n++) clock.now();
+    expect(source.looks).toBe(100);
+  });
+
+  test('does not carry a look over into the next turn', async () => {
+    const source = countingClock(0.001);
+    const clock = turnClock(source);
+    for (let n = 0; n < 5; n++) clock.now();
+    const looks = source.looks;
+    await Promise.resolve();
+    clock.now();
+    expect(source.looks).toBe(looks + 1);
+  });
+
+  test('goes on sharing in later turns', async () => {
+    const source = countingClock(0.001);
+    const clock = turnClock(source);
+    for (let turn = 0; turn < 10; turn++) {
+      for (let n = 0; n < 100; n++) clock.now();
+      await Promise.resolve();
+    }
+    expect(source.looks).toBeLessThan(100);
+  });
+
+  test('never goes backwards and never runs ahead', () => {
+    let real = 0;
+    const clock = turnClock({ now: () => real });
+    let last = 0;
+    for (let n = 0; n < 1000; n++) {
+      real += n % 7 === 0 ? 0.5 : 0.0001;
+      const now = clock.now();
+      expect(now).toBeGreaterThanOrEqual(last);
+      expect(now).toBeLessThanOrEqual(real);
+      last = now;
+    }
+  });
+});

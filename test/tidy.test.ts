@@ -1,0 +1,133 @@
+/**
+ * Checks the code itself. A rule that a machine can hold does not need a person to remember it.
+ */
+
+import { readdirSync, readFileSync } from 'node:fs';
+import { describe, expect, test } from 'vitest';
+
+interface Source {
+  /** From `src/` on, such as `policy/bucket.ts`. */
+  readonly path: string;
+  readonly text: string;
+}
+
+const sources: readonly Source[] = readdirSync('src', { recursive: true, encoding: 'utf8' })
+  .map((path) => path.replaceAll('\\', '/'))
+  .filter((path) => path.endsWith('.ts') && !path.endsWith('.test.ts'))
+  .map((path) => ({ path, text: readFileSync(`src/${path}`, 'utf8') }));
+
+/** The words everything else is said in: the ground floor. */
+const WORDS = ['clock', 'decision', 'duration', 'errors', 'options', 'random'];
+
+/** What each room may import from outside itself. Arrows point down, and only down. */
+const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
+  clock: [],
+  errors: [],
+  random: [],
+  decision: ['clock'],
+  duration: ['clock'],
+  options: ['clock', 'duration', 'errors'],
+  policy: WORDS,
+  share: [...WORDS, 'policy'],
+  limiter: [...WORDS, 'policy', 'share'],
+  testing: WORDS,
+  sim: [...WORDS, 'policy', 'share', 'limiter', 'testing'],
+  // A surface never meets a policy.
+  cli: [...WORDS, 'limiter', 'sim', 'testing'],
+  index: [...WORDS, 'policy', 'share', 'limiter'],
+};
+
+/** Rooms that also run in a browser, and so know nothing of Node. */
+const EVERYWHERE = [...WORDS, 'policy', 'share', 'limiter', 'testing', 'sim', 'index'];
+
+/** The room a path under src/ belongs to: its first folder, or the file itself. */
+const roomOf = (path: string): string => (path.split('/')[0] ?? '').replace(/\.ts$/, '');
+
+const withoutComments = (text: string): string =>
+  text.replace(/\/\*[\s\S]*?\*\//g, '').replace(/\/\/.*$/gm, '');
+
+/** What a file imports, as paths under src/ or as package names. */
+function importsOf({ path, text }: Source): string[] {
+  const found = withoutComments(text).matchAll(/(?:from|import\()\s*'([^']+)'|import '([^']+)'/g);
+  return [...found].map(([, from, bare]) => {
+    const target = from ?? bare ?? '';
+    if (!target.startsWith('.')) return target;
+    return new URL(target, `file:///${path}`).pathname.slice(1);
+  });
+}
+
+const isOwn = (target: string): boolean => target.endsWith('.ts');
+
+describe('the house', () => {
+  test('has sources to check', () => {
+    expect(sources.length).toBeGreaterThan(20);
+    expect(sources.flatMap(importsOf).filter(isOwn).length).toBeGreaterThan(50);
+  });
+
+  test('every room is on the map', () => {
+    const rooms = new Set(sources.map(({ path }) => roomOf(path)));
+    expect([...rooms].filter((room) => !(room in MAY_IMPORT))).toEqual([]);
+  });
+
+  test('rooms import only what stands below them', () => {
+    const offenders = sources.flatMap((source) => {
+      const room = roomOf(source.path);
+      return importsOf(source)
+        .filter(isOwn)
+        .map(roomOf)
+        .filter((target) => target !== room && !MAY_IMPORT[room]?.includes(target))
+        .map((target) => `${source.path} may not import ${target}`);
+    });
+    expect(offenders).toEqual([]);
+  });
+
+  test('the core knows nothing of Node and depends on no package', () => {
+    const offenders = sources
+      .filter(({ path }) => EVERYWHERE.includes(roomOf(path)))
+      .flatMap((source) => importsOf(source).filter((target) => !isOwn(target)));
+    expect(offenders).toEqual([]);
+    const { dependencies = {} } = JSON.parse(readFileSync('package.json', 'utf8'));
+    expect(dependencies).toEqual({});
+  });
+
+  test('time and chance are handed in, never picked up', () => {
+    const ambient =
+      /\bDate\.now\b|\bnew Date\(\)|\bperformance\.|\bprocess\.hrtime\b|\bMath\.random\b|\bcrypto\.|\bset(?:Interval|Timeout|Immediate)\b|\bnextTick\b/;
+    const offenders = sources
+      .filter(({ path }) => path !== 'clock.ts' && path !== 'random.ts')
+      .filter(({ text }) => ambient.test(withoutComments(text)));
+    expect(offenders.map(({ path }) => path)).toEqual([]);
+  });
+
+  test('errors are worded in one place', () => {
+    const offenders = sources
+      .filter(({ path }) => EVERYWHERE.includes(roomOf(path)) && roomOf(path) !== 'errors')
+      .filter(({ text }) => /class \w+ extends \w*Error\b/.test(withoutComments(text)));
+    expect(offenders.map(({ path }) => path)).toEqual([]);
+  });
+
+  test('every file says what it is for before how it does it', () => {
+    const offenders = sources.filter(
+      ({ text }) => !/^(?:#!.*\n)?(?:import [^;]*;\n+)*\/\*\*/.test(text),
+    );
+    expect(offenders.map(({ path }) => path)).toEqual([]);
+  });
+
+  test('tests are never skipped, and nothing is left for later', () => {
+    const everything = ['src', 'test', 'bench'].flatMap((root) =>
+      readdirSync(root, { recursive: true, encoding: 'utf8' })
+        .filter((path) => /\.(?:ts|mjs)$/.test(path) && !path.includes('tidy.test'))
+        .map((path) => ({
+          path: `${root}/${path}`,
+          text: readFileSync(`${root}/${path}`, 'utf8'),
+        })),
+    );
+    const later =
+      /\b(?:test|it|describe)\.(?:skip|only|todo)\b|\bTODO\b|\bFIXME\b|@ts-ignore|biome-ignore|\bas any\b(?! \w)/;
+    expect(everything.filter(({ text }) => later.test(text)).map(({ path }) => path)).toEqual([]);
+  });
+
+  test('the lock file records no download addresses', () => {
+    expect(readFileSync('package-lock.json', 'utf8')).not.toMatch(/"resolved": *"http/);
+  });
+});
