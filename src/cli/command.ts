@@ -6,7 +6,7 @@
  */
 
 import { readFileSync, writeFileSync } from 'node:fs';
-import { type ParseArgsOptionsConfig, parseArgs } from 'node:util';
+import { type ParseArgsConfig, parseArgs } from 'node:util';
 
 export const EXIT_OK = 0;
 export const EXIT_MISSED = 1;
@@ -43,8 +43,13 @@ export class UsageError extends Error {
   override readonly name = 'UsageError';
 }
 
+type Flags = NonNullable<ParseArgsConfig['options']>;
+type Parsed<T extends Flags> = ReturnType<
+  typeof parseArgs<{ options: T; allowPositionals: true; strict: true }>
+>;
+
 /** Reads flags and positional words; what it cannot read is the user's to fix. */
-export function readArgs<T extends ParseArgsOptionsConfig>(args: readonly string[], options: T) {
+export function readArgs<T extends Flags>(args: readonly string[], options: T): Parsed<T> {
   try {
     return parseArgs({ args: [...args], options, allowPositionals: true, strict: true });
   } catch (error) {

@@ -1,0 +1,97 @@
+/** `sluice simulate adaptive FILE`: the adaptive limit against simulated servers. */
+
+import { runCase } from '../../sim/adaptive/run.ts';
+import { readSuites } from '../../sim/adaptive/suite.ts';
+import {
+  type Command,
+  EXIT_MISSED,
+  EXIT_OK,
+  numberFlag,
+  readArgs,
+  readJson,
+  type Terminal,
+  UsageError,
+} from '../command.ts';
+
+const help = `usage: sluice simulate adaptive FILE [--case NAME] [--seed N] [--json]
+
+Runs every case of FILE on virtual time: the adaptive limit sends to a simulated server, and what
+came out (calls in flight, rate, limit, round-trip times, all weighted by time) is compared with
+the ranges the file expects. FILE holds suites of cases; a suite's layering says where the limiter
+stands: retry(limiter(timeout(server))), limiter(retry(timeout(server))) or
+limiter(retry(measure(timeout(server)))).
+
+  --case NAME   only the cases of this name
+  --seed N      another seed for the servers' jitter (default 1)
+  --json        one line a case: {suite, case, ok, held, of, missed: [{range, lo, hi, got}]}
+
+Exit code 0 if every range holds, 1 if any is missed, 2 if the file makes no sense.
+
+  sluice simulate adaptive test/vectors/arc-cases.json --case slow-link`;
+
+interface Line {
+  readonly suite: string;
+  readonly case: string;
+  readonly ok: boolean;
+  readonly held: number;
+  readonly of: number;
+  readonly missed: readonly { range: string; lo: number; hi: number; got: number }[];
+}
+
+export const simulateAdaptive: Command = {
+  name: 'adaptive',
+  summary: 'the adaptive limit against simulated servers, checked against expected ranges',
+  help,
+
+  run(args, terminal) {
+    const { values, positionals } = readArgs(args, {
+      case: { type: 'string' },
+      seed: { type: 'string' },
+      json: { type: 'boolean' },
+    });
+    const [file, ...others] = positionals;
+    if (file === undefined || others.length > 0) throw new UsageError('expected one FILE of cases');
+    const seed = numberFlag('seed', values.seed, 1);
+    const suites = readSuites(readJson(file));
+
+    let allHold = true;
+    let count = 0;
+    for (const suite of suites) {
+      for (const test of suite.cases) {
+        if (values.case !== undefined && test.name !== values.case) continue;
+        const { missed, held, seconds, finished } = runCase(suite, test, seed);
+        const ok = missed.length === 0 && finished;
+        const of = test.expect.length;
+        const line = { suite: suite.id, case: test.name, ok, held, of, missed };
+        if (values.json) terminal.print(JSON.stringify(line));
+        else printCase(line, seconds, finished, terminal);
+        allHold &&= ok;
+        count++;
+      }
+    }
+    if (count === 0)
+      throw new UsageError(
+        noCases(
+          values.case,
+          suites.flatMap(({ cases }) => cases),
+        ),
+      );
+    return allHold ? EXIT_OK : EXIT_MISSED;
+  },
+};
+
+function printCase(line: Line, seconds: number, finished: boolean, terminal: Terminal): void {
+  const title = `${line.suite} / ${line.case}`;
+  const mark = line.ok ? 'ok  ' : 'MISS';
+  terminal.print(`${mark} ${title.padEnd(44)} ${line.held} of ${line.of} ranges, ${seconds} s`);
+  for (const { range, lo, hi, got } of line.missed) {
+    terminal.print(`       ${range}: expected ${lo} to ${hi}, got ${got}`);
+  }
+  if (!finished) terminal.print('       gave up after a day of virtual time');
+}
+
+function noCases(wanted: string | undefined, cases: readonly { name: string }[]): string {
+  if (wanted === undefined) return 'the file holds no cases';
+  const names = [...new Set(cases.map(({ name }) => name))].join(', ');
+  return `no case is named "${wanted}"; there are ${names}`;
+}

@@ -1,0 +1,72 @@
+/**
+ * Statistics of what happened, weighted by time: a value counts for as long as it was so.
+ *
+ * Each sample stands for the time since the one before it; the first only says when time began.
+ */
+
+import type { Millis } from '../../clock.ts';
+
+export interface Figures {
+  readonly min: number;
+  readonly max: number;
+  readonly mode: number;
+  readonly mean: number;
+}
+
+/** For whole numbers: how long each value was the case. */
+export class LevelFigures {
+  readonly #seconds = new Map<number, number>();
+  #last: Millis | undefined;
+
+  add(level: number, now: Millis): void {
+    if (this.#last !== undefined) {
+      const seconds = (now - this.#last) / 1000;
+      this.#seconds.set(level, (this.#seconds.get(level) ?? 0) + seconds);
+    }
+    this.#last = now;
+  }
+
+  figures(): Figures {
+    const levels = [...this.#seconds].filter(([, seconds]) => seconds > 0);
+    const values = levels.map(([level]) => level);
+    const heaviest = levels.reduce(heavier, [Number.NaN, 0]);
+    const total = levels.reduce((sum, [, seconds]) => sum + seconds, 0);
+    const weighted = levels.reduce((sum, [level, seconds]) => sum + level * seconds, 0);
+    return {
+      min: Math.min(...values),
+      max: Math.max(...values),
+      mode: heaviest[0],
+      mean: weighted / total,
+    };
+  }
+}
+
+/** Of two levels the one that lasted longer; of equals the higher. */
+function heavier(a: readonly [number, number], b: readonly [number, number]): [number, number] {
+  return b[1] > a[1] || (b[1] === a[1] && b[0] > a[0]) ? [...b] : [...a];
+}
+
+/** For real numbers: extremes of all samples but the first, and the mean over time. */
+export class SpanFigures {
+  #min = Infinity;
+  #max = -Infinity;
+  #sum = 0;
+  #seconds = 0;
+  #last: Millis | undefined;
+
+  add(value: number, now: Millis): void {
+    if (this.#last !== undefined) {
+      const seconds = (now - this.#last) / 1000;
+      this.#sum += value * seconds;
+      this.#seconds += seconds;
+      this.#min = Math.min(this.#min, value);
+      this.#max = Math.max(this.#max, value);
+    }
+    this.#last = now;
+  }
+
+  figures(): Figures {
+    const mean = this.#sum / this.#seconds;
+    return { min: this.#min, max: this.#max, mode: Number.NaN, mean };
+  }
+}

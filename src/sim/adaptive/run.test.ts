@@ -1,0 +1,197 @@
+import { readFileSync } from 'node:fs';
+import { describe, expect, test } from 'vitest';
+import { runCase } from './run.ts';
+import { readSuites } from './suite.ts';
+
+const file = JSON.parse(readFileSync('test/vectors/arc-cases.json', 'utf8'));
+const suites = readSuites(file);
+const allCases = suites.flatMap((suite) => suite.cases.map((test) => ({ suite, test })));
+
+/** A suite of one case, in the file's own words. */
+function oneCase(params: object, expect: object = {}, suite: object = {}) {
+  const [made] = readSuites({
+    suites: [
+      {
+        id: 'own',
+        layering: 'retry(limiter(timeout(server)))',
+        backoff: 'fib_1_1_2_3_5',
+        ...suite,
+        cases: [{ name: 'own', params: { requests: 100, delay_s: 0.1, ...params }, expect }],
+      },
+    ],
+  });
+  return { suite: made, test: made.cases[0] };
+}
+
+describe('the published cases', () => {
+  test('are 24, with 312 ranges', () => {
+    expect(allCases.length).toBe(24);
+    expect(allCases.reduce((sum, { test }) => sum + test.expect.length, 0)).toBe(312);
+  });
+
+  test.each(allCases)('$suite.id / $test.name: every range holds', ({ suite, test: one }) => {
+    // Some cases have jitter, and hold whatever the dice say.
+    for (const seed of one.server.jitter > 0 ? [1, 2, 3, 4, 5] : [1]) {
+      expect(runCase(suite, one, seed), `seed ${seed}`).toMatchObject({
+        missed: [],
+        held: one.expect.length,
+        finished: true,
+      });
+    }
+  });
+
+  test('the three exact values come out to the last digit', () => {
+    const published = file.exact_values_published.values;
+    const whole = suites.find(({ id }) => id === 'whole-call');
+    const one = whole?.cases.find(({ name }) => name === 'defers-at-high-concurrency');
+    if (!whole || !one) throw new Error('the case has gone');
+    const { figures } = runCase(whole, one, 1);
+    expect(figures['controller.observed_rtt'].max).toBe(published['controller.observed_rtt.max']);
+    expect(figures['controller.observed_rtt'].mean).toBe(published['controller.observed_rtt.mean']);
+    expect(figures['controller.averaged_rtt'].max).toBe(published['controller.averaged_rtt.max']);
+  });
+
+  test('a rule that is wrong misses: no band, or halving, holds fewer', () => {
+    const holding = (overrides: object) => {
+      const changed = structuredClone(file);
+      for (const suite of changed.suites) Object.assign(suite.defaults, overrides);
+      const results = readSuites(changed).flatMap((suite) =>
+        suite.cases.map((one) => runCase(suite, one, 1).missed.length),
+      );
+      return results.filter((missed) => missed === 0).length;
+    };
+    expect(holding({ rtt_deviation_scale: 0 })).toBeLessThan(24);
+    expect(holding({ decrease_ratio: 0.5 })).toBeLessThan(24);
+  });
+});
+
+describe('the simulation', () => {
+  test('the same seed tells the same story, another seed another', () => {
+    const { suite, test: one } = oneCase({ jitter: 0.5 });
+    expect(runCase(suite, one, 3)).toEqual(runCase(suite, one, 3));
+    expect(runCase(suite, one, 3).figures).not.toEqual(runCase(suite, one, 4).figures);
+  });
+
+  test('failures begin after so many have completed, and are deferred', () => {
+    const steady = oneCase({ concurrency: 10, requests: 200 });
+    const failing = oneCase({ concurrency: 10, requests: 200, failures: 20, failures_after: 100 });
+    const healthy = runCase(steady.suite, steady.test, 1);
+    const struck = runCase(failing.suite, failing.test, 1);
+    // Two rounds of ten are refused. Their second of waiting costs little: others use the permits.
+    expect(healthy.seconds).toBeCloseTo(2.02, 1);
+    expect(struck.seconds).toBeCloseTo(2.3, 1);
+  });
+
+  test('with each attempt measured, one permit lasts for all of them', () => {
+    const params = { requests: 50, failures: 10, concurrency: 5 };
+    const layering = 'limiter(retry(measure(timeout(server))))';
+    const measured = oneCase(params, {}, { layering });
+    const whole = oneCase(params, {}, { layering: 'limiter(retry(timeout(server)))' });
+    const { figures: each } = runCase(measured.suite, measured.test, 1);
+    const { figures: all } = runCase(whole.suite, whole.test, 1);
+    expect(each['controller.in_flight'].max).toBe(5);
+    expect(each['controller.observed_rtt'].max).toBe(0.101); // an attempt, not its waiting
+    expect(all['controller.observed_rtt'].max).toBeGreaterThan(1);
+  });
+
+  test('back pressure reaches the rule where attempts are measured, and only there', () => {
+    const params = { requests: 500, server_concurrency: { limit: 5 } };
+    const limitOf = (layering: string) => {
+      const { suite, test: one } = oneCase(params, {}, { layering });
+      return runCase(suite, one, 1).figures['controller.concurrency_limit'].mean;
+    };
+    expect(limitOf('limiter(retry(measure(timeout(server))))')).toBeLessThan(15);
+    expect(limitOf('limiter(retry(timeout(server)))')).toBeGreaterThan(15);
+  });
+
+  test('an answer later than the time-out frees the server, but completes nothing', () => {
+    // One at a time takes 1.5 s, so every attempt is given up after one second and tried again.
+    const { suite, test: one } = oneCase({ requests: 1, delay_s: 1.5 });
+    const { finished, figures } = runCase(suite, one, 1);
+    expect(finished).toBe(false);
+    expect(figures['server.in_flight'].max).toBe(1);
+  });
+
+  test('a case that can never end is given up, not waited for', () => {
+    const params = { requests: 1, server_concurrency: { limit: 0, action: 'drop' } };
+    const { suite, test: one } = oneCase(params);
+    const { finished, seconds } = runCase(suite, one, 1);
+    expect(finished).toBe(false);
+    expect(seconds).toBeGreaterThan(86_400);
+  });
+});
+
+describe('a file of cases', () => {
+  const bad = (change: (file: { suites: { cases: unknown[] }[] }) => void) => () => {
+    const copy = structuredClone(file);
+    change(copy);
+    return readSuites(copy);
+  };
+  const inCase = (change: (one: Record<string, Record<string, unknown>>) => void) =>
+    bad((copy) => change(copy.suites[0].cases[2] as never));
+
+  test.each([
+    ['no suites', () => readSuites({}), /`suites` to be a list, got nothing/],
+    [
+      'an unknown layering',
+      bad((f) => Object.assign(f.suites[1], { layering: 'x' })),
+      /`suites\[1\].layering` to be one of retry\(/,
+    ],
+    [
+      'an unknown back-off',
+      bad((f) => Object.assign(f.suites[0], { backoff: 'x' })),
+      /`suites\[0\].backoff`/,
+    ],
+    [
+      'no requests',
+      inCase((c) => {
+        c.params.requests = 0;
+      }),
+      /`suites\[0\].cases\[2\].params.requests`.*got 0/,
+    ],
+    [
+      'an unknown action',
+      inCase((c) => {
+        c.params.server_rate = { action: 'explode' };
+      }),
+      /params.server_rate.action` to be one of defer, drop/,
+    ],
+    [
+      'an unknown setting',
+      inCase((c) => {
+        c.params.arc_overrides = { alpha: 1 };
+      }),
+      /params.arc_overrides.alpha` to be one of initial_concurrency/,
+    ],
+    [
+      'an odd concurrency',
+      inCase((c) => {
+        c.params.concurrency = 'lots';
+      }),
+      /params.concurrency` to be "adaptive" or/,
+    ],
+    [
+      'a range the wrong way round',
+      inCase((c) => {
+        c.expect['server.rate.max'] = [5, 1];
+      }),
+      /expect.server.rate.max` to be two numbers/,
+    ],
+    [
+      'a range of nothing',
+      inCase((c) => {
+        c.expect['server.speed.max'] = [1, 5];
+      }),
+      /named <side>.<stat>.<figure>/,
+    ],
+    [
+      'a mode of a real number',
+      inCase((c) => {
+        c.expect['controller.observed_rtt.mode'] = [1, 5];
+      }),
+      /no mode of an rtt/,
+    ],
+  ])('with %s is refused', (_what, read, message) => {
+    expect(read).toThrow(message);
+  });
+});
