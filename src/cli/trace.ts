@@ -1,8 +1,270 @@
-import type { Command } from './command.ts';
+/**
+ * `sluice trace FILE`: one limit, timed calls, a decision for each.
+ *
+ * The way to check a limit before trusting it: the calls are written down with their times, and run
+ * through the very same engine on a clock that says what the file says.
+ */
+
+import type { Millis } from '../clock.ts';
+import { type Decision, NEVER, OUTCOMES, WHEN_SETTLED } from '../decision.ts';
+import { ConfigError } from '../errors.ts';
+import { type Limiter, limiter } from '../limiter.ts';
+import { Fields } from '../options.ts';
+import { seededRandom } from '../random.ts';
+import { type Command, EXIT_OK, readArgs, readJson, type Terminal, UsageError } from './command.ts';
+
+const help = `usage: sluice trace FILE.json [--json]
+
+Runs one limit over timed calls on virtual time and prints a decision for each. FILE - is standard
+input.
+
+  {"limit": {"bucket": {"rate": "10/s", "burst": 3}},
+   "calls": [{"at": 0, "ask": 2}, {"at": 0, "ask": 2}, {"at": 100, "ask": 2}]}
+
+limit   one key: bucket, spacing, ramp, adaptive, busy or all, with its options
+pool    how many share a ramp: a size, or {"size": 3, "rank": 0} for a turn at the remainder
+calls   each has "at", in milliseconds and never decreasing, and one of
+        ask: n                       all or nothing; 0 only looks
+        take: n or "all"             up to n
+        give: n                      gives back what was taken and not used
+        hear: n                      hits that were served elsewhere
+        pool: n or {size, rank}      the pool changes
+        done: {id, rtt, outcome, used}   ends a call that had an "id"; outcome is
+                                     ok (default), busy, timeout, failed or ignored
+
+  --json   one line a call: {at, verdict, granted, remaining, waitMs, retryAfterMs, pool, limit},
+           as far as they apply; retryAfterMs "never" if no wait will do
+
+Exit code 2, and one line that names the field, if the file makes no sense.`;
+
+/** The trace has one key; what it is called does not matter. */
+const KEY = 'trace';
 
 export const trace: Command = {
   name: 'trace',
   summary: 'run one limit over timed calls and print every decision',
-  help: '',
-  run: () => 0,
+  help,
+
+  run(args, terminal) {
+    const { values, positionals } = readArgs(args, { json: { type: 'boolean' } });
+    const [file, ...others] = positionals;
+    if (file === undefined || others.length > 0) throw new UsageError('expected one FILE.json');
+    const rows = runTrace(readJson(file));
+    if (values.json) for (const { line } of rows) terminal.print(JSON.stringify(line));
+    else printTable(rows, terminal);
+    return EXIT_OK;
+  },
 };
+
+/** What one call yields, for a machine. */
+export interface TraceLine {
+  readonly at: Millis;
+  readonly verdict?: Decision['verdict'] | 'expired';
+  readonly granted?: number;
+  readonly remaining?: number;
+  readonly waitMs?: Millis;
+  readonly retryAfterMs?: Millis | 'never';
+  readonly pool?: number;
+  readonly limit?: number;
+}
+
+interface Row {
+  /** The call as it was written, for a person. */
+  readonly call: string;
+  readonly line: TraceLine;
+}
+
+/** Checks and runs a whole file. @throws {ConfigError} naming the field that is wrong. */
+export function runTrace(file: unknown): Row[] {
+  const fields = new Fields('', file, 'an object with a limit and calls');
+  const calls = fields.raw('calls');
+  const run = new TraceRun(fields.raw('limit'));
+  if (fields.has('pool')) run.join(fields, 'pool');
+  if (!Array.isArray(calls)) return fields.fail('calls', 'a list of calls');
+  fields.done();
+  return calls.map((call, n) => run.call(new Fields(`calls[${n}]`, call)));
+}
+
+const VERBS = ['ask', 'take', 'give', 'hear', 'pool', 'done'] as const;
+type Verb = (typeof VERBS)[number];
+
+interface OpenCall {
+  readonly cost: number;
+  readonly dueAt: Millis;
+  readonly allowed: boolean;
+}
+
+class TraceRun {
+  #now: Millis = 0;
+  readonly #limiter: Limiter;
+  readonly #open = new Map<unknown, OpenCall>();
+
+  constructor(limit: unknown) {
+    const clock = { now: () => this.#now };
+    // A fixed seed: the same file always gives the same answers.
+    this.#limiter = limiter({ limit: limit as never, clock, random: seededRandom(1) });
+  }
+
+  call(fields: Fields): Row {
+    this.#now = fields.number('at', { min: this.#now });
+    const verb = verbOf(fields);
+    const call = `${verb} ${wordsOf(fields.raw(verb))}`;
+    const verdict = this[verb](fields);
+    fields.done();
+    return { call, line: inOrder({ at: this.#now, ...verdict, ...this.#look() }) };
+  }
+
+  ask(fields: Fields): Partial<TraceLine> {
+    const cost = fields.number('ask', { min: 0 });
+    return this.#allowed(fields, cost, this.#limiter.ask(KEY, cost));
+  }
+
+  take(fields: Fields): Partial<TraceLine> {
+    const most = fields.raw('take');
+    const granted = this.#limiter.take(KEY, most === 'all' ? Infinity : wholeOrAll(fields));
+    if (granted > 0) return this.#allowed(fields, granted, { verdict: 'allow', remaining: 0 });
+    return most === 0 ? { verdict: 'allow', granted } : this.#refused(fields);
+  }
+
+  /** There was nothing to take. A single one would be refused too, and that says for how long. */
+  #refused(fields: Fields): Partial<TraceLine> {
+    const one = this.#limiter.ask(KEY, 1);
+    if (one.verdict !== 'wait') return this.#allowed(fields, 0, one);
+    // Only asking may reserve, so the place goes back at once.
+    this.#limiter.settle(KEY, { outcome: 'ignored', dueAt: this.#now + one.waitMs });
+    const retryAfterMs = Math.ceil(one.waitMs);
+    return this.#allowed(fields, 0, { verdict: 'deny', retryAfterMs });
+  }
+
+  give(fields: Fields): Partial<TraceLine> {
+    this.#limiter.give(KEY, fields.whole('give', 0));
+    return {};
+  }
+
+  hear(fields: Fields): Partial<TraceLine> {
+    const hits = fields.number('hear', { min: 0 });
+    if (!this.#limiter.hear(KEY, { hits }))
+      fields.fail('hear', 'left out: this limit counts no hits');
+    return {};
+  }
+
+  pool(fields: Fields): Partial<TraceLine> {
+    this.join(fields, 'pool');
+    return {};
+  }
+
+  done(fields: Fields): Partial<TraceLine> {
+    const done = new Fields(fields.at('done'), fields.raw('done'));
+    const id = done.raw('id');
+    const open = this.#open.get(id);
+    if (!open) return done.fail('id', 'the id of an earlier call that is not done yet');
+    this.#open.delete(id);
+
+    const rttMs = done.has('rtt') ? done.number('rtt', { min: 0 }) : undefined;
+    const outcome = done.oneOf('outcome', OUTCOMES, 'ok');
+    const used = done.has('used') ? done.number('used', { min: 0 }) : undefined;
+    done.done();
+    if (!open.allowed) return {}; // it never ran, so there is nothing to settle
+    if (this.#limiter.isExpired(open.dueAt, this.#now - (rttMs ?? 0)))
+      return { verdict: 'expired' };
+    this.#limiter.settle(KEY, {
+      outcome,
+      cost: open.cost,
+      dueAt: open.dueAt,
+      ...(rttMs !== undefined && { rttMs }),
+      ...(used !== undefined && { used }),
+    });
+    return {};
+  }
+
+  /** Takes in how many share the limit. */
+  join(fields: Fields, name: string): void {
+    const given = fields.raw(name);
+    const isPair = typeof given === 'object' && given !== null;
+    const pair = isPair ? new Fields(fields.at(name), given) : undefined;
+    const size = pair ? pair.whole('size', 1) : fields.whole(name, 1);
+    const rank = pair?.has('rank')
+      ? pair.number('rank', { min: 0, max: size - 1, whole: true })
+      : undefined;
+    pair?.done();
+    const news = { poolSize: size, ...(rank !== undefined && { rank }) };
+    if (!this.#limiter.hear(KEY, news)) fields.fail(name, 'left out: only a ramp is divided');
+  }
+
+  #allowed(fields: Fields, cost: number, decision: Decision): Partial<TraceLine> {
+    const { verdict } = decision;
+    const allowed = verdict !== 'deny';
+    if (fields.has('id')) {
+      const dueAt = this.#now + (verdict === 'wait' ? decision.waitMs : 0);
+      this.#open.set(fields.raw('id'), { cost, dueAt, allowed });
+    }
+    if (verdict === 'allow') return { verdict, granted: cost };
+    if (verdict === 'wait') return { verdict, granted: cost, waitMs: tidy(decision.waitMs) };
+    const { retryAfterMs } = decision;
+    if (retryAfterMs === WHEN_SETTLED) return { verdict, granted: 0 };
+    return { verdict, granted: 0, retryAfterMs: retryAfterMs === NEVER ? 'never' : retryAfterMs };
+  }
+
+  #look(): Partial<TraceLine> {
+    const { remaining, pool, limit } = this.#limiter.inspect(KEY);
+    return {
+      remaining: tidy(remaining),
+      ...(pool !== undefined && { pool: tidy(pool) }),
+      ...(limit !== undefined && { limit: tidy(limit) }),
+    };
+  }
+}
+
+/** Every line names its figures in the same order, and only those that apply. */
+function inOrder(line: TraceLine): TraceLine {
+  const { at, verdict, granted, remaining, waitMs, retryAfterMs, pool, limit } = line;
+  return { at, verdict, granted, remaining, waitMs, retryAfterMs, pool, limit } as TraceLine;
+}
+
+function verbOf(fields: Fields): Verb {
+  const verbs = VERBS.filter((verb) => fields.names().includes(verb));
+  if (verbs.length === 1) return verbs[0];
+  const got = fields.names().join(', ');
+  throw new ConfigError(fields.path, `a call with exactly one of ${VERBS.join(', ')}`, got);
+}
+
+function wholeOrAll(fields: Fields): number {
+  const most = fields.raw('take');
+  const isWhole = Number.isInteger(most) && (most as number) >= 0;
+  return isWhole ? (most as number) : fields.fail('take', 'a whole number of at least 0, or "all"');
+}
+
+const wordsOf = (value: unknown): string =>
+  typeof value === 'object' ? JSON.stringify(value) : String(value);
+
+/** Without the dust that sums of fractions gather. */
+const tidy = (value: number): number => Math.round(value * 1e9) / 1e9;
+
+function printTable(rows: readonly Row[], terminal: Terminal): void {
+  const atWidth = Math.max(5, ...rows.map(({ line }) => String(line.at).length));
+  const callWidth = Math.min(40, Math.max(4, ...rows.map(({ call }) => call.length)));
+  terminal.print(`${'at ms'.padStart(atWidth)}  ${'call'.padEnd(callWidth)}  answer`);
+  for (const { call, line } of rows) {
+    const at = String(line.at).padStart(atWidth);
+    terminal.print(`${at}  ${call.padEnd(callWidth)}  ${answerOf(line)}`.trimEnd());
+  }
+}
+
+function answerOf(line: TraceLine): string {
+  const { verdict, granted, remaining, waitMs, retryAfterMs, pool, limit } = line;
+  return [
+    verdict && (verdict === 'allow' ? `allow ${granted}` : verdict),
+    waitMs !== undefined && `in ${waitMs} ms`,
+    verdict === 'deny' && retryText(retryAfterMs),
+    remaining !== undefined && `${remaining} left`,
+    pool !== undefined && `pool ${pool}`,
+    limit !== undefined && `limit ${limit}`,
+  ]
+    .filter(Boolean)
+    .join(' · ');
+}
+
+function retryText(retryAfterMs: TraceLine['retryAfterMs']): string {
+  if (retryAfterMs === undefined) return 'until a call is done';
+  return retryAfterMs === 'never' ? 'can never fit' : `retry in ${retryAfterMs} ms`;
+}

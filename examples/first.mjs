@@ -1,0 +1,15 @@
+import { limiter } from 'sluice';
+
+// Ten calls a second for each client, and twenty at once after a quiet spell.
+const api = limiter({ limit: { bucket: { rate: '10/s', burst: 20 } } });
+
+function handle(client, work) {
+  const decision = api.ask(client);
+  if (decision.verdict === 'allow') return work();
+  return `too many calls, try again in ${decision.retryAfterMs} ms`;
+}
+
+for (let call = 1; call <= 22; call++) {
+  const answer = handle('alice', () => 'served');
+  if (call > 18) console.log(`call ${call}: ${answer}`);
+}

@@ -1,0 +1,281 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { sluice } from '../../test/support/terminal.ts';
+
+let folder: string;
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), 'sluice-trace-'));
+});
+afterAll(() => rmSync(folder, { recursive: true }));
+
+/** Writes a trace file and runs it. */
+function trace(content: unknown, ...flags: string[]) {
+  const file = join(folder, 'trace.json');
+  writeFileSync(file, typeof content === 'string' ? content : JSON.stringify(content));
+  return sluice('trace', file, ...flags);
+}
+
+const linesOf = (content: unknown): unknown[] => {
+  const { code, out, err } = trace(content, '--json');
+  expect({ code, err }).toEqual({ code: 0, err: '' });
+  return out.split('\n').map((line) => JSON.parse(line));
+};
+
+const ramp = { min: 10, max: 110, over: '10s', mode: 'only-if-used', threshold: 100 };
+
+describe('sluice trace', () => {
+  test('a pod of two takes its part of a ramp and gives some back', () => {
+    const calls = [
+      { at: 0, take: 7 },
+      { at: 0, give: 2 },
+      { at: 1000, take: 'all' },
+      { at: 2000, take: 'all' },
+      { at: 2000, take: 'all' },
+    ];
+    expect(linesOf({ limit: { ramp }, pool: 2, calls })).toEqual([
+      { at: 0, verdict: 'allow', granted: 5, remaining: 0, pool: 10 },
+      { at: 0, remaining: 2, pool: 10 },
+      { at: 1000, verdict: 'allow', granted: 5, remaining: 0, pool: 10 }, // 3 of 5 were used
+      { at: 2000, verdict: 'allow', granted: 10, remaining: 0, pool: 20 },
+      { at: 2000, verdict: 'deny', granted: 0, remaining: 0, retryAfterMs: 1000, pool: 20 },
+    ]);
+  });
+
+  test('with only a size known a part is rounded down; with a rank the remainder goes round', () => {
+    const scheduled = { ramp: { ...ramp, mode: 'scheduled' } };
+    const calls = [0, 1000, 2000].map((at) => ({ at, take: 'all' }));
+    const granted = (pool: unknown) =>
+      linesOf({ limit: scheduled, pool, calls }).map((line) => (line as Granted).granted);
+    expect(granted(3)).toEqual([3, 6, 10]);
+    const ranks = [0, 1, 2].map((rank) => granted({ size: 3, rank }));
+    expect(ranks.map((parts) => parts[0])).toEqual([4, 3, 3]);
+    const sums = [0, 1, 2].map((n) => ranks.reduce((sum, parts) => sum + parts[n], 0));
+    expect(sums).toEqual([10, 20, 30]);
+  });
+
+  test('the pool size may change on the way', () => {
+    const calls = [
+      { at: 0, take: 'all' },
+      { at: 1000, pool: 4 },
+      { at: 1000, take: 'all' },
+    ];
+    expect(linesOf({ limit: { ramp }, calls })).toEqual([
+      { at: 0, verdict: 'allow', granted: 10, remaining: 0, pool: 10 },
+      { at: 1000, remaining: 5, pool: 20 },
+      { at: 1000, verdict: 'allow', granted: 5, remaining: 0, pool: 20 },
+    ]);
+  });
+
+  test('hits heard from elsewhere put a bucket in debt', () => {
+    const calls = [
+      { at: 100, ask: 10 },
+      { at: 5100, hear: 8 },
+      { at: 5200, ask: 1 },
+      { at: 9100, ask: 1 },
+      { at: 9100, ask: 11 },
+    ];
+    expect(linesOf({ limit: { bucket: { rate: 1, burst: 10 } }, calls })).toEqual([
+      { at: 100, verdict: 'allow', granted: 10, remaining: 0 },
+      { at: 5100, remaining: -3 },
+      { at: 5200, verdict: 'deny', granted: 0, remaining: -3, retryAfterMs: 3900 },
+      { at: 9100, verdict: 'allow', granted: 1, remaining: 0 },
+      { at: 9100, verdict: 'deny', granted: 0, remaining: 0, retryAfterMs: 'never' },
+    ]);
+  });
+
+  test('a place is reserved, given up, and another one overslept', () => {
+    const limit = { spacing: { every: '6s', reserve: 2, expire: '1s' } };
+    const calls = [
+      { at: 0, ask: 1 },
+      { at: 1000, ask: 1, id: 'a' },
+      { at: 1000, ask: 1, id: 'b' },
+      { at: 1000, ask: 1 },
+      { at: 1500, take: 1 }, // takes nothing, and reserves nothing either
+      { at: 2000, done: { id: 'b', outcome: 'ignored' } },
+      { at: 2000, ask: 1 },
+      { at: 7200, done: { id: 'a', rtt: 100 } },
+    ];
+    expect(linesOf({ limit, calls })).toEqual([
+      { at: 0, verdict: 'allow', granted: 1, remaining: 0 },
+      { at: 1000, verdict: 'wait', granted: 1, remaining: 0, waitMs: 5000 },
+      { at: 1000, verdict: 'wait', granted: 1, remaining: 0, waitMs: 11000 },
+      { at: 1000, verdict: 'deny', granted: 0, remaining: 0, retryAfterMs: 5000 },
+      { at: 1500, verdict: 'deny', granted: 0, remaining: 0, retryAfterMs: 4500 },
+      { at: 2000, remaining: 0 },
+      { at: 2000, verdict: 'wait', granted: 1, remaining: 0, waitMs: 10000 },
+      { at: 7200, verdict: 'expired', remaining: 0 },
+    ]);
+  });
+
+  test('an adaptive limit learns from calls that are done', () => {
+    const calls = [
+      { at: 0, ask: 1, id: 1 },
+      { at: 0, ask: 1, id: 2 },
+      { at: 1000, done: { id: 1, rtt: 1000 } },
+      { at: 1000, done: { id: 2 } }, // it was denied: there is nothing to settle
+      { at: 1000, ask: 1, id: 3 },
+      { at: 2000, done: { id: 3, rtt: 1000, outcome: 'ok' } },
+      { at: 2000, ask: 2, id: 4 },
+      { at: 3000, done: { id: 4, rtt: 1000, outcome: 'busy' } },
+    ];
+    expect(linesOf({ limit: { adaptive: {} }, calls })).toEqual([
+      { at: 0, verdict: 'allow', granted: 1, remaining: 0, limit: 1 },
+      { at: 0, verdict: 'deny', granted: 0, remaining: 0, limit: 1 },
+      { at: 1000, remaining: 1, limit: 1 },
+      { at: 1000, remaining: 1, limit: 1 },
+      { at: 1000, verdict: 'allow', granted: 1, remaining: 0, limit: 1 },
+      { at: 2000, remaining: 2, limit: 2 },
+      { at: 2000, verdict: 'allow', granted: 2, remaining: 0, limit: 2 },
+      { at: 3000, remaining: 1, limit: 1 },
+    ]);
+  });
+
+  test('busy replies halve the rate, and all is as strict as its strictest part', () => {
+    const limit = { all: [{ busy: {} }, { bucket: { rate: 100, burst: 100 } }] };
+    const calls = [
+      { at: 0, take: 'all', id: 'x' },
+      { at: 900, done: { id: 'x', outcome: 'busy' } },
+      { at: 1000, take: 'all' },
+    ];
+    expect(linesOf({ limit, calls })).toEqual([
+      { at: 0, verdict: 'allow', granted: 100, remaining: 0, limit: 9_999_999 },
+      { at: 900, remaining: 0, limit: 50 },
+      { at: 1000, verdict: 'allow', granted: 100, remaining: 0, limit: 200 },
+    ]);
+  });
+
+  test('without --json it is a table for people', () => {
+    const calls = [
+      { at: 0, ask: 2 },
+      { at: 5, ask: 2 },
+      { at: 5, ask: 9 },
+    ];
+    const { out } = trace({ limit: { bucket: { rate: '10/s', burst: 3 } }, calls });
+    expect(out.split('\n')).toEqual([
+      'at ms  call   answer',
+      '    0  ask 2  allow 2 · 1 left',
+      '    5  ask 2  deny · retry in 95 ms · 1 left',
+      '    5  ask 9  deny · can never fit · 1 left',
+    ]);
+  });
+
+  const bucket = { bucket: { rate: 1 } };
+  test.each([
+    ['not JSON', '{"limit":', /^sluice trace: .*trace\.json is not JSON: /],
+    ['a list', [], /expected `` to be an object/],
+    ['no limit', { calls: [] }, /`limit` to be an object with one key out of bucket, spacing/],
+    [
+      'two limits',
+      { limit: { bucket: {}, busy: {} }, calls: [] },
+      /`limit` to be an object with one key/,
+    ],
+    [
+      'a bad field',
+      { limit: { ramp: { min: 20, max: 10, over: '1s' } }, calls: [] },
+      /`limit\.ramp\.min` to be a number above 0 and at most 10, got 20/,
+    ],
+    [
+      'an unknown mode',
+      { limit: { ramp: { ...ramp, mode: 'wild' } }, calls: [] },
+      /`limit\.ramp\.mode` to be one of scheduled, .* got "wild"/,
+    ],
+    [
+      'a bad part',
+      { limit: { all: [bucket, { spacing: {} }] }, calls: [] },
+      /`limit\.all\[1\]\.spacing\.every`/,
+    ],
+    ['no calls', { limit: bucket }, /`calls` to be a list of calls, got nothing/],
+    ['a call that is none', { limit: bucket, calls: [5] }, /`calls\[0\]` to be an object, got 5/],
+    [
+      'no time',
+      { limit: bucket, calls: [{ ask: 1 }] },
+      /`calls\[0\]\.at` to be a number of at least 0, got nothing/,
+    ],
+    [
+      'time running back',
+      {
+        limit: bucket,
+        calls: [
+          { at: 5, ask: 1 },
+          { at: 4, ask: 1 },
+        ],
+      },
+      /`calls\[1\]\.at` to be a number of at least 5, got 4/,
+    ],
+    [
+      'no verb',
+      { limit: bucket, calls: [{ at: 5 }] },
+      /`calls\[0\]` to be a call with exactly one of ask, take/,
+    ],
+    [
+      'two verbs',
+      { limit: bucket, calls: [{ at: 5, ask: 1, give: 1 }] },
+      /exactly one of ask, take/,
+    ],
+    ['a stray field', { limit: bucket, calls: [{ at: 5, ask: 1, cost: 1 }] }, /`calls\[0\]\.cost`/],
+    ['a stray field above', { limit: bucket, calls: [], seed: 1 }, /`seed` to be one of/],
+    [
+      'a negative ask',
+      { limit: bucket, calls: [{ at: 5, ask: -1 }] },
+      /`calls\[0\]\.ask` to be a number of at least 0, got -1/,
+    ],
+    [
+      'half a token',
+      { limit: bucket, calls: [{ at: 5, take: 0.5 }] },
+      /`calls\[0\]\.take` to be a whole number of at least 0, or "all"/,
+    ],
+    [
+      'an unknown id',
+      { limit: bucket, calls: [{ at: 5, done: { id: 9 } }] },
+      /`calls\[0\]\.done\.id` to be the id of an earlier call/,
+    ],
+    [
+      'an unknown outcome',
+      {
+        limit: bucket,
+        calls: [
+          { at: 5, ask: 1, id: 9 },
+          { at: 5, done: { id: 9, outcome: 'fine' } },
+        ],
+      },
+      /`calls\[1\]\.done\.outcome` to be one of ok, busy/,
+    ],
+    [
+      'a pool for a bucket',
+      { limit: bucket, pool: 2, calls: [] },
+      /`pool` to be left out: only a ramp is divided/,
+    ],
+    [
+      'an empty pool',
+      { limit: { ramp }, pool: 0, calls: [] },
+      /`pool` to be a whole number of at least 1, got 0/,
+    ],
+    [
+      'a rank outside',
+      { limit: { ramp }, pool: { size: 2, rank: 2 }, calls: [] },
+      /`pool\.rank` to be a whole number of at least 0 and at most 1, got 2/,
+    ],
+    [
+      'hits for adaptive',
+      { limit: { adaptive: {} }, calls: [{ at: 0, hear: 1 }] },
+      /`calls\[0\]\.hear` to be left out/,
+    ],
+  ])('%s: one line that names the field, exit code 2', (_what, content, message) => {
+    const { code, out, err } = trace(content);
+    expect(err).toMatch(message);
+    expect(err.split('\n').length).toBe(1);
+    expect({ code, out }).toEqual({ code: 2, out: '' });
+  });
+
+  test('a file that is not there is said so', () => {
+    const { code, err } = sluice('trace', join(folder, 'nowhere.json'));
+    expect(code).toBe(2);
+    expect(err).toMatch(/^sluice trace: cannot read .*nowhere\.json: ENOENT/);
+  });
+});
+
+interface Granted {
+  readonly granted: number;
+}

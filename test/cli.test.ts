@@ -1,0 +1,104 @@
+/** The built command, as a process: what a user types and a shell sees. */
+
+import { spawnSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { describe, expect, test } from 'vitest';
+
+const run = (args: readonly string[], input = '') =>
+  spawnSync(process.execPath, ['dist/cli/main.js', ...args], { input, encoding: 'utf8' });
+
+describe('the command sluice', () => {
+  test('is what package.json installs', () => {
+    const { bin, exports } = JSON.parse(readFileSync('package.json', 'utf8'));
+    expect(bin.sluice).toBe('dist/cli/main.js');
+    for (const entry of Object.values(exports) as (string | Record<string, string>)[]) {
+      const files = typeof entry === 'string' ? [entry] : Object.values(entry);
+      for (const file of files) expect(readFileSync(file, 'utf8')).not.toBe('');
+    }
+  });
+
+  test('alone it says what there is, and that something was missing', () => {
+    const { status, stdout } = run([]);
+    expect(status).toBe(2);
+    expect(stdout).toMatch(/usage: sluice <command>[\s\S]*trace[\s\S]*simulate/);
+  });
+
+  test.each([
+    ['--help'],
+    ['simulate', '--help'],
+    ['trace', '--help'],
+    ['simulate', 'adaptive', '--help'],
+    ['simulate', 'tchannel', '--help'],
+    ['simulate', 'ramp', '--help'],
+  ])('%s %s teaches', (...args) => {
+    const { status, stdout, stderr } = run(args);
+    expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
+    expect(stdout).toContain('usage: sluice');
+    for (const line of stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(100);
+  });
+
+  test.each([
+    [['fly'], /^sluice: expected one of trace, simulate, got "fly"; see sluice --help\n$/],
+    [['simulate', 'fly'], /^sluice simulate: expected one of .*, got "fly"/],
+    [['trace'], /^sluice trace: expected one FILE\.json/],
+    [['trace', '--jsno'], /^sluice trace: Unknown option '--jsno'; see --help\n$/],
+    [['simulate', 'adaptive', 'nowhere.json'], /cannot read nowhere\.json/],
+  ])('%j is answered in one line, exit code 2', (args, message) => {
+    const { status, stdout, stderr } = run(args);
+    expect(stderr).toMatch(message);
+    expect({ status, stdout }).toEqual({ status: 2, stdout: '' });
+  });
+
+  test('reads a trace from standard input', () => {
+    const trace = { limit: { bucket: { rate: 1 } }, calls: [{ at: 0, ask: 1 }] };
+    const { status, stdout } = run(['trace', '-', '--json'], JSON.stringify(trace));
+    expect(status).toBe(0);
+    expect(JSON.parse(stdout)).toEqual({ at: 0, verdict: 'allow', granted: 1, remaining: 0 });
+  });
+
+  test.each(['steady', 'flappy'])('prints the published figures of %s byte for byte', (shape) => {
+    const { status, stdout } = run(['simulate', 'tchannel', shape]);
+    expect(stdout).toBe(readFileSync(`test/vectors/tchannel-${shape}.txt`, 'utf8'));
+    expect(status).toBe(0);
+  });
+
+  test('runs the published adaptive cases, a line of JSON each', () => {
+    const { status, stdout } = run([
+      'simulate',
+      'adaptive',
+      'test/vectors/arc-cases.json',
+      '--json',
+    ]);
+    const lines = stdout
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line));
+    expect(status).toBe(0);
+    expect(lines.length).toBe(24);
+    expect(lines[0]).toEqual({
+      suite: 'per-attempt',
+      case: 'constant-link',
+      ok: true,
+      held: 12,
+      of: 12,
+      missed: [],
+    });
+  });
+
+  test('a range that is missed is named, exit code 1', () => {
+    const file = JSON.parse(readFileSync('test/vectors/arc-cases.json', 'utf8'));
+    file.suites[0].cases[0].expect['server.in_flight.max'] = [1, 2];
+    const args = ['simulate', 'adaptive', '-', '--case', 'constant-link'];
+    const { status, stdout } = run(args, JSON.stringify(file));
+    expect(status).toBe(1);
+    expect(stdout).toMatch(/MISS per-attempt \/ constant-link +11 of 12/);
+    expect(stdout).toMatch(/server\.in_flight\.max: expected 1 to 2, got 3[01]/);
+  });
+
+  test('stops quietly when nobody reads on', () => {
+    const shell = 'set -o pipefail; node dist/cli/main.js simulate tchannel steady | head -n 1';
+    const { status, stdout, stderr } = spawnSync('bash', ['-c', shell], { encoding: 'utf8' });
+    expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
+    expect(stdout).toBe('started with recover_rate: 3\n');
+  });
+});

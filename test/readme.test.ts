@@ -1,0 +1,72 @@
+/** What README.md shows is what runs. */
+
+import { execFileSync } from 'node:child_process';
+import { readdirSync, readFileSync } from 'node:fs';
+import { describe, expect, test } from 'vitest';
+
+const readme = readFileSync('README.md', 'utf8');
+
+describe('README.md', () => {
+  test('shows the first example as it stands in examples/', () => {
+    expect(readme).toContain(`\`\`\`js\n${readFileSync('examples/first.mjs', 'utf8')}\`\`\``);
+  });
+
+  test('gives the test command that CI runs', () => {
+    expect(readme).toContain('npm ci && npm test');
+    expect(readFileSync('.ci/run', 'utf8')).toMatch(/^npm ci && npm test$/m);
+  });
+
+  test('links only to what is there', () => {
+    const texts = ['README.md', 'ARCHITECTURE.md', 'CONTRIBUTING.md', 'CHANGELOG.md'];
+    const pages = readdirSync('docs', { recursive: true, encoding: 'utf8' })
+      .filter((path) => path.endsWith('.md'))
+      .map((path) => `docs/${path}`);
+    const broken = [...texts, ...pages].flatMap((page) =>
+      [...readFileSync(page, 'utf8').matchAll(/\]\((?!https?:|#)([^)#\s]+)/g)]
+        .map(([, target]) => new URL(target, `file://${process.cwd()}/${page}`))
+        .filter((url) => !exists(url))
+        .map((url) => `${page}: ${url.pathname}`),
+    );
+    expect(broken).toEqual([]);
+  });
+});
+
+describe('examples', () => {
+  const examples = readdirSync('examples').filter((file) => file.endsWith('.mjs'));
+
+  test.each(examples)('%s runs', (file) => {
+    const out = execFileSync(process.execPath, [`examples/${file}`], { encoding: 'utf8' });
+    expect(out).not.toBe('');
+  });
+
+  test('the first one serves twenty calls and says when the next may come', () => {
+    const out = execFileSync(process.execPath, ['examples/first.mjs'], { encoding: 'utf8' });
+    expect(out).toMatch(/call 20: served\ncall 21: too many calls, try again in (100|9\d) ms/);
+  });
+});
+
+function exists(url: URL): boolean {
+  try {
+    readFileSync(url);
+    return true;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EISDIR';
+  }
+}
+
+describe('docs/limits.md', () => {
+  const page = readFileSync('docs/limits.md', 'utf8');
+  const policies = readdirSync('src/policy').filter(
+    (file) => !/test|policy|limit|cost|all/.test(file),
+  );
+
+  test.each(policies)('documents every option of %s', (file) => {
+    const kind = file.replace('.ts', '');
+    const section = page.split(/^## /m).find((part) => part.startsWith(`${kind}:`)) ?? '';
+    const source = readFileSync(`src/policy/${file}`, 'utf8');
+    const [, body = ''] = /export interface \w+Options \{([\s\S]*?)\n\}/.exec(source) ?? [];
+    const options = [...body.matchAll(/readonly (\w+)\??:/g)].map(([, name]) => name);
+    expect(options.length).toBeGreaterThan(2);
+    expect(options.filter((name) => !section.includes(`| \`${name}\` |`))).toEqual([]);
+  });
+});
