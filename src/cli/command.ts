@@ -53,8 +53,8 @@ export function readArgs<T extends Flags>(args: readonly string[], options: T): 
   try {
     return parseArgs({ args: [...args], options, allowPositionals: true, strict: true });
   } catch (error) {
-    // Node words these well ("Unknown option '--chrat'. …") but adds a hint about '--' nobody needs.
-    const [first] = (error as Error).message.split('. To specify');
+    // Node words these well in its first sentence; what follows is about '--', which nobody needs.
+    const [first] = (error as Error).message.split(/\.?\s*\n|\. /);
     throw new UsageError(`${first}; see --help`);
   }
 }

@@ -1,9 +1,12 @@
 /** `sluice simulate`: the rules on virtual time, with pictures. */
 
 import type { CommandGroup } from '../command.ts';
+import { simulateAdaptive } from './adaptive.ts';
+import { simulateRamp } from './ramp.ts';
+import { simulateTchannel } from './tchannel.ts';
 
 export const simulate: CommandGroup = {
   name: 'simulate',
   summary: 'run a rule on virtual time and draw what happens',
-  commands: [],
+  commands: [simulateAdaptive, simulateRamp, simulateTchannel],
 };

@@ -1,0 +1,72 @@
+import { describe, expect, test } from 'vitest';
+import type { Chart } from './chart.ts';
+import { drawSvg } from './svg.ts';
+
+const chart: Chart = {
+  title: 'limit <of> "A & B"',
+  x: { label: 'time, in seconds', from: 0, to: 10 },
+  y: { label: 'calls/s', from: 0, to: 100 },
+  series: [
+    { name: 'wanted', look: 'shade', points: [[0, 100]] },
+    {
+      name: 'sent',
+      look: 'line',
+      points: [
+        [0, 50],
+        [4, undefined],
+        [6, 100],
+      ],
+    },
+  ],
+  phases: [{ name: 'busy', from: 0, to: 4 }],
+};
+
+const svg = drawSvg({ title: "it's <b>", charts: [chart] });
+
+/** Every tag that opens closes again, in order: what a strict reader of XML asks for first. */
+function unclosedTags(text: string): string[] {
+  const open: string[] = [];
+  for (const [, close, name, alone] of text.matchAll(/<(\/?)([a-z]+)[^>]*?(\/?)>/g)) {
+    if (close) expect(open.pop()).toBe(name);
+    else if (!alone) open.push(name);
+  }
+  return open;
+}
+
+describe('a picture in SVG', () => {
+  test('says everything needed to read it', () => {
+    for (const words of ['calls/s', 'time, in seconds', 'wanted', 'sent', 'busy', '>100<']) {
+      expect(svg).toContain(words);
+    }
+  });
+
+  test('lets no text become markup', () => {
+    expect(svg).toContain('limit &lt;of&gt; &quot;A &amp; B&quot;');
+    expect(svg).toContain('<title>it&apos;s &lt;b&gt;</title>');
+    expect(svg).not.toContain('<b>');
+    expect(unclosedTags(svg)).toEqual([]);
+  });
+
+  test('draws values as steps, and leaves a gap where there is none', () => {
+    const [, d] = /<path d="([^"]+)" fill="none" stroke="#d55e00"/.exec(svg) ?? [];
+    // 0 to 10 are 64 to 836 from the left; 50 is half way up, and 100 at the top.
+    expect(d).toBe('M64 266H372.8M527.2 106H836');
+  });
+
+  test('closes a shade at the floor', () => {
+    expect(svg).toContain('d="M64 106H836V426H64Z"');
+  });
+
+  test('puts several charts one under the other', () => {
+    const two = drawSvg({ title: 'two', charts: [chart, chart] });
+    const heights = [...two.matchAll(/y="(\d+)"[^>]*>time, in seconds/g)].map(([, y]) => Number(y));
+    expect(heights).toEqual([293, 555]);
+    expect(unclosedTags(two)).toEqual([]);
+  });
+
+  test('refers to nothing outside itself, and is never out of numbers', () => {
+    expect(svg).not.toMatch(/href|url\(|@import|NaN|Infinity|undefined/);
+    const empty = drawSvg({ title: '', charts: [{ ...chart, series: [] }] });
+    expect(empty).not.toMatch(/NaN|undefined/);
+  });
+});

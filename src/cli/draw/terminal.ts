@@ -1,0 +1,226 @@
+/**
+ * Draws a chart with characters, so that it can be read wherever the command can be run: over ssh,
+ * in a log, in a bug report. No colour, therefore: what is what is told by how dense it is.
+ *
+ *     calls/s  █ sent  ░ wanted
+ *        100 ┤░░░░░░░░░░▄▄▄▄▄▄
+ *            │░░░░░░░░░░██████          a cell of a bar is filled by eighths,
+ *         50 ┤░░░░░▂▂▂▂▂██████          so ten rows tell eighty heights apart
+ *            │▁▁▁▁▁█████▇▇▇▇▇▇
+ *          0 ┼┬─────────┬─────
+ *          s  1         3
+ *             ├─ busy ─┤├ ok ┤
+ */
+
+import {
+  backToFront,
+  type Chart,
+  type Look,
+  type Phase,
+  positionOf,
+  type Series,
+  short,
+  ticksOf,
+} from './chart.ts';
+
+export interface Room {
+  /** How wide everything may be, labels included. */
+  readonly columns: number;
+  /** How high the plot is, without title and axes. */
+  readonly rows: number;
+}
+
+const PLOT_COLUMNS_MIN = 10;
+
+const EIGHTHS = ' ▁▂▃▄▅▆▇█';
+
+const SWATCH: Readonly<Record<Look, string>> = { shade: '░', bars: '█', line: '━' };
+
+export const drawChart = (chart: Chart, room: Room): string[] => drawStack([chart], room);
+
+/**
+ * Charts with the same axes and the same looks, one under the other: what the looks mean is said
+ * above the first, the times stand below the last.
+ */
+export function drawStack(charts: readonly Chart[], { columns, rows }: Room): string[] {
+  return charts
+    .flatMap((chart, n) => {
+      const frame = frameOf(chart, columns, rows);
+      return [
+        chart.title,
+        ...(n === 0 ? [`${chart.y.label}  ${legend(chart.series)}`] : []),
+        ...plotLines(chart, frame),
+        ...(n === charts.length - 1 ? [xLabelLine(chart, frame)] : []),
+        ...(chart.phases ? [phaseLine(chart, chart.phases, frame)] : []),
+      ];
+    })
+    .map((line) => clip(line.trimEnd(), columns));
+}
+
+/** A bar on its side for the row of a table, `columns` long if full: so much of so much is dark. */
+export function lyingBar(dark: number, whole: number, full: number, columns: number): string {
+  const [darkEighths, wholeEighths] = [dark, whole].map((value) =>
+    eighthsOf(full > 0 ? Math.min(1, value / full) : 0, columns),
+  );
+  const bar = '█'.repeat(Math.floor(darkEighths / 8)) + LYING_EIGHTHS[darkEighths % 8];
+  return bar.padEnd(Math.round(wholeEighths / 8), '░');
+}
+
+const LYING_EIGHTHS = ['', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
+
+/** A position in eighths of a cell. Whatever is more than nothing is drawn as more than nothing. */
+function eighthsOf(position: number, cells: number): number {
+  return position > 0 ? Math.max(1, Math.round(position * cells * 8)) : 0;
+}
+
+const clip = (text: string, columns: number): string =>
+  text.length > columns ? `${text.slice(0, Math.max(0, columns - 1))}…` : text;
+
+const legend = (series: readonly Series[]): string =>
+  [...series]
+    .reverse()
+    .map(({ name, look }) => `${SWATCH[look]} ${name}`)
+    .join('  ');
+
+/** How the width is divided: labels to the left, an axis, the plot. */
+interface Frame {
+  readonly gutter: number;
+  readonly width: number;
+  readonly rows: number;
+  /** The y labels by the row whose upper edge is that value: -1 is the x axis. */
+  readonly labels: ReadonlyMap<number, string>;
+}
+
+function frameOf(chart: Chart, columns: number, rows: number): Frame {
+  const labels = labelsByRow(chart, rows);
+  const gutter = Math.max(chart.x.label.length, ...[...labels.values()].map((text) => text.length));
+  return { gutter, labels, rows, width: plotWidth(chart, columns - gutter - 2) };
+}
+
+function plotLines(chart: Chart, { gutter, labels, rows, width }: Frame): string[] {
+  const plot = paint(chart, width, rows).map((cells, n) => {
+    const label = labels.get(rows - 1 - n);
+    return `${(label ?? '').padStart(gutter)} ${label === undefined ? '│' : '┤'}${cells}`;
+  });
+  return [...plot, `${(labels.get(-1) ?? '').padStart(gutter)} ${xAxis(chart, width)}`];
+}
+
+/** Every second gets the same number of columns if it can get any: uneven bars look like data. */
+function plotWidth({ x }: Chart, room: number): number {
+  const columns = Math.max(PLOT_COLUMNS_MIN, room);
+  const units = x.to - x.from;
+  const each = Math.floor(columns / units);
+  return Number.isInteger(units) && each >= 1 ? units * each : columns;
+}
+
+/** A plain axis is labelled at the very edges of rows, where a value can be read off exactly. */
+function labelsByRow({ y }: Chart, rows: number): Map<number, string> {
+  const edges = Array.from({ length: Math.ceil(rows / 2) }, (_, n) => rows - 2 * n);
+  const values =
+    y.scale === 'log'
+      ? ticksOf(y, Math.floor(rows / 2) + 1)
+      : [y.from, ...edges.map((edge) => y.from + ((y.to - y.from) * edge) / rows)];
+  return new Map(
+    values.map((value) => [Math.round(positionOf(value, y) * rows) - 1, short(value)]),
+  );
+}
+
+/** The plot, top row first. */
+function paint(chart: Chart, width: number, rows: number): string[] {
+  const canvas = Array.from({ length: rows }, () => Array<string>(width).fill(' '));
+  for (const series of backToFront(chart.series)) {
+    columnValues(chart, series, width).forEach((value, column) => {
+      if (value === undefined) return;
+      const position = positionOf(value, chart.y);
+      for (const [row, glyph] of PAINTERS[series.look](position, rows)) {
+        canvas[rows - 1 - row][column] = glyph;
+      }
+    });
+  }
+  return canvas.map((cells) => cells.join(''));
+}
+
+type Painter = (position: number, rows: number) => [row: number, glyph: string][];
+
+const PAINTERS: Readonly<Record<Look, Painter>> = {
+  shade: (position, rows) => column(Math.round(position * rows), '░'),
+
+  bars(position, rows) {
+    const eighths = eighthsOf(position, rows);
+    const full = Math.floor(eighths / 8);
+    const cells = column(full, '█');
+    return eighths % 8 === 0 ? cells : [...cells, [full, EIGHTHS[eighths % 8]]];
+  },
+
+  line: (position, rows) => [[Math.max(0, Math.round(position * rows) - 1), '━']],
+};
+
+const column = (height: number, glyph: string): [row: number, glyph: string][] =>
+  Array.from({ length: height }, (_, row) => [row, glyph]);
+
+/**
+ * What a series says in each column: the highest value of that stretch of time, because a peak
+ * that is averaged away is a peak nobody sees.
+ */
+function columnValues({ x }: Chart, { points }: Series, width: number): (number | undefined)[] {
+  const step = (x.to - x.from) / width;
+  const dust = step * 1e-6; // thirds of a second do not add up to seconds
+  const values: (number | undefined)[] = [];
+  let held: number | undefined;
+  let next = 0;
+  for (let n = 0; n < width; n++) {
+    const begin = x.from + n * step;
+    for (; next < points.length && points[next][0] <= begin + dust; next++) held = points[next][1];
+    let highest = held;
+    for (; next < points.length && points[next][0] < begin + step - dust; next++) {
+      held = points[next][1];
+      if (held !== undefined) highest = Math.max(highest ?? held, held);
+    }
+    values.push(highest);
+  }
+  return values;
+}
+
+const columnOf = (value: number, { x }: Chart, width: number): number =>
+  Math.round(positionOf(value, x) * width);
+
+/** A label needs its own width and a gap. */
+const X_LABEL_COLUMNS = 7;
+
+function xTicks(chart: Chart, width: number): [at: number, label: string][] {
+  const ticks = ticksOf(chart.x, Math.floor(width / X_LABEL_COLUMNS) + 1);
+  return ticks
+    .map((tick): [number, string] => [columnOf(tick, chart, width), short(tick)])
+    .filter(([at]) => at < width);
+}
+
+function xAxis(chart: Chart, width: number): string {
+  const ticks = new Set(xTicks(chart, width).map(([at]) => at));
+  const line = Array.from({ length: width }, (_, n) => (ticks.has(n) ? '┬' : '─'));
+  return `┼${line.join('')}`;
+}
+
+function xLabelLine(chart: Chart, { gutter, width }: Frame): string {
+  const start = `${chart.x.label.padStart(gutter)}  `;
+  return xTicks(chart, width).reduce(
+    (line, [at, label]) => line.padEnd(start.length + at) + label,
+    start,
+  );
+}
+
+function phaseLine(chart: Chart, phases: readonly Phase[], { gutter, width }: Frame): string {
+  const start = ' '.repeat(gutter + 2);
+  return phases.reduce((line, { name, from, to }) => {
+    const [begin, end] = [columnOf(from, chart, width), columnOf(to, chart, width)];
+    return line.padEnd(start.length + begin) + bracket(name, end - begin);
+  }, start);
+}
+
+/** `├── name ──┤`, or as much of it as fits. */
+function bracket(name: string, columns: number): string {
+  if (columns < 2) return '│'.repeat(columns);
+  const inside = columns - 2;
+  const text = name.length + 2 <= inside ? ` ${name} ` : clip(name, inside);
+  const left = Math.floor((inside - text.length) / 2);
+  return `├${'─'.repeat(left)}${text}${'─'.repeat(inside - text.length - left)}┤`;
+}

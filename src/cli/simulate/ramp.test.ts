@@ -1,0 +1,148 @@
+import { mkdtempSync, readFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { RAMP_MODES } from '../../sim/ramp.ts';
+import { run } from '../run.ts';
+
+/** Types the command at a terminal that remembers. */
+function type(words: string, columns = 80) {
+  const out: string[] = [];
+  const err: string[] = [];
+  const terminal = {
+    print: (line: string) => void out.push(line),
+    complain: (line: string) => void err.push(line),
+    columns,
+  };
+  const code = run(['simulate', 'ramp', ...words.split(' ').filter(Boolean)], terminal);
+  return { code, out, err };
+}
+
+const seconds = (words: string) => type(`${words} --json`).out.map((line) => JSON.parse(line));
+
+describe('sluice simulate ramp', () => {
+  test('without flags draws the four modes over the same traffic, and no two are alike', () => {
+    const { code, out, err } = type('');
+    expect({ code, err }).toEqual({ code: 0, err: [] });
+    const titles = out.filter((line) => RAMP_MODES.some((mode) => line.startsWith(`${mode}: `)));
+    expect(titles).toHaveLength(4);
+
+    const pools = RAMP_MODES.map((mode) =>
+      seconds('')
+        .filter((second) => second.mode === mode)
+        .map(({ pool }) => pool)
+        .join(' '),
+    );
+    expect(new Set(pools).size).toBe(4);
+  });
+
+  test('fits the terminal, and cuts no sentence short', () => {
+    for (const words of ['', '--mode relaxed', '--seconds 300']) {
+      for (const columns of [80, 120]) {
+        const { out } = type(words, columns);
+        expect(Math.max(...out.map((line) => line.length))).toBeLessThanOrEqual(columns);
+        expect(out.join('')).not.toContain('…');
+      }
+    }
+  });
+
+  test('tells one mode second by second', () => {
+    const { out } = type('--mode go-back-n --load 99x2,0x2,5,99 --seconds 6', 60);
+    expect(out).toEqual([
+      'go-back-n: it grows when used up, and shrinks when it was not or nobody called',
+      '',
+      'second   asked   pool   used     use  █ used  ░ left over',
+      '     1      99     10     10   100 %  ███████▍',
+      '     2      99     20     20   100 %  ██████████████▋',
+      '     3       -     30      -       -  ░░░░░░░░░░░░░░░░░░░░░░',
+      '     4       -     20      -       -  ░░░░░░░░░░░░░░░',
+      '     5       5     10      5    50 %  ███▋░░░',
+      '     6      99     10     10   100 %  ███████▍',
+    ]);
+  });
+
+  test('--json gives the same as figures, one line a second', () => {
+    expect(seconds('--mode relaxed --seconds 2')).toEqual([
+      { mode: 'relaxed', second: 1, asked: 120, pool: 10, used: 10, left: 0 },
+      { mode: 'relaxed', second: 2, asked: 120, pool: 20, used: 20, left: 0 },
+    ]);
+    expect(seconds('--seconds 2').map(({ mode }) => mode)).toEqual(
+      RAMP_MODES.flatMap((mode) => [mode, mode]),
+    );
+  });
+
+  test('lasts as long as its load, and a load that ends starts over', () => {
+    expect(seconds('--mode relaxed --load 1x20,2x20')).toHaveLength(40);
+    const asked = seconds('--mode relaxed --load 1,2x2 --seconds 7').map((second) => second.asked);
+    expect(asked).toEqual([1, 2, 2, 1, 2, 2, 1]);
+  });
+
+  test('hears of every gap', () => {
+    const asked = seconds('--mode relaxed --load 9 --seconds 6 --gap 2 --gap 4-5').map(
+      (second) => second.asked,
+    );
+    expect(asked).toEqual([9, 0, 9, 0, 0, 9]);
+  });
+
+  test('hands the ramp what it was told', () => {
+    const pools = (words: string) =>
+      seconds(`--mode go-back-n --load 8 --seconds 4 ${words}`).map(({ pool }) => pool);
+    expect(pools('--min 4 --max 12 --over 2s')).toEqual([4, 8, 12, 8]);
+    expect(pools('--min 4 --max 12 --over 2s --ramp-down 25')).toEqual([4, 8, 12, 11]);
+    expect(pools('--min 4 --max 12 --over 2s --threshold 50')).toEqual([4, 8, 12, 12]);
+    expect(pools('--min 4 --max 12 --over 2s --gap 3-4')).toEqual([4, 8, 12, 8]);
+    expect(pools('--min 4 --max 12 --over 2s --gap 3-4 --cool-down 1s')).toEqual([4, 8, 12, 12]);
+  });
+
+  test('pods share the pool to the last token', () => {
+    const used = seconds('--mode relaxed --load 99 --seconds 3 --pods 3').map(
+      (second) => second.used,
+    );
+    expect(used).toEqual([10, 20, 30]);
+
+    // A weak second for all can be a full one for a pod whose part is smaller: two of three grow.
+    const weak = '--mode only-if-used --load 19 --seconds 3';
+    expect(seconds(weak).map(({ pool }) => pool)).toEqual([10, 20, 20]);
+    expect(seconds(`${weak} --pods 3`)[2].pool).toBeGreaterThan(20);
+  });
+
+  test('writes a picture of what was asked and of every mode', () => {
+    const file = join(mkdtempSync(join(tmpdir(), 'sluice-')), 'ramp.svg');
+    expect(type(`--svg ${file}`).err).toEqual([`wrote ${file}`]);
+    const svg = readFileSync(file, 'utf8');
+    for (const words of ['what is asked for', ...RAMP_MODES]) expect(svg).toContain(words);
+  });
+
+  const nonsense: Record<string, string> = {
+    relaxed: 'expected flags only, got "relaxed"; see --help',
+    '--mode fast': 'expected `--mode` to be one of scheduled, relaxed, only-if-used, go-back-n',
+    '--min 200': 'expected `min` to be a number above 0 and at most 110, got 200',
+    '--max lots': 'expected --max to be a number, got "lots"',
+    '--over 10': 'expected --over to be a span of time such as 500ms, 10s or 1m, got "10"',
+    '--over 0s': 'expected `over` to be a duration longer than 0',
+    '--threshold 101': 'expected `threshold` to be a number of at least 0 and at most 100',
+    '--load heavy': 'expected --load to be a list such as 120x4,0x2,80, got "heavy"',
+    '--load 5x0': 'expected --load to last at least a second, got "5x0"',
+    '--load 1x999999999': 'expected --load to last at most 3600 seconds',
+    '--load 10000000': 'expected --load to be at most 9999999 calls a second',
+    '--gap 5-3': 'expected --gap to be two of the seconds 1 to 30, such as 8-12, got "5-3"',
+    '--gap 31': 'expected --gap to be two of the seconds 1 to 30',
+    '--seconds 0': 'expected `--seconds` to be a whole number of at least 1 and at most 3600',
+    '--pods 1.5': 'expected `--pods` to be a whole number of at least 1 and at most 1000',
+  };
+  for (const [words, complaint] of Object.entries(nonsense)) {
+    test(`answers "${words}" with one clear line`, () => {
+      const { code, out, err } = type(words);
+      expect({ code, out }).toEqual({ code: 2, out: [] });
+      expect(err).toHaveLength(1);
+      expect(err[0]).toContain(complaint);
+    });
+  }
+
+  test('--help names every flag, and fits a terminal', () => {
+    const text = type('--help').out.join('\n');
+    const flags = 'mode min max over threshold cool-down ramp-down load gap seconds pods svg json';
+    for (const flag of flags.split(' ')) expect(text).toContain(`--${flag}`);
+    expect(Math.max(...text.split('\n').map((line) => line.length))).toBeLessThanOrEqual(100);
+  });
+});

@@ -1,0 +1,284 @@
+/** `sluice simulate ramp`: what the four modes of a ramp make of the same traffic. */
+
+import { parseDuration } from '../../duration.ts';
+import { Fields } from '../../options.ts';
+import {
+  simulateRamp as play,
+  RAMP_MODES,
+  type RampMode,
+  type RampOptions,
+  type RampSecond,
+} from '../../sim/ramp.ts';
+import {
+  type Command,
+  EXIT_OK,
+  numberFlag,
+  readArgs,
+  type Terminal,
+  UsageError,
+  writeText,
+} from '../command.ts';
+import { type Axis, type Chart, type Point, roundTop } from '../draw/chart.ts';
+import { drawSvg } from '../draw/svg.ts';
+import { drawChart, drawStack, lyingBar } from '../draw/terminal.ts';
+
+/** Short enough to see on one screen, and no two modes make the same of it. */
+const LOAD = '120x4,0x4,30x6,120x8,0x4,120x4';
+
+/** So many calls in each of so many seconds: 120x4. */
+const LOAD_PART = /^\s*(\d+)(?:x(\d+))?\s*$/;
+
+const SECONDS = 30;
+const SECONDS_MAX = 3600;
+const CALLS_MAX = 9_999_999;
+const PODS_MAX = 1000;
+
+const SENTENCES: Readonly<Record<RampMode, string>> = {
+  scheduled: 'it grows with the clock, used or not, called or not',
+  relaxed: 'it grows in every second somebody calls, however little they take',
+  'only-if-used': 'it grows after a second that used it up, and else stands still',
+  'go-back-n': 'it grows when used up, and shrinks when it was not or nobody called',
+};
+
+const help = `usage: sluice simulate ramp [--mode MODE] [options]
+
+A ramp hands out tokens from a pool that is new every second and grows from --min to --max. What
+makes it grow is its mode:
+
+${RAMP_MODES.map((mode) => `  ${mode.padEnd(13)} ${SENTENCES[mode]}`).join('\n')}
+
+Without --mode all four are drawn, one under the other, over the same traffic. With --mode that one
+is told second by second: calls asked for, tokens in the pool, tokens used. In a second in which
+nobody calls, the pool is the one a caller would have found.
+
+  --mode MODE      one of the four
+  --min N          tokens a second at the start (default 10)
+  --max N          tokens a second once the ramp is climbed (default 110)
+  --over SPAN      how long the climb takes at its fastest (default 10s)
+  --threshold N    how many percent of a pool count as used up (default 100)
+  --cool-down SPAN go-back-n: so long a silence is not punished (default: every second is)
+  --ramp-down N    go-back-n: how steep it shrinks, in percent of the way up (default 100)
+  --load LIST      calls asked for in each second: 80 is 80 in every second, 120x4,0x2 is 120 in
+                   each of four seconds, then nobody for two; a list that ends starts over
+                   (default ${LOAD})
+  --gap A-B        nobody calls from second A to second B; may be given more than once
+  --seconds N      how long (default ${SECONDS}, or once through LIST if that is longer)
+  --pods N         so many processes share the pool, each with an even part of the calls (default 1)
+  --svg FILE       also write a picture to FILE
+  --json           one line a second, and no drawing: {mode, second, asked, pool, used, left}
+
+  sluice simulate ramp
+  sluice simulate ramp --mode go-back-n --load 120 --gap 8-12 --cool-down 3s`;
+
+interface Run {
+  readonly mode: RampMode;
+  readonly seconds: readonly RampSecond[];
+}
+
+export const simulateRamp: Command = {
+  name: 'ramp',
+  summary: 'a pool that grows with time or use: the four modes over the same traffic',
+  help,
+
+  run(args, terminal) {
+    const flags = readFlags(args);
+    const asked = readAsked(flags);
+    const modes = readModes(flags.mode);
+    const pods = wholeFlag('pods', flags.pods, 1, 1, PODS_MAX);
+    const options = readOptions(flags);
+    const runs = modes.map((mode) => ({ mode, seconds: play({ ...options, mode }, asked, pods) }));
+
+    if (flags.svg !== undefined) {
+      writeText(flags.svg, drawSvg(picture(runs)));
+      terminal.complain(`wrote ${flags.svg}`); // not among the lines, which somebody may read
+    }
+    for (const line of linesOf(runs, flags.json ?? false, terminal)) terminal.print(line);
+    return EXIT_OK;
+  },
+};
+
+function linesOf(runs: readonly Run[], json: boolean, terminal: Terminal): string[] {
+  if (json) return runs.flatMap(jsonLines);
+  const [first, ...others] = runs;
+  return others.length === 0 ? table(first, terminal) : overview(runs, terminal);
+}
+
+function readFlags(args: readonly string[]) {
+  const text = { type: 'string' } as const;
+  const { values, positionals } = readArgs(args, {
+    mode: text,
+    min: text,
+    max: text,
+    over: text,
+    threshold: text,
+    'cool-down': text,
+    'ramp-down': text,
+    load: text,
+    gap: { type: 'string', multiple: true },
+    seconds: text,
+    pods: text,
+    svg: text,
+    json: { type: 'boolean' },
+  });
+  if (positionals.length > 0) {
+    throw new UsageError(`expected flags only, got "${positionals[0]}"; see --help`);
+  }
+  return values;
+}
+
+type Flags = ReturnType<typeof readFlags>;
+
+function readModes(word: string | undefined): readonly RampMode[] {
+  if (word === undefined) return RAMP_MODES;
+  return [new Fields('', { '--mode': word }).oneOf('--mode', RAMP_MODES)];
+}
+
+function readOptions(flags: Flags): RampOptions {
+  const coolDown = flags['cool-down'];
+  return {
+    min: numberFlag('min', flags.min, 10),
+    max: numberFlag('max', flags.max, 110),
+    over: spanFlag('over', flags.over ?? '10s'),
+    threshold: numberFlag('threshold', flags.threshold, 100),
+    rampDown: numberFlag('ramp-down', flags['ramp-down'], 100),
+    ...(coolDown === undefined ? {} : { coolDown: spanFlag('cool-down', coolDown) }),
+  };
+}
+
+function spanFlag(name: string, text: string): string {
+  if (parseDuration(text) !== undefined) return text;
+  throw new UsageError(
+    `expected --${name} to be a span of time such as 500ms, 10s or 1m, got "${text}"`,
+  );
+}
+
+function wholeFlag(
+  name: string,
+  text: string | undefined,
+  fallback: number,
+  min: number,
+  max: number,
+): number {
+  const flag = `--${name}`;
+  const value = numberFlag(name, text, fallback);
+  return new Fields('', { [flag]: value }).number(flag, { min, max, whole: true });
+}
+
+/** The calls of every second, gaps taken out. */
+function readAsked(flags: Flags): number[] {
+  const load = readLoad(flags.load ?? LOAD);
+  const count = wholeFlag('seconds', flags.seconds, Math.max(SECONDS, load.length), 1, SECONDS_MAX);
+  const asked = Array.from({ length: count }, (_, n) => load[n % load.length]);
+  for (const gap of flags.gap ?? []) {
+    const [from, to] = readGap(gap, count);
+    asked.fill(0, from - 1, to);
+  }
+  return asked;
+}
+
+function readLoad(list: string): number[] {
+  const must = (expected: string) =>
+    new UsageError(`expected --load to ${expected}, got "${list}"`);
+  const load: number[] = [];
+  for (const part of list.split(',')) {
+    const [, calls, seconds = '1'] = LOAD_PART.exec(part) ?? [];
+    if (calls === undefined) throw must('be a list such as 120x4,0x2,80');
+    if (Number(calls) > CALLS_MAX) throw must(`be at most ${CALLS_MAX} calls a second`);
+    const length = load.length + Number(seconds);
+    if (length > SECONDS_MAX) throw must(`last at most ${SECONDS_MAX} seconds`);
+    while (load.length < length) load.push(Number(calls));
+  }
+  if (load.length === 0) throw must('last at least a second');
+  return load;
+}
+
+function readGap(text: string, secondsMax: number): [from: number, to: number] {
+  const [, first, last = first] = /^\s*(\d+)(?:-(\d+))?\s*$/.exec(text) ?? [];
+  const [from, to] = [Number(first), Number(last)];
+  if (from >= 1 && to >= from && to <= secondsMax) return [from, to];
+  throw new UsageError(
+    `expected --gap to be two of the seconds 1 to ${secondsMax}, such as 8-12, got "${text}"`,
+  );
+}
+
+const jsonLines = ({ mode, seconds }: Run): string[] =>
+  seconds.map((second) => JSON.stringify({ mode, ...second }));
+
+/** Low enough that all four can be seen together. */
+const OVERVIEW_ROWS = 6;
+const ASKED_ROWS = 2;
+
+function overview(runs: readonly Run[], { columns }: Terminal): string[] {
+  const [{ seconds }] = runs;
+  const asked = drawChart(askedChart(seconds, 's'), { columns, rows: ASKED_ROWS });
+  const modes = drawStack(modeCharts(runs, 's'), { columns, rows: OVERVIEW_ROWS });
+  return [...asked, '', ...modes];
+}
+
+function askedChart(seconds: readonly RampSecond[], xLabel: string): Chart {
+  return {
+    title: 'what is asked for',
+    x: timeAxis(seconds, xLabel),
+    y: { label: 'calls/s', from: 0, to: roundTop(seconds.map(({ asked }) => asked)) },
+    series: [{ name: 'asked', look: 'bars', points: pointsOf(seconds, ({ asked }) => asked) }],
+  };
+}
+
+function modeCharts(runs: readonly Run[], xLabel: string): Chart[] {
+  const top = roundTop(runs.flatMap((run) => run.seconds.map(({ pool }) => pool)));
+  return runs.map(({ mode, seconds }) => ({
+    title: `${mode}: ${SENTENCES[mode]}`,
+    x: timeAxis(seconds, xLabel),
+    y: { label: 'tokens/s', from: 0, to: top },
+    series: [
+      { name: 'pool', look: 'shade', points: pointsOf(seconds, ({ pool }) => pool) },
+      { name: 'used', look: 'bars', points: pointsOf(seconds, ({ used }) => used) },
+    ],
+  }));
+}
+
+function picture(runs: readonly Run[]) {
+  const [{ seconds }] = runs;
+  const charts = [askedChart(seconds, 'second'), ...modeCharts(runs, 'second')];
+  return { title: 'A ramp: calls asked for, tokens there were, tokens used', charts };
+}
+
+const timeAxis = (seconds: readonly RampSecond[], label: string): Axis => ({
+  label,
+  from: 1,
+  to: seconds.length + 1,
+});
+
+const pointsOf = (seconds: readonly RampSecond[], figure: (second: RampSecond) => number) =>
+  seconds.map((second): Point => [second.second, figure(second)]);
+
+const HEADINGS = ['second', 'asked', 'pool', 'used', 'use'];
+const BAR_COLUMNS_MIN = 10;
+
+function table({ mode, seconds }: Run, { columns }: Terminal): string[] {
+  const [head, ...rows] = aligned([HEADINGS, ...seconds.map(figures)]);
+  const barColumns = Math.max(BAR_COLUMNS_MIN, columns - head.length - 2);
+  const full = seconds.reduce((most, { pool }) => Math.max(most, pool), 0);
+  const bars = seconds.map(({ used, pool }) => lyingBar(used, pool, full, barColumns));
+  return [
+    `${mode}: ${SENTENCES[mode]}`,
+    '',
+    `${head}  █ used  ░ left over`,
+    ...rows.map((row, n) => `${row}  ${bars[n]}`),
+  ];
+}
+
+/** A second in which nobody called has no use of its pool, not a use of 0 %. */
+function figures({ second, asked, pool, used, left }: RampSecond): string[] {
+  if (asked === 0) return [`${second}`, '-', rounded(pool), '-', '-'];
+  const use = Math.floor(((pool - left) * 100) / pool);
+  return [`${second}`, `${asked}`, rounded(pool), `${used}`, `${use} %`];
+}
+
+/** Columns flush right, each as wide as its widest cell. */
+function aligned(rows: readonly (readonly string[])[]): string[] {
+  const widths = rows[0].map((_, n) => Math.max(...rows.map((cells) => cells[n].length)));
+  return rows.map((cells) => cells.map((cell, n) => cell.padStart(widths[n])).join('   '));
+}
+
+const rounded = (value: number): string => String(Math.round(value * 100) / 100);

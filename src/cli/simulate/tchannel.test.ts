@@ -1,0 +1,110 @@
+import { mkdtempSync, readFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { run } from '../run.ts';
+
+/** Types the command at a terminal that remembers. */
+function type(words: string, columns = 80) {
+  const out: string[] = [];
+  const err: string[] = [];
+  const terminal = {
+    print: (line: string) => void out.push(line),
+    complain: (line: string) => void err.push(line),
+    columns,
+  };
+  const code = run(['simulate', 'tchannel', ...words.split(' ').filter(Boolean)], terminal);
+  return { code, text: out.map((line) => `${line}\n`).join(''), out, err };
+}
+
+describe('sluice simulate tchannel', () => {
+  for (const pattern of ['steady', 'flappy']) {
+    test(`${pattern} prints the original's rows byte for byte`, () => {
+      const original = readFileSync(`test/vectors/tchannel-${pattern}.txt`, 'utf8');
+      expect(type(pattern)).toMatchObject({ code: 0, text: original, err: [] });
+    });
+  }
+
+  test('without a pattern is steady', () => {
+    expect(type('').text).toBe(type('steady').text);
+  });
+
+  test('changes what it is told to change, and each recovery only by its own flag', () => {
+    const { out } = type('steady --rps 800 --busy 1 --recover-rate 0.5');
+    expect(out).toContain('started with recover_rate: 0.5');
+    expect(out).toContain('started with recover_value: 200');
+    expect(out.filter((line) => line.startsWith('start rps=800 (steady)'))).toHaveLength(2);
+    expect(out).toContain('    --- time=1 rps=800 throttled=0 busy=1 limit=9999999');
+  });
+
+  test('draws both recoveries within the terminal, with their phases', () => {
+    for (const words of ['steady --chart', 'linear_grow --chart --log']) {
+      for (const columns of [80, 120]) {
+        const { out } = type(words, columns);
+        expect(Math.max(...out.map((line) => line.length))).toBeLessThanOrEqual(columns);
+        const phases = out.filter((line) => line.includes('busy') && line.includes('recovering'));
+        expect(phases).toHaveLength(2);
+      }
+    }
+    const titles = type('steady --chart').out.filter((line) => line.startsWith('recover'));
+    expect(titles).toEqual([
+      'recover rate 3: converged at time=17, speed=7',
+      'recover value 200: failed to converge',
+    ]);
+  });
+
+  test('writes a picture beside the rows, without a word among them', () => {
+    const file = join(mkdtempSync(join(tmpdir(), 'sluice-')), 'steady.svg');
+    const { text, err } = type(`steady --svg ${file}`);
+    expect(text).toBe(type('steady').text);
+    expect(err).toEqual([`wrote ${file}`]);
+    const svg = readFileSync(file, 'utf8');
+    expect(svg).toContain('recover rate 3 (converged at 17)');
+    expect(svg).toContain('recover value 200 (failed to converge)');
+  });
+
+  test('draws odd traffic as well: none, a little, the most', () => {
+    for (const words of ['--rps 0', '--rps 1 --busy 1', '--rps 9999999', '--busy 0']) {
+      for (const pattern of ['steady', 'flappy', 'linear_grow', 'linear_decrease']) {
+        const text = type(`${pattern} ${words} --chart`).text + type(`${pattern} ${words}`).text;
+        expect(text).not.toMatch(/NaN|undefined|Infinity|=-/);
+      }
+    }
+  });
+
+  const nonsense: Record<string, string> = {
+    stedy:
+      'expected PATTERN to be one of steady, flappy, linear_grow, linear_decrease, got "stedy"',
+    'steady flappy': 'expected one PATTERN, got "flappy" as well',
+    '--rps many': 'expected --rps to be a number, got "many"',
+    '--rps=-1': 'expected `--rps` to be a whole number of at least 0 and at most 9999999, got -1',
+    '--busy 1.5':
+      'expected `--busy` to be a whole number of at least 0 and at most 9999999, got 1.5',
+    '--recover-rate 0': 'expected `--recover-rate` to be a number above 0, got 0',
+    '--recover-value=-200': 'expected `--recover-value` to be a number above 0, got -200',
+    '--log': '--log is for a drawing: add --chart or --svg FILE',
+    '--chrat': "Unknown option '--chrat'; see --help",
+    '--svg /nowhere/at/all.svg': 'cannot write /nowhere/at/all.svg',
+  };
+  for (const [words, complaint] of Object.entries(nonsense)) {
+    test(`answers "${words}" with one clear line`, () => {
+      const { code, out, err } = type(words);
+      expect({ code, out }).toEqual({ code: 2, out: [] });
+      expect(err).toHaveLength(1);
+      expect(err[0]).toContain(complaint);
+      expect(err[0]).not.toContain('\n');
+    });
+  }
+
+  test('--help names every pattern and flag, and fits a terminal', () => {
+    const { code, text } = type('--help');
+    expect(code).toBe(0);
+    for (const word of ['steady', 'flappy', 'linear_grow', 'linear_decrease', '--rps', '--busy']) {
+      expect(text).toContain(word);
+    }
+    for (const flag of ['--recover-rate', '--recover-value', '--chart', '--svg', '--log']) {
+      expect(text).toContain(flag);
+    }
+    expect(Math.max(...text.split('\n').map((line) => line.length))).toBeLessThanOrEqual(100);
+  });
+});
