@@ -1,7 +1,7 @@
 /** `sluice simulate adaptive FILE`: the adaptive limit against simulated servers. */
 
-import { runCase } from '../../sim/adaptive/run.ts';
-import { readSuites } from '../../sim/adaptive/suite.ts';
+import { type CaseResult, runCase } from '../../sim/adaptive/run.ts';
+import { type Case, readSuites, type Suite } from '../../sim/adaptive/suite.ts';
 import {
   type Command,
   EXIT_MISSED,
@@ -17,26 +17,19 @@ const help = `usage: sluice simulate adaptive FILE [--case NAME] [--seed N] [--j
 
 Runs every case of FILE on virtual time: the adaptive limit sends to a simulated server, and what
 came out (calls in flight, rate, limit, round-trip times, all weighted by time) is compared with
-the ranges the file expects. FILE holds suites of cases; a suite's layering says where the limiter
-stands: retry(limiter(timeout(server))), limiter(retry(timeout(server))) or
+the ranges the file expects. What is missed is told; with --case what holds is told as well.
+
+FILE holds suites of cases; a suite's layering says where the limiter stands:
+retry(limiter(timeout(server))), limiter(retry(timeout(server))) or
 limiter(retry(measure(timeout(server)))).
 
-  --case NAME   only the cases of this name
+  --case NAME   only the cases of this name, with every figure
   --seed N      another seed for the servers' jitter (default 1)
   --json        one line a case: {suite, case, ok, held, of, missed: [{range, lo, hi, got}]}
 
 Exit code 0 if every range holds, 1 if any is missed, 2 if the file makes no sense.
 
   sluice simulate adaptive test/vectors/arc-cases.json --case slow-link`;
-
-interface Line {
-  readonly suite: string;
-  readonly case: string;
-  readonly ok: boolean;
-  readonly held: number;
-  readonly of: number;
-  readonly missed: readonly { range: string; lo: number; hi: number; got: number }[];
-}
 
 export const simulateAdaptive: Command = {
   name: 'adaptive',
@@ -59,12 +52,11 @@ export const simulateAdaptive: Command = {
     for (const suite of suites) {
       for (const test of suite.cases) {
         if (values.case !== undefined && test.name !== values.case) continue;
-        const { missed, held, seconds, finished } = runCase(suite, test, seed);
-        const ok = missed.length === 0 && finished;
-        const of = test.expect.length;
-        const line = { suite: suite.id, case: test.name, ok, held, of, missed };
-        if (values.json) terminal.print(JSON.stringify(line));
-        else printCase(line, seconds, finished, terminal);
+        const result = runCase(suite, test, seed);
+        const ok = result.missed.length === 0 && result.finished;
+        if (values.json) terminal.print(jsonLine(suite, test, ok, result));
+        else
+          printCase(`${suite.id} / ${test.name}`, ok, result, values.case !== undefined, terminal);
         allHold &&= ok;
         count++;
       }
@@ -80,11 +72,25 @@ export const simulateAdaptive: Command = {
   },
 };
 
-function printCase(line: Line, seconds: number, finished: boolean, terminal: Terminal): void {
-  const title = `${line.suite} / ${line.case}`;
-  const mark = line.ok ? 'ok  ' : 'MISS';
-  terminal.print(`${mark} ${title.padEnd(44)} ${line.held} of ${line.of} ranges, ${seconds} s`);
-  for (const { range, lo, hi, got } of line.missed) {
+function jsonLine(suite: Suite, test: Case, ok: boolean, { held, missed }: CaseResult): string {
+  const of = test.expect.length;
+  return JSON.stringify({ suite: suite.id, case: test.name, ok, held: held.length, of, missed });
+}
+
+function printCase(
+  title: string,
+  ok: boolean,
+  { held, missed, seconds, finished }: CaseResult,
+  isDetailed: boolean,
+  terminal: Terminal,
+): void {
+  const of = held.length + missed.length;
+  const mark = ok ? 'ok  ' : 'MISS';
+  terminal.print(`${mark} ${title.padEnd(44)} ${held.length} of ${of} ranges, ${seconds} s`);
+  for (const { range, lo, hi, got } of isDetailed ? held : []) {
+    terminal.print(`       ${range}: ${got}, within ${lo} to ${hi}`);
+  }
+  for (const { range, lo, hi, got } of missed) {
     terminal.print(`       ${range}: expected ${lo} to ${hi}, got ${got}`);
   }
   if (!finished) terminal.print('       gave up after a day of virtual time');

@@ -10,7 +10,8 @@ import type { Case, Range, Suite } from './suite.ts';
 /** A day of virtual time: a case that has not ended by then never will. */
 const VIRTUAL_MS_MAX = 86_400_000;
 
-export interface Miss {
+/** A range that was expected, and what came. */
+export interface Check {
   readonly range: string;
   readonly lo: number;
   readonly hi: number;
@@ -19,8 +20,8 @@ export interface Miss {
 
 export interface CaseResult {
   readonly figures: Readonly<Record<string, Figures>>;
-  readonly missed: readonly Miss[];
-  readonly held: number;
+  readonly held: readonly Check[];
+  readonly missed: readonly Check[];
   readonly seconds: number;
   /** False if it was still not done after a day. */
   readonly finished: boolean;
@@ -44,14 +45,13 @@ export function runCase(suite: Suite, test: Case, seed: number): CaseResult {
     'controller.observed_rtt': client.observedRtt.figures(),
     'controller.averaged_rtt': client.averagedRtt.figures(),
   };
-  const missed = test.expect.flatMap((range) => compare(range, figures));
-  const finished = server.completed >= test.requests;
+  const checks = test.expect.map((range) => check(range, figures));
   return {
     figures,
-    missed,
-    held: test.expect.length - missed.length,
+    held: checks.filter(holds),
+    missed: checks.filter((one) => !holds(one)),
     seconds: timeline.now / 1000,
-    finished,
+    finished: server.completed >= test.requests,
   };
 }
 
@@ -70,9 +70,11 @@ function offerAll({ requests, intervalMs }: Case, timeline: Timeline, client: Cl
 }
 
 /** Levels are whole numbers, so their extremes are compared with whole bounds; all else is real. */
-function compare(range: Range, figures: Readonly<Record<string, Figures>>): Miss[] {
+function check(range: Range, figures: Readonly<Record<string, Figures>>): Check {
   const got = figures[range.stat][range.figure];
   const isWhole = !range.stat.endsWith('_rtt') && range.figure !== 'mean';
   const [lo, hi] = isWhole ? [Math.trunc(range.lo), Math.trunc(range.hi)] : [range.lo, range.hi];
-  return got >= lo && got <= hi ? [] : [{ range: range.name, lo, hi, got }];
+  return { range: range.name, lo, hi, got };
 }
+
+const holds = ({ lo, hi, got }: Check): boolean => got >= lo && got <= hi;
