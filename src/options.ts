@@ -42,6 +42,12 @@ export class Fields {
     return Object.hasOwn(this.#values, name) ? this.#values[name] : undefined;
   }
 
+  /** What was written, or what holds if nothing was. `null` was written, and is nonsense. */
+  #given(name: string, fallback: unknown): unknown {
+    const value = this.raw(name);
+    return value === undefined ? fallback : value;
+  }
+
   /** Ends a reading: whatever was written and never asked for is a mistake. */
   done(): void {
     const stray = this.names().find((name) => !this.#known.has(name));
@@ -56,7 +62,7 @@ export class Fields {
 
   /** A number of at least `min` (or more than `above`) and at most `max`. */
   number(name: string, range: NumberRange, fallback?: number): number {
-    const value = this.raw(name) ?? fallback;
+    const value = this.#given(name, fallback);
     return typeof value === 'number' && isWithin(value, range)
       ? value
       : this.fail(name, describe(range));
@@ -78,12 +84,12 @@ export class Fields {
   }
 
   flag(name: string, fallback: boolean): boolean {
-    const value = this.raw(name) ?? fallback;
+    const value = this.#given(name, fallback);
     return typeof value === 'boolean' ? value : this.fail(name, 'true or false');
   }
 
   oneOf<T extends string>(name: string, choices: readonly T[], fallback?: T): T {
-    const value = this.raw(name) ?? fallback;
+    const value = this.#given(name, fallback);
     const choice = choices.find((candidate) => candidate === value);
     return choice ?? this.fail(name, `one of ${choices.join(', ')}`);
   }

@@ -194,10 +194,7 @@ export function adaptive(
     hear: () => false, // what others send shows in the round-trip times
 
     // What was learnt is worth keeping, and a call in flight must find its place when it comes back.
-    forgetAt: (state, i) =>
-      Number.isNaN(state[i + PAST_MEAN]) && state[i + IN_FLIGHT] === 0 && !state[i + PRESSURE]
-        ? -Infinity
-        : Infinity,
+    forgetAt: (state, i) => (hasPast(state, i) ? Infinity : -Infinity),
     evictAt: (state, i) =>
       state[i + IN_FLIGHT] === 0 && state[i + LIMIT] >= initial ? -Infinity : Infinity,
 
@@ -208,6 +205,12 @@ export function adaptive(
       ...(Number.isNaN(state[i + PAST_MEAN]) ? {} : { rttMs: state[i + PAST_MEAN] }),
     }),
   };
+}
+
+/** True if anything at all was learnt, or is about to be. */
+function hasPast(state: State, i: number): boolean {
+  const isNew = Number.isNaN(state[i + PAST_MEAN]) && state[i + WINDOW_COUNT] === 0;
+  return !isNew || state[i + IN_FLIGHT] + state[i + REACHED] + state[i + PRESSURE] > 0;
 }
 
 function windowMean(state: State, i: number): Millis | undefined {

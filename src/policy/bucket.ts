@@ -21,6 +21,7 @@ import { allow, deny, NEVER } from '../decision.ts';
 import type { Rate } from '../duration.ts';
 import { Fields } from '../options.ts';
 import { requireCost } from './cost.ts';
+import { later } from './instant.ts';
 import type { Policy, State } from './policy.ts';
 
 export interface BucketOptions {
@@ -33,10 +34,10 @@ export interface BucketOptions {
 }
 
 /**
- * A microsecond of grace. Sums of fractions carry floating-point dust, and without this a caller
- * that waited exactly as long as it was told could be refused again.
+ * A millionth of a token of grace. Sums of fractions carry floating-point dust, and without this a
+ * caller that waited exactly as long as it was told could be refused again.
  */
-const GRACE_MS = 0.001;
+const GRACE = 1e-6;
 
 const SPENT = 0;
 const AT = 1;
@@ -49,8 +50,7 @@ export function bucket(options: BucketOptions, path = 'bucket'): Policy {
   fields.done();
 
   const perMs = rate.count / rate.periodMs;
-  // Worth a microsecond, and never less than the dust that sums of this size gather.
-  const grace = Math.max(GRACE_MS * perMs, burst * 1e-12);
+  const grace = Math.max(GRACE, burst * 1e-12); // never less than the dust sums of this size gather
 
   const spentAt = (state: State, i: number, now: Millis): number => {
     const spent = state[i + SPENT];
@@ -64,6 +64,20 @@ export function bucket(options: BucketOptions, path = 'bucket'): Policy {
   };
 
   const tokensLeft = (spent: number): number => Math.floor(burst - spent + grace);
+
+  const isAllowed = (state: State, i: number, cost: number, now: Millis): boolean =>
+    spentAt(state, i, now) + cost <= burst + grace;
+
+  /** Whole milliseconds until `cost` fits; what it says must then be true. */
+  const retryAfter = (state: State, i: number, cost: number, now: Millis): Millis => {
+    const missing = spentAt(state, i, now) + cost - burst - grace;
+    const behindMs = Math.max(0, state[i + AT] - now); // time that went backwards stands still
+    const ms = Math.max(1, Math.ceil(behindMs + missing / perMs));
+    return isAllowed(state, i, cost, now + ms) ? ms : ms + 1;
+  };
+
+  const fullAt = (state: State, i: number): Millis =>
+    later(state[i + AT], state[i + SPENT] / perMs);
 
   return {
     kind: 'bucket',
@@ -87,8 +101,7 @@ export function bucket(options: BucketOptions, path = 'bucket'): Policy {
       requireCost(cost);
       if (cost > burst + grace) return deny(NEVER);
       if (cost === 0) return allow(0); // a look never refuses, not even into a debt
-      const behindMs = Math.max(0, state[i + AT] - now); // time that went backwards stands still
-      return deny(Math.ceil(behindMs + (after - burst) / perMs - GRACE_MS / 2));
+      return deny(retryAfter(state, i, cost, now));
     },
 
     available: (state, i, now) => Math.max(0, tokensLeft(spentAt(state, i, now))),
@@ -106,8 +119,8 @@ export function bucket(options: BucketOptions, path = 'bucket'): Policy {
       return true;
     },
 
-    forgetAt: (state, i) => state[i + AT] + state[i + SPENT] / perMs,
-    evictAt: (state, i) => state[i + AT] + state[i + SPENT] / perMs,
+    forgetAt: fullAt,
+    evictAt: fullAt,
 
     view: (state, i, now) => ({ remaining: tokensLeft(spentAt(state, i, now)) }),
   };

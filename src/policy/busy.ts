@@ -93,12 +93,15 @@ const LIMIT = 1; //    calls a second
 const SENT = 2; //     in this second
 const BEFORE = 3; //   sent in the second before
 const HALVINGS = 4; // in this second
+const AT = 5; //       the latest instant that was heard of
+const WIDTH = 6;
 
 export function busy(options: BusyOptions, path = 'busy'): Policy {
   const rule = busyRule(options, path);
   const { max } = rule;
 
   const roll = (state: State, i: number, now: Millis): void => {
+    state[i + AT] = Math.max(state[i + AT], now);
     const gap = Math.floor(now / 1000) - state[i + SECOND];
     if (gap <= 0) return;
     state[i + SECOND] += gap;
@@ -109,16 +112,16 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
   };
 
   /** Calls in the last 1000 ms: this second's, and the part of the one before still in view. */
-  const rateAt = (state: State, i: number, now: Millis): number => {
-    const intoSecond = Math.min(1, Math.max(0, now / 1000 - state[i + SECOND]));
+  const rate = (state: State, i: number): number => {
+    const intoSecond = Math.min(1, Math.max(0, state[i + AT] / 1000 - state[i + SECOND]));
     return state[i + SENT] + state[i + BEFORE] * (1 - intoSecond);
   };
 
-  const cut = (state: State, i: number, now: Millis): void => {
+  const cut = (state: State, i: number): void => {
     if (state[i + HALVINGS] >= HALVINGS_MAX) return;
     state[i + HALVINGS] += 1;
-    const rate = Math.max(1, rateAt(state, i, now)); // somebody got the busy reply, so one was sent
-    state[i + LIMIT] = Math.max(LIMIT_MIN, rule.halve(Math.min(state[i + LIMIT], rate), 1));
+    const sending = Math.max(1, rate(state, i)); // somebody got the busy reply, so one was sent
+    state[i + LIMIT] = Math.max(LIMIT_MIN, rule.halve(Math.min(state[i + LIMIT], sending), 1));
   };
 
   const spare = (state: State, i: number): number =>
@@ -131,16 +134,18 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
 
   return {
     kind: 'busy',
-    width: 5,
+    width: WIDTH,
     exactTime: false,
     expireMs: Infinity,
 
     start(state, i, now, freshAt = now) {
-      state.fill(0, i, i + 5);
+      state.fill(0, i, i + WIDTH);
       state[i + SECOND] = Math.floor(now / 1000);
-      // Forgotten too early: as deep down as takes that long to climb.
+      state[i + AT] = now;
+      // Forgotten too early: as deep down as takes that long to climb, and nothing more this second.
       const climb = Math.max(0, Math.ceil((freshAt - now) / 1000));
       state[i + LIMIT] = Math.max(LIMIT_MIN, rule.below(climb));
+      if (climb > 0) state[i + SENT] = Math.floor(max);
     },
 
     ask(state, i, cost, now) {
@@ -159,7 +164,7 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
 
     settle(state, i, { outcome, cost, dueAt }, now) {
       roll(state, i, now);
-      if (outcome === 'busy') cut(state, i, now);
+      if (outcome === 'busy') cut(state, i);
       const isThisSecond = Math.floor(dueAt / 1000) === state[i + SECOND];
       if (outcome === 'ignored' && isThisSecond) {
         state[i + SENT] = Math.max(0, state[i + SENT] - cost);

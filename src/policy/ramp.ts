@@ -97,7 +97,7 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
       case 'relaxed':
         return within(pool + slope);
       case 'only-if-used':
-        return isUsed(state, i) ? within(pool + slope) : pool;
+        return within(isUsed(state, i) ? pool + slope : pool);
       case 'go-back-n': {
         const silent = Math.max(0, gap - 1 - coolDownSeconds);
         const step = isUsed(state, i) ? slope : -slopeDown;
@@ -169,7 +169,8 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
       state[i + SIZE] = 1;
       state[i + RANK] = -1;
       if (freshAt <= now) return;
-      roll(state, i, freshAt - 1); // the second it was forgotten in has nothing left
+      // The second it was forgotten in has nothing left, and the next one begins at `min`.
+      open(state, i, Math.floor((freshAt - 1) / 1000), min - slope);
       state[i + LEFT] = 0;
     },
 
@@ -189,9 +190,10 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
     },
 
     /** Tokens that were granted this second and not used go back; late ones are gone. */
-    settle(state, i, { outcome, cost, used = cost, dueAt }) {
+    settle(state, i, { outcome, cost, used = cost, dueAt }, now) {
       const unused = outcome === 'ignored' ? cost : cost - used;
-      if (Math.floor(dueAt / 1000) !== state[i + SECOND]) return;
+      const isLate = Math.floor(now / 1000) > state[i + SECOND];
+      if (isLate || Math.floor(dueAt / 1000) !== state[i + SECOND]) return;
       const back = Math.min(unused, state[i + TAKEN]); // never more than was handed out
       const left = state[i + LEFT] + back * state[i + SIZE];
       state[i + TAKEN] -= back;
@@ -215,26 +217,30 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
     // over, unless the clock alone would have made it climb meanwhile.
     forgetAt(state, i) {
       const second = state[i + SECOND];
-      if (Number.isNaN(second)) return -Infinity;
-      if (state[i + SIZE] !== 1 || state[i + RANK] >= 0) return Infinity;
+      if (isMember(state, i)) return Infinity;
+      if (Number.isNaN(second)) return state[i + POOL] === min ? -Infinity : Infinity;
       if (max === min) return (second + 1) * 1000;
       if (mode !== 'go-back-n' || slopeDown === 0) return Infinity;
       const climbed = within(state[i + POOL] + slope) - min;
       return (second + 1 + coolDownSeconds + Math.ceil(climbed / slopeDown)) * 1000;
     },
 
-    evictAt: (state, i) => (Number.isNaN(state[i + SECOND]) ? -Infinity : secondAfter(state, i)),
+    evictAt(state, i) {
+      if (isMember(state, i)) return Infinity; // begun anew it would think it is alone
+      return Number.isNaN(state[i + SECOND]) ? -Infinity : (state[i + SECOND] + 1) * 1000;
+    },
 
     view(state, i, now) {
       const then = peek(state, i, now);
-      return { remaining: spare(then, 0), pool: then[POOL] };
+      return { remaining: spare(then, 0), pool: within(then[POOL]) };
     },
   };
 }
 
 const wholeOf = (pool: number): number => Math.floor(pool + DUST);
 
-const secondAfter = (state: State, i: number): Millis => (state[i + SECOND] + 1) * 1000;
+const isMember = (state: State, i: number): boolean =>
+  state[i + SIZE] !== 1 || state[i + RANK] >= 0;
 
 /** One member's part of a pool in a given second. */
 function share(pool: number, size: number, rank: number, second: number): number {
@@ -248,9 +254,13 @@ function share(pool: number, size: number, rank: number, second: number): number
 const partOf = (state: State, i: number): number =>
   share(state[i + POOL], state[i + SIZE], state[i + RANK], state[i + SECOND]);
 
-/** What this member may still take this second. */
+/**
+ * What this member may still take this second: no more than its part, and no more than its copy of
+ * the pool has left. They differ when the size changed on the way, or others were heard of.
+ */
 function spare(state: State, i: number): number {
-  const left = Math.floor(state[i + LEFT] / state[i + SIZE] + DUST);
-  if (state[i + RANK] < 0) return left;
-  return Math.max(0, Math.min(partOf(state, i) - state[i + TAKEN], state[i + LEFT]));
+  const ofPart = partOf(state, i) - state[i + TAKEN];
+  const isRanked = state[i + RANK] >= 0;
+  const ofPool = isRanked ? state[i + LEFT] : Math.floor(state[i + LEFT] / state[i + SIZE] + DUST);
+  return Math.max(0, Math.min(ofPart, ofPool));
 }

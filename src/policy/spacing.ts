@@ -21,6 +21,7 @@ import { allow, deny, NEVER, wait } from '../decision.ts';
 import type { Duration } from '../duration.ts';
 import { Fields } from '../options.ts';
 import { requireCost } from './cost.ts';
+import { later } from './instant.ts';
 import type { Policy } from './policy.ts';
 
 export interface SpacingOptions {
@@ -32,8 +33,8 @@ export interface SpacingOptions {
   readonly expire?: Duration;
 }
 
-/** Two instants closer than this are the same one with floating-point dust on it. */
-const DUST_MS = 0.001;
+/** What part of a step may be floating-point dust. */
+const DUST = 1e-9;
 
 export function spacing(options: SpacingOptions, path = 'spacing'): Policy {
   const fields = new Fields(path, options);
@@ -42,13 +43,21 @@ export function spacing(options: SpacingOptions, path = 'spacing'): Policy {
   const expireMs = fields.duration('expire', Infinity);
   fields.done();
 
-  const reservedAt = (nextAt: Millis, now: Millis): number =>
-    Math.max(0, Math.ceil((nextAt - everyMs - now - DUST_MS) / everyMs));
+  /** The distance between two places: `every`, or the next one instants of this size can tell. */
+  const stepAt = (at: Millis): Millis => later(at, everyMs) - at;
+
+  const reservedAt = (nextAt: Millis, now: Millis): number => {
+    const step = stepAt(now);
+    return Math.max(0, Math.ceil((nextAt - now) / step - 1 - DUST));
+  };
+
+  const isOpen = (nextAt: Millis, now: Millis): boolean =>
+    now >= nextAt || reservedAt(nextAt, now) < reserve;
 
   /** Whole milliseconds until an ask is not refused; what it says must then be true. */
   const retryAfter = (nextAt: Millis, now: Millis): Millis => {
-    const ms = Math.ceil(nextAt - reserve * everyMs - now - DUST_MS / 2);
-    return reserve === 0 && now + ms < nextAt ? ms + 1 : ms;
+    const ms = Math.max(1, Math.ceil(nextAt - reserve * stepAt(now) - now - DUST));
+    return isOpen(nextAt, now + ms) ? ms : ms + 1;
   };
 
   return {
@@ -67,12 +76,12 @@ export function spacing(options: SpacingOptions, path = 'spacing'): Policy {
       const nextAt = state[i];
       if (cost > 1) return deny(NEVER); // two at once would be a burst
       if (now >= nextAt) {
-        if (cost > 0) state[i] = after(now, everyMs);
+        if (cost > 0) state[i] = later(now, everyMs);
         return allow(cost > 0 ? 0 : 1);
       }
       if (cost === 0) return allow(0);
-      if (reservedAt(nextAt, now) < reserve) {
-        state[i] = after(nextAt, everyMs);
+      if (isOpen(nextAt, now)) {
+        state[i] = later(nextAt, everyMs);
         return wait(nextAt - now);
       }
       return deny(retryAfter(nextAt, now));
@@ -82,13 +91,13 @@ export function spacing(options: SpacingOptions, path = 'spacing'): Policy {
 
     /** A place nobody used is given back if it is the last one: those behind it keep theirs. */
     settle(state, i, { outcome, dueAt }) {
-      const isLast = Math.abs(state[i] - everyMs - dueAt) <= DUST_MS;
+      const isLast = Math.abs(state[i] - later(dueAt, everyMs)) < everyMs / 2;
       if (outcome === 'ignored' && isLast) state[i] = dueAt;
     },
 
     hear(state, i, news, now) {
       if (!('hits' in news)) return false;
-      if (news.hits > 0) state[i] = after(Math.max(state[i], now), news.hits * everyMs);
+      if (news.hits > 0) state[i] = later(Math.max(state[i], now), news.hits * everyMs);
       return true;
     },
 
@@ -100,13 +109,4 @@ export function spacing(options: SpacingOptions, path = 'spacing'): Policy {
       reserved: reservedAt(state[i], now),
     }),
   };
-}
-
-/**
- * The first instant at least `span` after `at`. Far from zero a sum is rounded, and rounded down it
- * would stand closer than allowed, or not move at all.
- */
-function after(at: Millis, span: Millis): Millis {
-  const sum = at + span;
-  return sum - at >= span ? sum : sum + Math.abs(sum) * Number.EPSILON;
 }

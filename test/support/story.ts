@@ -1,0 +1,214 @@
+/**
+ * Stories: what happened to one key, as a table that is read from the top down.
+ *
+ *     [100, 'ask 9', 'allow, 1 left'],          the clock stands on the left,
+ *     [5_000, 'hear 8'],                        what happened in the middle,
+ *     [5_200, 'ask 1', 'deny, retry in 3900'],  what was answered on the right
+ *
+ * | event                      | what it does                                      | its answer          |
+ * | -------------------------- | ------------------------------------------------- | ------------------- |
+ * | ask 2                      | asks for 2; 0 looks                               | allow, 1 left       |
+ * |                            |                                                   | wait 6000           |
+ * |                            |                                                   | deny, retry in 412  |
+ * |                            |                                                   | deny, never         |
+ * |                            |                                                   | deny, when settled  |
+ * | take 5 · take all          | takes up to so many                               | got 3               |
+ * | give 2 · give 2 due 100    | hands back 2 that were good now, or then          |                     |
+ * | hear 8                     | another node served 8                             | heard · of no use   |
+ * | pool 3 · pool 3 rank 1     | 3 share the limit; this is the second of them     | heard · of no use   |
+ * | resume 60 from 100         | a pool of 60 had been reached at 100              | heard · of no use   |
+ * | done ok 250                | a call is over, after 250 ms                      |                     |
+ * | done ok cost 2 used 5      | … of cost 2 that really used 5                    |                     |
+ * | done ignored due 6000      | … whose permit was good at 6000                   |                     |
+ * | look                       | looks; the answer names what it is about          | remaining 3, pool 7 |
+ *
+ * A row without an answer only happens. A story of several nodes names them: 'A: ask 1'.
+ *
+ * Every story is told over every entry of `IMPLEMENTATIONS`, and must be answered alike by all. A
+ * rule that is written a second time (in Lua, say) gets an entry there and all stories with it.
+ */
+
+import { describe, expect, test } from 'vitest';
+import type { Millis } from '../../src/clock.ts';
+import { type Decision, NEVER, type Outcome, WHEN_SETTLED } from '../../src/decision.ts';
+import { type Limit, policyOf } from '../../src/policy/limit.ts';
+import {
+  type News,
+  type Policy,
+  type Settlement,
+  type State,
+  takeUpTo,
+  type View,
+} from '../../src/policy/policy.ts';
+import { seededRandom } from '../../src/random.ts';
+
+export type Row = readonly [atMs: Millis, event: string, answer?: string];
+
+export interface Story {
+  readonly limit: Limit;
+  /** When the keys begin. Default: at the first row. */
+  readonly startAt?: Millis;
+  /** The names of the nodes, if there is more than one. */
+  readonly nodes?: readonly string[];
+  readonly rows: readonly Row[];
+}
+
+type Awaitable<T> = T | Promise<T>;
+
+/** One key of one limit, whoever keeps its numbers. */
+export interface Subject {
+  ask(cost: number, now: Millis): Awaitable<Decision>;
+  take(most: number, now: Millis): Awaitable<number>;
+  settle(settlement: Settlement, now: Millis): Awaitable<void>;
+  hear(news: News, now: Millis): Awaitable<boolean>;
+  look(now: Millis): Awaitable<View>;
+}
+
+type Begin = (limit: Limit, startAt: Millis) => Awaitable<Subject>;
+
+const IMPLEMENTATIONS: Readonly<Record<string, Begin>> = {
+  'a typed array': (limit, startAt) => onArray(policyOf(limit, seededRandom(1)), startAt),
+};
+
+/** Makes a test of each story, over each implementation. */
+export function tellStories(stories: Readonly<Record<string, Story>>): void {
+  for (const [place, begin] of Object.entries(IMPLEMENTATIONS)) {
+    describe(`on ${place}`, () => {
+      for (const [name, story] of Object.entries(stories)) {
+        test(name, async () => expect(lines(await tell(begin, story))).toEqual(lines(story.rows)));
+      }
+    });
+  }
+}
+
+/** One line a row, so that a failing story is a difference a person can read. */
+const lines = (rows: readonly Row[]): string[] =>
+  rows.map(([at, event, answer]) => `${at} ${event}${answer === undefined ? '' : ` → ${answer}`}`);
+
+/** Tells a story to the end and returns its rows as they were really answered. */
+async function tell(begin: Begin, { limit, startAt, nodes = [''], rows }: Story): Promise<Row[]> {
+  const subjects = new Map<string, Subject>();
+  for (const node of nodes) subjects.set(node, await begin(limit, startAt ?? rows[0]?.[0] ?? 0));
+
+  const told: Row[] = [];
+  for (const [at, event, expected] of rows) {
+    const [, node = '', what = ''] = /^(?:(\w+): )?(.*)$/.exec(event) ?? [];
+    const subject = subjects.get(node);
+    if (!subject) throw new Error(`nobody is called "${node}" in: ${event}`);
+    const answer = await happen(subject, what, at, expected ?? '');
+    told.push(expected === undefined ? [at, event] : [at, event, answer ?? 'nothing']);
+  }
+  return told;
+}
+
+async function happen(subject: Subject, what: string, now: Millis, expected: string) {
+  const [verb = '', ...words] = what.split(' ');
+  const said = readWords(words);
+  const dueAt = said.due ?? now;
+  switch (verb) {
+    case 'ask':
+      return spell(await subject.ask(said.amount, now));
+    case 'take':
+      return `got ${plain(await subject.take(said.amount, now))}`;
+    case 'give':
+      return void (await subject.settle({ outcome: 'ignored', cost: said.amount, dueAt }, now));
+    case 'done':
+      return void (await subject.settle(settlementOf(words, now), now));
+    case 'hear':
+      return useOf(await subject.hear({ hits: said.amount }, now));
+    case 'pool': {
+      const rank = said.rank === undefined ? {} : { rank: said.rank };
+      return useOf(await subject.hear({ poolSize: said.amount, ...rank }, now));
+    }
+    case 'resume': {
+      const news = { resume: said.amount, reachedAt: said.from ?? now };
+      return useOf(await subject.hear(news, now));
+    }
+    case 'look':
+      return spellView(await subject.look(now), expected);
+    default:
+      throw new Error(`a story knows no event "${what}"`);
+  }
+}
+
+/** 'all' and plain numbers are the amount; every other word names the number behind it. */
+function readWords(words: readonly string[]): { amount: number; [name: string]: number } {
+  const said: { amount: number; [name: string]: number } = { amount: 1 };
+  for (let n = 0; n < words.length; n++) {
+    const word = words[n] as string;
+    if (word === 'all') said.amount = Infinity;
+    else if (!Number.isNaN(Number(word))) said.amount = Number(word);
+    else said[word] = Number(words[++n]);
+  }
+  return said;
+}
+
+function settlementOf([outcome, ...words]: readonly string[], now: Millis): Settlement {
+  const bare =
+    words.length > 0 && !Number.isNaN(Number(words[0])) ? { rttMs: Number(words[0]) } : {};
+  const { cost = 1, used, due = now } = readWords(words);
+  const extra = used === undefined ? bare : { ...bare, used };
+  return { outcome: outcome as Outcome, cost, dueAt: due, ...extra };
+}
+
+/** A number as a person would write it: to the microsecond or the millionth, and no minus zero. */
+export const plain = (value: number): string => String(Math.round(value * 1e6) / 1e6 + 0);
+
+export function spell(decision: Decision): string {
+  switch (decision.verdict) {
+    case 'allow':
+      return `allow, ${plain(decision.remaining)} left`;
+    case 'wait':
+      return `wait ${plain(decision.waitMs)}`;
+    case 'deny':
+      if (decision.retryAfterMs === NEVER) return 'deny, never';
+      if (decision.retryAfterMs === WHEN_SETTLED) return 'deny, when settled';
+      return `deny, retry in ${plain(decision.retryAfterMs)}`;
+  }
+}
+
+const useOf = (heard: boolean): string => (heard ? 'heard' : 'of no use');
+
+const VIEW_WORDS: readonly (readonly [keyof View, string])[] = [
+  ['remaining', 'remaining'],
+  ['pool', 'pool'],
+  ['limit', 'limit'],
+  ['inFlight', 'in flight'],
+  ['reserved', 'reserved'],
+  ['rttMs', 'rtt'],
+];
+
+/** What was seen, of what the story is about. */
+function spellView(view: View, expected: string): string {
+  return VIEW_WORDS.filter(([, word]) => expected.includes(word))
+    .map(([field, word]) => `${word} ${view[field] === undefined ? 'none' : plain(view[field])}`)
+    .join(', ');
+}
+
+/** What stands before and behind a key's numbers belongs to its neighbours. */
+const NEIGHBOUR = -77;
+
+/** A key in the middle of an array, between two neighbours that nobody may touch. */
+export function onArray(
+  policy: Policy,
+  startAt: Millis,
+  freshAt?: Millis,
+): Subject & { state: State } {
+  const state = new Float64Array(policy.width + 2).fill(NEIGHBOUR);
+  const i = 1;
+
+  const guarded = <T>(result: T): T => {
+    if (state[0] === NEIGHBOUR && state[i + policy.width] === NEIGHBOUR) return result;
+    throw new Error(`${policy.kind} wrote outside its ${policy.width} numbers: ${state.join(' ')}`);
+  };
+
+  guarded(policy.start(state, i, startAt, freshAt));
+  return {
+    state,
+    ask: (cost, now) => guarded(policy.ask(state, i, cost, now)),
+    take: (most, now) => guarded(takeUpTo(policy, state, i, most, now)),
+    settle: (settlement, now) => guarded(policy.settle(state, i, settlement, now)),
+    hear: (news, now) => guarded(policy.hear(state, i, news, now)),
+    look: (now) => guarded(policy.view(state, i, now)),
+  };
+}
