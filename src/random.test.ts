@@ -20,17 +20,20 @@ describe('seeded chance', () => {
     expect(drawn(100, seededRandom(7))).not.toEqual(drawn(100, seededRandom(8)));
   });
 
-  test.each([0, 1, 2 ** 31, 2 ** 32 - 1, -1, 123_456_789])('from seed %d is spread evenly', (seed) => {
-    const numbers = drawn(100_000, seededRandom(seed));
-    expect(numbers.every((n) => n >= 0 && n < 1)).toBe(true);
-    expect(meanOf(numbers)).toBeCloseTo(0.5, 2);
+  test.each([0, 1, 2 ** 31, 2 ** 32 - 1, -1, 123_456_789])(
+    'from seed %d is spread evenly',
+    (seed) => {
+      const numbers = drawn(100_000, seededRandom(seed));
+      expect(numbers.every((n) => n >= 0 && n < 1)).toBe(true);
+      expect(meanOf(numbers)).toBeCloseTo(0.5, 2);
 
-    const tenths = new Array(10).fill(0);
-    for (const n of numbers) tenths[Math.floor(n * 10)]++;
-    for (const count of tenths) expect(Math.abs(count - 10_000)).toBeLessThan(500); // five sigma
-    const rises = numbers.filter((n, k) => k > 0 && n > (numbers[k - 1] as number)).length;
-    expect(Math.abs(rises - 50_000)).toBeLessThan(500);
-  });
+      const tenths = new Array(10).fill(0);
+      for (const n of numbers) tenths[Math.floor(n * 10)]++;
+      for (const count of tenths) expect(Math.abs(count - 10_000)).toBeLessThan(500); // five sigma
+      const rises = numbers.filter((n, k) => k > 0 && n > (numbers[k - 1] as number)).length;
+      expect(Math.abs(rises - 50_000)).toBeLessThan(500);
+    },
+  );
 });
 
 describe('exponential waiting', () => {

@@ -9,7 +9,7 @@
 
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { type Decision, NEVER, type Outcome, OUTCOMES } from '../src/decision.ts';
+import { type Decision, NEVER, OUTCOMES, type Outcome } from '../src/decision.ts';
 import type { BucketOptions } from '../src/policy/bucket.ts';
 import { type Limit, policyOf } from '../src/policy/limit.ts';
 import type { Policy } from '../src/policy/policy.ts';
@@ -63,7 +63,10 @@ class Key {
   }
 
   /** Ends one of the calls that are out, if there is one, and says which and what came back. */
-  settle({ which, outcome, used }: Step, now: number): { permit: Permit; back: number } | undefined {
+  settle(
+    { which, outcome, used }: Step,
+    now: number,
+  ): { permit: Permit; back: number } | undefined {
     const [permit] = this.permits.splice(which % Math.max(1, this.permits.length), 1);
     if (permit === undefined) return undefined;
     const { cost, askedAt, dueAt } = permit;
@@ -154,7 +157,7 @@ const trafficOf = (tuning: Tuning) =>
 // ─── The rigs ────────────────────────────────────────────────────────────────────────────────────
 
 const rates = fc.oneof(
-  fc.constantFrom(0.01, 1 / 3, 1, 7, 33.3, 1_000, 77_777, 1_000_000),
+  fc.constantFrom(1 / 86_400, 1 / 3_600, 0.01, 1 / 3, 1, 7, 33.3, 1_000, 77_777, 1_000_000),
   fc.integer({ min: 1, max: 10_000 }).map((tenths) => tenths / 10),
 );
 const bursts = fc.integer({ min: 1, max: 10 });
@@ -216,7 +219,12 @@ const bothOf = (...parts: readonly fc.Arbitrary<Setting>[]) =>
 const twoBuckets = fc
   .record({ rate: rates, burst: bursts, factor: fc.constantFrom(2, 3, 5) })
   .map(({ rate, burst, factor }) => ({
-    limit: { all: [{ bucket: { rate, burst } }, { bucket: { rate: rate / factor, burst: burst * factor } }] },
+    limit: {
+      all: [
+        { bucket: { rate, burst } },
+        { bucket: { rate: rate / factor, burst: burst * factor } },
+      ],
+    },
     unitMs: (1_000 / rate) * factor * 0.7,
   }));
 
@@ -240,14 +248,24 @@ const BUSY: Rig = {
 const ADAPTIVE: Rig = {
   name: 'adaptive',
   setting: adaptiveSetting,
-  tuning: { costMax: 2, settles: 4, outcomes: ['ok', 'ok', 'ok', 'busy', 'timeout', 'failed', 'ignored'] },
+  tuning: {
+    costMax: 2,
+    settles: 4,
+    outcomes: ['ok', 'ok', 'ok', 'busy', 'timeout', 'failed', 'ignored'],
+  },
 };
 const TWO_BUCKETS: Rig = { name: 'all of two buckets', setting: twoBuckets, tuning: {} };
 const SPACED_BUCKET: Rig = {
   name: 'all of a bucket and spacing',
   setting: bothOf(
-    bucketSetting.map(({ unitMs, limit: { bucket } }) => ({ limit: { bucket }, unitMs: unitMs / 2 })),
-    spacingSetting.map(({ limit: { spacing } }) => ({ limit: { spacing }, unitMs: spacing.every / 2 })),
+    bucketSetting.map(({ unitMs, limit: { bucket } }) => ({
+      limit: { bucket },
+      unitMs: unitMs / 2,
+    })),
+    spacingSetting.map(({ limit: { spacing } }) => ({
+      limit: { spacing },
+      unitMs: spacing.every / 2,
+    })),
   ),
   tuning: { costMax: 1, paceMax: 2.5, settles: 1 },
 };
@@ -415,7 +433,8 @@ describe('never more than the rule allows', () => {
         if (isGranted(decision)) dues.push(key.permits.at(-1)?.dueAt as number);
       } else if (step.act === 'settle') {
         const settled = key.settle(step, now);
-        if (settled && step.outcome === 'ignored') dues.splice(dues.indexOf(settled.permit.dueAt), 1);
+        if (settled && step.outcome === 'ignored')
+          dues.splice(dues.indexOf(settled.permit.dueAt), 1);
       }
       // A place that is due within two microseconds is as good as due.
       waitingMax = Math.max(waitingMax, dues.filter((due) => due > now + 0.002).length);
@@ -553,7 +572,9 @@ describe('never more than the rule allows', () => {
           }
         } else if (isGranted(key.ask(step.cost, now))) {
           sent.set(second, (sent.get(second) ?? 0) + step.cost);
-          expect(sent.get(second)).toBeLessThanOrEqual(Math.floor((key.view(now).limit ?? 0) + 1e-9));
+          expect(sent.get(second)).toBeLessThanOrEqual(
+            Math.floor((key.view(now).limit ?? 0) + 1e-9),
+          );
         }
         expect(key.view(now).limit).toBeGreaterThan(0);
         expect(key.view(now).limit).toBeLessThanOrEqual(max);
@@ -567,20 +588,24 @@ describe('never more than the rule allows', () => {
  * the ramp modes that grow only when somebody calls: those say "the next second is worth a try".
  */
 describe('opens when it said it would, and not before', () => {
-  over([BUCKET, SPACING, SCHEDULED, BUSY, TWO_BUCKETS, SPACED_BUCKET, BUSY_BUCKET], 'as told', (rig) => {
-    always(rig, (scene) => {
-      const key = new Key(scene.policy, scene.startAt);
-      live(key, scene, ({ now, cost, decision }) => {
-        if (decision.verdict !== 'deny' || decision.retryAfterMs === NEVER) return;
-        expect(Number.isInteger(decision.retryAfterMs)).toBe(true);
-        const opensAt = now + decision.retryAfterMs; // rounded up to a whole millisecond
-        if (opensAt - 1.125 > now) {
-          expect(key.fork().ask(cost, opensAt - 1.125).verdict, 'opened early').toBe('deny');
-        }
-        expect(key.fork().ask(cost, opensAt).verdict, 'still closed').not.toBe('deny');
+  over(
+    [BUCKET, SPACING, SCHEDULED, BUSY, TWO_BUCKETS, SPACED_BUCKET, BUSY_BUCKET],
+    'as told',
+    (rig) => {
+      always(rig, (scene) => {
+        const key = new Key(scene.policy, scene.startAt);
+        live(key, scene, ({ now, cost, decision }) => {
+          if (decision.verdict !== 'deny' || decision.retryAfterMs === NEVER) return;
+          expect(Number.isInteger(decision.retryAfterMs)).toBe(true);
+          const opensAt = now + decision.retryAfterMs; // rounded up to a whole millisecond
+          if (opensAt - 1.125 > now) {
+            expect(key.fork().ask(cost, opensAt - 1.125).verdict, 'opened early').toBe('deny');
+          }
+          expect(key.fork().ask(cost, opensAt).verdict, 'still closed').not.toBe('deny');
+        });
       });
-    });
-  });
+    },
+  );
 
   test('what never fits is never let in, whatever the hour', () => {
     for (const rig of RIGS) {
@@ -703,7 +728,8 @@ describe('forgetting and making room', () => {
     always(clueless, (scene) => {
       const key = new Key(scene.policy, scene.startAt);
       const stopped = live(key, scene);
-      while (key.permits.length > 0) key.settle({ ...(scene.steps[0] as Step), outcome: 'failed' }, stopped);
+      while (key.permits.length > 0)
+        key.settle({ ...(scene.steps[0] as Step), outcome: 'failed' }, stopped);
       if (key.policy.forgetAt(key.state, 0) > stopped) return;
       forgotten++;
       const steps = scene.steps.map((step) => ({ ...step, outcome: 'ok' as const }));
@@ -765,38 +791,42 @@ describe('time and looks', () => {
    * that it never adjusts twice for the same moment. Nothing is handed back: to a ramp, whose clock
    * stands in an earlier second, it would be late, and late counts as used.
    */
-  over(RIGS.filter((rig) => rig !== ADAPTIVE), 'time that goes backwards gives no more', (rig) => {
-    const jumps = fc.array(fc.nat(12), { minLength: 120, maxLength: 120 });
-    fc.assert(
-      fc.property(plotOf(rig), jumps, (plot, jumps) => {
-        const { policy, steps, unitMs, startAt } = sceneOf(plot);
-        const [wayward, steady] = [new Key(policy, startAt), new Key(policy, startAt)];
-        // Only what the rule is told can have been before.
-        const isTold = ({ act, outcome }: Step) =>
-          act === 'ask' || (rig === BUSY && act === 'settle' && outcome === 'busy');
-        let now = startAt;
-        let latest = startAt;
-        let [gotWayward, gotSteady] = [0, 0];
-        steps.filter(isTold).forEach((step, n) => {
-          now += step.pace * unitMs;
-          const back = Math.max(0, (jumps[n] ?? 0) - 8) * unitMs; // a third of them jump back
-          const told = Math.max(startAt, now - back);
-          latest = Math.max(latest, told); // what a clock would say that stands still instead
-          if (step.act === 'ask') {
-            // A unit at a time: a cheap ask may fit where a dear one was refused.
-            if (isGranted(wayward.ask(1, told))) gotWayward++;
-            if (isGranted(steady.ask(1, latest))) gotSteady++;
-            expect(gotWayward, `told ${told} after ${latest}`).toBeLessThanOrEqual(gotSteady);
-          } else {
-            const complaint = { outcome: 'busy', cost: 1, dueAt: startAt } as const;
-            policy.settle(wayward.state, 0, complaint, told);
-            policy.settle(steady.state, 0, complaint, latest);
-          }
-        });
-      }),
-      { numRuns: 200 },
-    );
-  });
+  over(
+    RIGS.filter((rig) => rig !== ADAPTIVE),
+    'time that goes backwards gives no more',
+    (rig) => {
+      const jumps = fc.array(fc.nat(12), { minLength: 120, maxLength: 120 });
+      fc.assert(
+        fc.property(plotOf(rig), jumps, (plot, jumps) => {
+          const { policy, steps, unitMs, startAt } = sceneOf(plot);
+          const [wayward, steady] = [new Key(policy, startAt), new Key(policy, startAt)];
+          // Only what the rule is told can have been before.
+          const isTold = ({ act, outcome }: Step) =>
+            act === 'ask' || (rig === BUSY && act === 'settle' && outcome === 'busy');
+          let now = startAt;
+          let latest = startAt;
+          let [gotWayward, gotSteady] = [0, 0];
+          steps.filter(isTold).forEach((step, n) => {
+            now += step.pace * unitMs;
+            const back = Math.max(0, (jumps[n] ?? 0) - 8) * unitMs; // a third of them jump back
+            const told = Math.max(startAt, now - back);
+            latest = Math.max(latest, told); // what a clock would say that stands still instead
+            if (step.act === 'ask') {
+              // A unit at a time: a cheap ask may fit where a dear one was refused.
+              if (isGranted(wayward.ask(1, told))) gotWayward++;
+              if (isGranted(steady.ask(1, latest))) gotSteady++;
+              expect(gotWayward, `told ${told} after ${latest}`).toBeLessThanOrEqual(gotSteady);
+            } else {
+              const complaint = { outcome: 'busy', cost: 1, dueAt: startAt } as const;
+              policy.settle(wayward.state, 0, complaint, told);
+              policy.settle(steady.state, 0, complaint, latest);
+            }
+          });
+        }),
+        { numRuns: 200 },
+      );
+    },
+  );
 
   over(RIGS, 'looking changes nothing, now or later', (rig) => {
     always(rig, (scene) => {

@@ -258,6 +258,26 @@ const stories: Record<string, Story> = {
     ],
   },
 
+  // A millionth of a token is four milliseconds here: grace is for dust, not for early callers.
+  'one an hour is one an hour, to the millisecond': {
+    limit: { bucket: { rate: '1/h' } },
+    rows: [
+      [0, 'ask 1', 'allow, 0 left'],
+      [0, 'ask 1', 'deny, retry in 3600000'],
+      [3_599_999, 'ask 1', 'deny, retry in 1'],
+      [3_600_000, 'ask 1', 'allow, 0 left'],
+    ],
+  },
+  'one a day is one a day, at any time of day': {
+    limit: { bucket: { rate: '1/d' } },
+    rows: [
+      [1_700_000_000_123, 'ask 1', 'allow, 0 left'],
+      [1_700_000_000_123, 'ask 1', 'deny, retry in 86400000'],
+      [1_700_086_400_122, 'ask 1', 'deny, retry in 1'],
+      [1_700_086_400_123, 'ask 1', 'allow, 0 left'],
+    ],
+  },
+
   'a rate below one still has a burst of one': {
     limit: { bucket: { rate: 0.5 } },
     rows: [

@@ -268,6 +268,22 @@ const stories: Record<string, Story> = {
     ],
   },
 
+  'when others with a rank have left, what they took is still taken': {
+    limit: { ramp: { min: 5, max: 5, over: '1s' } },
+    nodes: ['A', 'B', 'C'],
+    rows: [
+      [0, 'A: pool 3 rank 0'],
+      [0, 'B: pool 3 rank 1'],
+      [0, 'C: pool 3 rank 2'],
+      [0, 'A: take all', 'got 2'],
+      [0, 'B: take all', 'got 2'],
+      [0, 'C: take all', 'got 1'],
+      [500, 'C: pool 1 rank 0'], // alone now, but all five are gone
+      [500, 'C: take all', 'got 0'],
+      [1_000, 'C: take all', 'got 5'],
+    ],
+  },
+
   // A took four of ten when it was alone; with B there its part is five, so one is left for it.
   'a newcomer in the middle of a second does not make a bigger pool': {
     limit: seed('relaxed'),

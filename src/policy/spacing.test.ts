@@ -310,6 +310,21 @@ describe('spacing', () => {
     }
   });
 
+  // Nobody is closer to anybody because somebody was wrong about what it gives back.
+  test('a place given back with the wrong time makes no gap too small', () => {
+    for (let dueAt = 0; dueAt <= 14_000; dueAt += 250) {
+      const { policy, state, ask } = begin({ every: '6s', reserve: 1 });
+      ask(0); // good at 0
+      ask(0); // good at 6000, and given up
+      policy.settle(state, 0, { outcome: 'ignored', cost: 1, dueAt }, 4_000);
+      const next = ask(4_000);
+      const opensAt =
+        4_000 +
+        (next.verdict === 'wait' ? next.waitMs : next.verdict === 'deny' ? next.retryAfterMs : 0);
+      expect(opensAt, `given back as good at ${dueAt}`).toBeGreaterThanOrEqual(6_000);
+    }
+  });
+
   test('says how long a permit stays good', () => {
     expect(spacing({ every: '6s' }).expireMs).toBe(Infinity);
     expect(spacing({ every: '6s', expire: '500ms' }).expireMs).toBe(500);

@@ -29,10 +29,11 @@ class SeededHasher implements Hasher {
   high = 0;
   readonly #seedLow: number;
   readonly #seedHigh: number;
+  #lastKey: string | undefined;
 
   // Reading a string character by character is the dearest part of a decision, and busy keys come
   // again and again: the last key seen in each of these places keeps its hash.
-  readonly #memoKeys: string[] = new Array<string>(MEMO_SIZE).fill('');
+  readonly #memoKeys: (string | undefined)[] = new Array(MEMO_SIZE).fill(undefined);
   readonly #memoHashes = new Int32Array(MEMO_SIZE * 2);
 
   constructor(seedLow: number, seedHigh: number) {
@@ -41,8 +42,10 @@ class SeededHasher implements Hasher {
   }
 
   hash(key: string): void {
+    if (key === this.#lastKey) return; // settle after ask, the next ask of a busy key
+    this.#lastKey = key;
     const place = memoPlace(key);
-    if (this.#memoKeys[place] === key && key !== '') {
+    if (this.#memoKeys[place] === key) {
       this.low = this.#memoHashes[place * 2];
       this.high = this.#memoHashes[place * 2 + 1];
       return;
