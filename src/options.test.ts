@@ -131,7 +131,17 @@ describe('fields', () => {
     const read = (value: unknown) => new Fields('x', { r: value }).rate('r');
     expect(read('1/6s')).toEqual({ count: 1, periodMs: 6_000 });
     expect(read(1e-300)).toEqual({ count: 1e-300, periodMs: 1_000 });
-    for (const value of [0, -1, '0/s', '1/0s', '0/0s', 5e-324, `${'9'.repeat(400)}/s`, Infinity]) {
+    for (const value of [
+      0,
+      -1,
+      '0/s',
+      '1/0s',
+      '0/0s',
+      5e-324,
+      1e-306,
+      `${'9'.repeat(400)}/s`,
+      Infinity,
+    ]) {
       expect(() => read(value), String(value)).toThrow(ConfigError);
     }
   });

@@ -326,6 +326,18 @@ describe('adaptive', () => {
     expect(key.view().rttMs).toBeCloseTo(isLearnt ? 100 + 0.4 * (rttMs - 100) : 100, 3);
   });
 
+  // Three times 0.1 is 0.30000000000000004 in doubles, and a third of it more than 0.1.
+  test('a mean of equal round trips is that round trip, and not slower', () => {
+    for (const rttMs of [0.1, 0.7, 1.1, 33.3]) {
+      const key = begin({ initial: 3 });
+      key.ask(3);
+      key.settle(1_000, 'ok', rttMs);
+      key.settle(1_000, 'ok', rttMs);
+      key.settle(2_000, 'ok', rttMs);
+      expect(key.limit(), `${rttMs} ms`).toBe(4);
+    }
+  });
+
   test('exactly normal, but not reached, is slow as long as nothing ever varied: as shipped', () => {
     const key = begin({ initial: 10 });
     for (let now = 100; now <= 300; now += 100) {

@@ -76,6 +76,17 @@ const stories: Record<string, Story> = {
     ],
   },
 
+  'the longest wait counts, wherever it stands in the list': {
+    limit: {
+      all: [{ spacing: { every: '3s', reserve: 2 } }, { spacing: { every: '2s', reserve: 5 } }],
+    },
+    rows: [
+      [0, 'ask 1', 'allow, 0 left'],
+      [0, 'ask 1', 'wait 3000'],
+      [0, 'ask 1', 'wait 6000'],
+    ],
+  },
+
   'never more in flight than it bears, and never more a second than agreed': {
     limit: { all: [{ adaptive: { initial: 3 } }, { bucket: { rate: 1, burst: 2 } }] },
     rows: [

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { type Story, tellStories } from '../../test/support/story.ts';
 import { ConfigError } from '../errors.ts';
-import { type BusyOptions, busy, HALVINGS_MAX, UNLIMITED } from './busy.ts';
+import { type BusyOptions, busy, busyRule, HALVINGS_MAX, UNLIMITED } from './busy.ts';
 import { takeUpTo } from './policy.ts';
 
 const WEEK = 7 * 86_400_000;
@@ -92,6 +92,16 @@ const stories: Record<string, Story> = {
       [4_000, 'ask 1', 'deny, retry in 1000'],
       [4_999, 'ask 1', 'deny, retry in 1'],
       [5_000, 'ask 1', 'allow, 1 left'],
+    ],
+  },
+
+  'a busy reply that comes late still had a call': {
+    limit: { busy: {} },
+    rows: [
+      [0, 'ask 1', 'allow, 9999998 left'],
+      [5_000, 'done busy'], // nothing was sent for seconds: half of one is the limit, not of none
+      [5_000, 'look', 'limit 0.5'],
+      [6_000, 'ask 1', 'allow, 1 left'],
     ],
   },
 
@@ -244,6 +254,27 @@ const backAt = (sent: readonly number[], rps: number): number =>
 
 describe('busy', () => {
   tellStories(stories);
+
+  test('the two steps of the original', () => {
+    const rule = busyRule({});
+    expect(rule.max).toBe(UNLIMITED);
+    expect(rule.grow(2)).toBe(8);
+    expect(rule.grow(2, 3)).toBe(128);
+    expect(rule.halve(5_000, 3)).toBe(625);
+    expect(rule.halve(2 ** 30, 3_000)).toBe(2 ** 10); // so many count, and no more
+    expect(rule.halve(4e9, 1)).toBe(UNLIMITED);
+    expect(rule.secondsUntil(2, 128)).toBe(3);
+    expect(rule.secondsUntil(2, 129)).toBe(4);
+    expect(rule.secondsUntil(128, 2)).toBe(0);
+    expect(rule.below(2)).toBe(UNLIMITED / 16);
+
+    const constant = busyRule({ recoverValue: 200, max: 5_000 });
+    expect(constant.grow(100, 3)).toBe(700);
+    expect(constant.secondsUntil(100, 500)).toBe(2);
+    expect(constant.secondsUntil(100, 501)).toBe(3);
+    expect(constant.secondsUntil(501, 100)).toBe(0);
+    expect(constant.below(3)).toBe(4_400);
+  });
 
   test('so many complaints a second count, and no more', () => {
     const { busyAt, limitAt, policy, state } = begin();

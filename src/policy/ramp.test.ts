@@ -298,6 +298,27 @@ const stories: Record<string, Story> = {
     ],
   },
 
+  'what one of two takes and gives back counts twice against the pool': {
+    limit: seed('only-if-used', { threshold: 85 }),
+    rows: [
+      [0, 'pool 2'],
+      [0, 'take all', 'got 5'], // all ten are used
+      [1_000, 'take all', 'got 10'],
+      [1_000, 'give 2'], // 80 % of twenty
+      [2_000, 'take all', 'got 10'],
+    ],
+  },
+
+  'what others took does not come back with what is given back here': {
+    limit: seed('relaxed'),
+    rows: [
+      [0, 'hear 4'],
+      [0, 'take 2', 'got 2'],
+      [0, 'give 50'],
+      [0, 'take all', 'got 6'],
+    ],
+  },
+
   'hits heard from others are gone from the pool': {
     limit: seed('only-if-used'),
     rows: [
@@ -527,6 +548,25 @@ describe('ramp', () => {
       policy.ask(state, 0, policy.available(state, 0, second * 1_000), second * 1_000);
     }
     expect(policy.view(state, 0, 61_000).pool).toBe(20);
+  });
+
+  // A pool of 1.9999999999999998 hands out two. None of them used is nothing, not less than nothing.
+  test('with a threshold of nothing, nothing used is enough', () => {
+    for (let over = 1; over <= 60; over++) {
+      const options = {
+        min: 1,
+        max: 5,
+        over: over * 1_000,
+        mode: 'only-if-used',
+        threshold: 0,
+      } as const;
+      const { policy, state } = begin(options);
+      for (let second = 0; second <= over; second++) {
+        const { pool } = policy.view(state, 0, second * 1_000);
+        expect(pool, `second ${second} of ${over}`).toBeCloseTo(1 + (4 / over) * second, 6);
+        expect(policy.ask(state, 0, 6, second * 1_000).verdict).toBe('deny'); // a call, and no use
+      }
+    }
   });
 
   test('the parts of all ranks are the whole pool, every second, and everybody gets a turn', () => {

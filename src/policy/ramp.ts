@@ -77,7 +77,7 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
   const resumeForMs = fields.duration('resumeFor', Infinity);
   fields.done();
 
-  const slope = ((max - min) / overMs) * 1000;
+  const slope = ((max - min) * 1000) / overMs;
   const slopeDown = (slope * rampDown) / 100;
   const within = (pool: number): number => Math.min(max, Math.max(min, pool));
 

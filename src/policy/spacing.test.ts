@@ -150,6 +150,8 @@ const stories: Record<string, Story> = {
       [12_000, 'hear 0', 'heard'],
       [12_000, 'ask 1', 'deny, retry in 6000'],
       [12_000, 'pool 3', 'of no use'],
+      [60_000, 'hear 1', 'heard'], // used now, not when it could have been
+      [60_000, 'ask 1', 'deny, retry in 6000'],
     ],
   },
 
@@ -290,7 +292,7 @@ describe('spacing', () => {
   });
 
   test('what it tells, opens, however crooked the numbers', () => {
-    for (const every of [6_000, 1 / 3, 0.7, 33.333, 1_000 / 7]) {
+    for (const every of [6_000, 1 / 3, 0.7, 33.333, 1_000 / 7, 100.000_000_000_5]) {
       for (const reserve of [0, 1, 4]) {
         for (const startAt of [0, 1_700_000_000_123.456, FAR]) {
           const { ask, policy, state } = begin({ every, reserve }, startAt);
