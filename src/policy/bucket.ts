@@ -34,10 +34,11 @@ export interface BucketOptions {
 }
 
 /**
- * A millionth of a token of grace. Sums of fractions carry floating-point dust, and without this a
- * caller that waited exactly as long as it was told could be refused again.
+ * A microsecond of grace, and no more than a millionth of a token. Sums of fractions carry
+ * floating-point dust: without this a caller would be told to come a millisecond later than needed.
  */
-const GRACE = 1e-6;
+const GRACE_MS = 0.001;
+const GRACE_TOKENS = 1e-6;
 
 const SPENT = 0;
 const AT = 1;
@@ -50,7 +51,10 @@ export function bucket(options: BucketOptions, path = 'bucket'): Policy {
   fields.done();
 
   const perMs = rate.count / rate.periodMs;
-  const grace = Math.max(GRACE, burst * 1e-12); // never less than the dust sums of this size gather
+  const grace = Math.max(
+    Math.min(GRACE_MS * perMs, GRACE_TOKENS),
+    burst * 4 * Number.EPSILON, // never less than the dust that sums of this size gather
+  );
 
   const spentAt = (state: State, i: number, now: Millis): number => {
     const spent = state[i + SPENT];

@@ -59,7 +59,7 @@ const TURNS_MAX = 1024;
 
 const SECOND = 0; // of the last call; NaN before the first
 const POOL = 1; //   tokens this second, over all members
-const LEFT = 2; //   of them not yet taken, each own token counted `SIZE` times
+const LEFT = 2; //   tokens not yet taken: with a rank of the own part, else of the whole pool
 const TAKEN = 3; //  own tokens taken this second and not given back
 const SIZE = 4; //   members
 const RANK = 5; //   which of them this is; -1 if it does not know
@@ -82,10 +82,10 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
   const within = (pool: number): number => Math.min(max, Math.max(min, pool));
 
   const isUsed = (state: State, i: number): boolean => {
-    const pool = state[i + POOL];
-    const ofPart = state[i + RANK] < 0 ? pool : partOf(state, i);
-    const used = state[i + RANK] < 0 ? pool - state[i + LEFT] : state[i + TAKEN];
-    return used * 100 >= threshold * ofPart * (1 - DUST); // nothing to use is no fault of its own
+    const [left, taken] = [state[i + LEFT], state[i + TAKEN]];
+    // A member with no part this second has used all of it: that is no fault of its own.
+    const of = isRanked(state, i) ? taken + left : state[i + POOL];
+    return (of - left + DUST) * 100 >= threshold * of;
   };
 
   /** The pool of a second `gap` later, from what happened in the last one that had a call. */
@@ -109,7 +109,7 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
   const open = (state: State, i: number, second: number, pool: number): void => {
     state[i + SECOND] = second;
     state[i + POOL] = pool;
-    state[i + LEFT] = wholeOf(pool);
+    state[i + LEFT] = isRanked(state, i) ? partOf(state, i) : wholeOf(pool);
     state[i + TAKEN] = 0;
   };
 
@@ -180,7 +180,7 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
       roll(state, i, now);
       if (cost > spare(state, i) + DUST) return deny(retryAfter(state, i, cost, now));
       state[i + TAKEN] += cost;
-      state[i + LEFT] = Math.max(0, state[i + LEFT] - cost * state[i + SIZE]);
+      state[i + LEFT] = Math.max(0, state[i + LEFT] - cost * price(state, i));
       return allow(spare(state, i));
     },
 
@@ -195,15 +195,18 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
       const isLate = Math.floor(now / 1000) > state[i + SECOND];
       if (isLate || Math.floor(dueAt / 1000) !== state[i + SECOND]) return;
       const back = Math.min(unused, state[i + TAKEN]); // never more than was handed out
-      const left = state[i + LEFT] + back * state[i + SIZE];
+      const left = state[i + LEFT] + back * price(state, i);
       state[i + TAKEN] -= back;
       state[i + LEFT] = Math.max(0, Math.min(wholeOf(state[i + POOL]), left));
     },
 
     hear(state, i, news: News, now) {
       if ('poolSize' in news) {
+        const left = state[i + LEFT] / price(state, i);
+        const wasRanked = isRanked(state, i);
         state[i + SIZE] = news.poolSize;
         state[i + RANK] = news.rank ?? -1;
+        if (wasRanked !== isRanked(state, i)) state[i + LEFT] = left * price(state, i);
       } else if ('hits' in news) {
         roll(state, i, now);
         state[i + LEFT] = Math.max(0, state[i + LEFT] - news.hits);
@@ -239,8 +242,12 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
 
 const wholeOf = (pool: number): number => Math.floor(pool + DUST);
 
-const isMember = (state: State, i: number): boolean =>
-  state[i + SIZE] !== 1 || state[i + RANK] >= 0;
+const isRanked = (state: State, i: number): boolean => state[i + RANK] >= 0;
+
+const isMember = (state: State, i: number): boolean => state[i + SIZE] !== 1 || isRanked(state, i);
+
+/** What a token counts against `LEFT`: who has no part of its own to count takes it from all. */
+const price = (state: State, i: number): number => (isRanked(state, i) ? 1 : state[i + SIZE]);
 
 /** One member's part of a pool in a given second. */
 function share(pool: number, size: number, rank: number, second: number): number {
@@ -260,7 +267,6 @@ const partOf = (state: State, i: number): number =>
  */
 function spare(state: State, i: number): number {
   const ofPart = partOf(state, i) - state[i + TAKEN];
-  const isRanked = state[i + RANK] >= 0;
-  const ofPool = isRanked ? state[i + LEFT] : Math.floor(state[i + LEFT] / state[i + SIZE] + DUST);
+  const ofPool = Math.floor(state[i + LEFT] / price(state, i) + DUST);
   return Math.max(0, Math.min(ofPart, ofPool));
 }

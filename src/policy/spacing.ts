@@ -91,7 +91,9 @@ export function spacing(options: SpacingOptions, path = 'spacing'): Policy {
 
     /** A place nobody used is given back if it is the last one: those behind it keep theirs. */
     settle(state, i, { outcome, dueAt }) {
-      const isLast = Math.abs(state[i] - later(dueAt, everyMs)) < everyMs / 2;
+      const rounding = 2 * Number.EPSILON * Math.abs(state[i]);
+      const dust = Math.min(everyMs / 4, Math.max(DUST * everyMs, rounding));
+      const isLast = Math.abs(state[i] - later(dueAt, everyMs)) <= dust;
       if (outcome === 'ignored' && isLast) state[i] = dueAt;
     },
 
