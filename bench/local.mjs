@@ -19,7 +19,13 @@ const ROUNDS = smoke ? 1 : 5;
 const KEYS = smoke ? 10_000 : 1_000_000;
 const SPAN_MS = smoke ? 20 : 700;
 const BASE = 'rate-limiter-flexible';
-const COLUMNS = { hot: 'hot key', uniform: '1 M keys, uniform', zipf: '1 M keys, Zipf' };
+const ALL = KEYS.toLocaleString('en');
+const COLUMNS = {
+  hot: 'one hot key',
+  few: '1,000 hot keys',
+  uniform: `${ALL} keys, uniform`,
+  zipf: `${ALL} keys, Zipf`,
+};
 
 const measure = (name) => {
   const script = fileURLToPath(new URL('./measure.mjs', import.meta.url));
@@ -52,7 +58,7 @@ const times = (ratio) => `${ratio.toFixed(ratio < 10 ? 1 : 0)} ×`;
 const row = (cells) => `| ${cells.join(' | ')} |`;
 const table = [
   row(['', ...Object.values(COLUMNS), 'bytes a key']),
-  row(['---', '---:', '---:', '---:', '---:']),
+  row(['---', ...Object.keys(COLUMNS).map(() => '---:'), '---:']),
   ...result.map((one) =>
     row([
       one.name,
@@ -76,7 +82,7 @@ if (!smoke) {
 
 Decisions a second, and how many times ${BASE} that is. Medians of ${ROUNDS} rounds in one run of
 \`npm run bench\`; ${machine}, Node ${process.versions.node}, ${when}. A limit that is never reached, keys of
-some 20 characters, ${KEYS.toLocaleString('en')} of them; bytes include the key where a contender keeps it.
+some 20 characters; bytes include the key where a contender keeps it.
 
 ${table}
 `,

@@ -3,8 +3,8 @@
  *
  *     node --expose-gc bench/measure.mjs NAME KEYS MILLISECONDS   →  one line of JSON
  *
- * A hot key, then every key of a million alike, then as Zipf has it (a few are asked for most of
- * the time, as in life). Decisions a second each, and the bytes a key costs.
+ * One hot key, a thousand of them, then every key of a million alike, then as Zipf has it (a few are
+ * asked for most of the time, as in life). Decisions a second each, and the bytes a key costs.
  */
 
 import { contenders } from './contenders.mjs';
@@ -69,6 +69,7 @@ const bytesPerKey = (memory() - before) / keyCount;
 const keys = Array.from({ length: keyCount }, (_, n) => keyOf(n));
 const orders = {
   hot: Int32Array.from({ length: ORDER }, () => 7),
+  few: Int32Array.from({ length: ORDER }, () => Math.floor(random() * Math.min(1000, keyCount))),
   uniform: Int32Array.from({ length: ORDER }, () => Math.floor(random() * keyCount)),
   zipf: Int32Array.from({ length: ORDER }, () => zipf(keyCount)),
 };

@@ -1,5 +1,5 @@
 /**
- * Every error this package throws, and the only place one is worded.
+ * Every error the library throws, and the only place one is worded.
  *
  * Being refused is not an error, so there are few. Callers match on `code`; the message is for
  * people and always says three things: which field, what was expected of it, what came instead.
@@ -20,7 +20,7 @@ export class ConfigError extends SluiceError {
   readonly field: string;
 
   constructor(field: string, expected: string, got: unknown) {
-    super(`expected \`${field}\` to be ${expected}, got ${show(got)}`);
+    super(`expected ${field && `\`${field}\` to be `}${expected}, got ${show(got)}`);
     this.field = field;
   }
 }
@@ -28,7 +28,8 @@ export class ConfigError extends SluiceError {
 /** Long enough to recognise what came, short enough for one line of a log. */
 const SHOWN_CHARS_MAX = 60;
 
-function show(value: unknown): string {
+/** A value in one short line, whatever it is. */
+export function show(value: unknown): string {
   if (value === undefined) return 'nothing';
   if (typeof value === 'function') return 'a function';
   const plain = typeof value === 'number' || typeof value === 'bigint' || typeof value === 'symbol';

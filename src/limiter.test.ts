@@ -42,6 +42,11 @@ describe('limiter', () => {
     expect(api.ask('sink').verdict).toBe('allow');
   });
 
+  test('any clock will do that has now()', () => {
+    const api = limiter({ limit: bucketLimit, clock: Date });
+    expect(api.ask('alice', 3).verdict).toBe('allow');
+  });
+
   test('a permit that was overslept has expired', () => {
     const clock = new VirtualClock();
     const api = limiter({ limit: { spacing: { every: '6s', expire: '1s' } }, clock });
@@ -53,7 +58,7 @@ describe('limiter', () => {
   });
 
   test.each([
-    ['no options', undefined, /expected `` to be an object/],
+    ['no options', undefined, /^expected an object with a limit, got nothing$/],
     ['no limit', {}, /expected `limit` to be an object with one key out of bucket, /],
     ['no keys', { limit: bucketLimit, keysMax: 0 }, /`keysMax` to be a whole number of at least 1/],
     ['too many keys', { limit: bucketLimit, keysMax: 1e9 }, /at most 100000000, got 1000000000/],
@@ -73,6 +78,15 @@ describe('limiter', () => {
   test.each([
     ['a cost that is no number', (api: Api) => api.ask('a', Number.NaN), /`cost`/],
     ['a negative cost', (api: Api) => api.ask('a', -1), /`cost`.* got -1/],
+    ['a cost that is a text', (api: Api) => api.ask('a', '5' as never), /`cost`.* got "5"/],
+    ['a cost that is nothing', (api: Api) => api.ask('a', null as never), /`cost`.* got null/],
+    ['a result that is none', (api: Api) => api.settle('a', null as never), /`result`/],
+    [
+      'a misspelt result',
+      (api: Api) => api.settle('a', { outcom: 'busy' } as never),
+      /`outcom` to be one of outcome/,
+    ],
+    ['news that are none', (api: Api) => api.hear('a', null as never), /`news`/],
     ['a key that is no text', (api: Api) => api.ask(5 as never), /`key` to be a text, got 5/],
     ['half a token to take', (api: Api) => api.take('a', 0.5), /`most`/],
     ['a negative deposit', (api: Api) => api.give('a', -1), /`unused`/],

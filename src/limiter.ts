@@ -8,7 +8,7 @@
 import { type Clock, type Millis, systemClock, turnClock } from './clock.ts';
 import { type Decision, OUTCOMES, type Outcome } from './decision.ts';
 import { ConfigError } from './errors.ts';
-import { Fields, requireNumber } from './options.ts';
+import { Fields, isRecord, requireNumber } from './options.ts';
 import { type Limit, policyOf } from './policy/limit.ts';
 import type { News, View } from './policy/policy.ts';
 import { type Random, systemRandom } from './random.ts';
@@ -78,8 +78,9 @@ export function limiter(options: LimiterOptions): Limiter {
 
 const isFunction = (value: unknown): value is Random => typeof value === 'function';
 
+/** Anything with now(): a clock of ours, or `Date` itself. */
 const isClock = (value: unknown): value is Clock =>
-  typeof value === 'object' && value !== null && 'now' in value && isFunction(value.now);
+  (isFunction(value) || isRecord(value)) && 'now' in value && isFunction(value.now);
 
 class Engine implements Limiter {
   readonly #share: Share;
@@ -94,6 +95,7 @@ class Engine implements Limiter {
 
   ask(key: string, cost = 1): Decision {
     requireKey(key);
+    if (typeof cost !== 'number') throw new ConfigError('cost', 'a number of at least 0', cost);
     return this.#share.ask(key, cost);
   }
 
@@ -110,6 +112,7 @@ class Engine implements Limiter {
 
   settle(key: string, result: Result = {}): void {
     requireKey(key);
+    requireFields('result', result, RESULT_FIELDS);
     const { outcome = 'ok', cost = 1, dueAt = this.#clock.now(), used, rttMs } = result;
     if (!OUTCOMES.includes(outcome)) throw new ConfigError('outcome', OUTCOME_NAMES, outcome);
     requireNumber('cost', cost, { min: 0 });
@@ -146,7 +149,19 @@ function requireKey(key: string): void {
   if (typeof key !== 'string') throw new ConfigError('key', 'a text', key);
 }
 
+const RESULT_FIELDS = ['outcome', 'cost', 'used', 'dueAt', 'rttMs'];
+const NEWS_FIELDS = ['hits', 'poolSize', 'rank', 'resume', 'reachedAt'];
+
+/** A misspelt field is a mistake, not a default. */
+function requireFields(what: string, value: unknown, known: readonly string[]): void {
+  if (!isRecord(value)) throw new ConfigError(what, 'an object', value);
+  for (const name in value) {
+    if (!known.includes(name)) throw new ConfigError(name, `one of ${known.join(', ')}`, name);
+  }
+}
+
 function requireNews(news: News): void {
+  requireFields('news', news, NEWS_FIELDS);
   if ('hits' in news) {
     requireNumber('hits', news.hits, { min: 0 });
   } else if ('poolSize' in news) {

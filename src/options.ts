@@ -8,10 +8,16 @@
 
 import type { Millis } from './clock.ts';
 import { parseDuration, parseRate, type RateValue } from './duration.ts';
-import { ConfigError } from './errors.ts';
+import { ConfigError, show } from './errors.ts';
 
-const isRecord = (value: unknown): value is Record<string, unknown> =>
+/** The most of anything that is counted: beyond it, numbers no longer tell one from two. */
+export const AMOUNT_MAX = 1e15;
+
+export const isRecord = (value: unknown): value is Record<string, unknown> =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
+
+/** Names as people write them; anything else is quoted before it goes into a message. */
+const SAFE_NAME = /^[\w.-]{1,60}$/;
 
 export class Fields {
   readonly path: string;
@@ -25,7 +31,8 @@ export class Fields {
   }
 
   at(name: string): string {
-    return this.path === '' ? name : `${this.path}.${name}`;
+    const safe = SAFE_NAME.test(name) ? name : `[${show(name)}]`;
+    return this.path === '' ? safe : `${this.path}.${safe}`;
   }
 
   /** The names that were written, in their order. */
@@ -68,8 +75,10 @@ export class Fields {
       : this.fail(name, describe(range));
   }
 
+  /** More than nothing, and no more than can be counted. */
   positive(name: string, fallback?: number): number {
-    return this.number(name, { above: 0 }, fallback);
+    const value = this.number(name, { above: 0 }, fallback);
+    return value <= AMOUNT_MAX ? value : this.fail(name, `at most ${AMOUNT_MAX}`);
   }
 
   whole(name: string, min: number, fallback?: number): number {

@@ -17,6 +17,11 @@ describe('the command sluice', () => {
     }
   });
 
+  test('says which version it is', () => {
+    const { version } = JSON.parse(readFileSync('package.json', 'utf8'));
+    expect(run(['--version']).stdout).toBe(`${version}\n`);
+  });
+
   test('alone it says what there is, and that something was missing', () => {
     const { status, stdout } = run([]);
     expect(status).toBe(2);
@@ -34,7 +39,7 @@ describe('the command sluice', () => {
     const { status, stdout, stderr } = run(args);
     expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
     expect(stdout).toContain('usage: sluice');
-    for (const line of stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(100);
+    for (const line of stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(80);
   });
 
   test.each([

@@ -19,6 +19,8 @@ export interface Terminal {
   complain(line: string): void;
   /** How many characters fit on a line. */
   readonly columns: number;
+  /** Of this package. */
+  readonly version: string;
 }
 
 export interface Command {
@@ -68,18 +70,22 @@ export function numberFlag(name: string, text: string | undefined, fallback: num
 }
 
 export function readJson(file: string): unknown {
+  const name = file === '-' ? 'standard input' : file;
   let text: string;
   try {
     text = readFileSync(file === '-' ? 0 : file, 'utf8');
   } catch (error) {
-    throw new UsageError(`cannot read ${file}: ${(error as Error).message}`);
+    throw new UsageError(`cannot read ${name}: ${(error as Error).message}`);
   }
   try {
-    return JSON.parse(text);
+    return JSON.parse(text.replace(/^\uFEFF/, '')); // some editors begin a file with a mark
   } catch (error) {
-    throw new UsageError(`${file} is not JSON: ${(error as Error).message}`);
+    throw new UsageError(`${name} is not JSON: ${oneLine((error as Error).message)}`);
   }
 }
+
+/** What comes from a file may hold anything; a message is one line. */
+const oneLine = (text: string): string => text.replace(/\s+/g, ' ');
 
 export function writeText(file: string, text: string): void {
   try {

@@ -1,7 +1,8 @@
 #!/usr/bin/env node
 /** The command `sluice`: hands the process's words and terminal to `run`. */
 
-import { writeSync } from 'node:fs';
+import { readFileSync, writeSync } from 'node:fs';
+import { EXIT_OK, EXIT_USAGE } from './command.ts';
 import { run } from './run.ts';
 
 const STDOUT = 1;
@@ -15,14 +16,21 @@ function write(fd: number, line: string): void {
       rest = rest.subarray(writeSync(fd, rest));
     } catch (error) {
       const { code } = error as NodeJS.ErrnoException;
-      if (code === 'EPIPE') process.exit(0); // whoever read us has seen enough: | head
-      if (code !== 'EAGAIN') throw error;
+      if (code === 'EPIPE') process.exit(EXIT_OK); // whoever read us has seen enough: | head
+      if (code !== 'EAGAIN') giveUp(fd, error as Error);
     }
   }
+}
+
+/** Nothing can be written any more, a full disk most likely: say so where that is still possible. */
+function giveUp(fd: number, error: Error): never {
+  if (fd !== STDERR) write(STDERR, `sluice: cannot write: ${error.message}`);
+  process.exit(EXIT_USAGE);
 }
 
 process.exitCode = run(process.argv.slice(2), {
   print: (line) => write(STDOUT, line),
   complain: (line) => write(STDERR, line),
   columns: process.stdout.columns ?? 100,
+  version: JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')).version,
 });

@@ -26,6 +26,10 @@ const asksForHelp = (word: string): boolean => word === '--help' || word === '-h
 
 function runIn(group: CommandGroup, path: string, words: readonly string[], terminal: Terminal) {
   const [name, ...args] = words;
+  if (name === '--version' && group === SLUICE) {
+    terminal.print(terminal.version);
+    return EXIT_OK;
+  }
   if (name === undefined || asksForHelp(name) || name === 'help') {
     terminal.print(overview(group, path));
     return name === undefined ? EXIT_USAGE : EXIT_OK;

@@ -146,6 +146,35 @@ describe('sluice trace', () => {
     ]);
   });
 
+  test('an overslept permit is wasted, but holds nothing else up', () => {
+    const limit = { all: [{ spacing: { every: 100, expire: 50 } }, { adaptive: { fixed: 1 } }] };
+    const calls = [
+      { at: 0, ask: 1, id: 'late' },
+      { at: 300, done: { id: 'late', rtt: 10 } },
+      { at: 300, ask: 1, id: 'next' },
+    ];
+    expect(linesOf({ limit, calls })).toEqual([
+      { at: 0, verdict: 'allow', granted: 1, remaining: 0, limit: 1 },
+      { at: 300, verdict: 'expired', remaining: 1, limit: 1 },
+      { at: 300, verdict: 'allow', granted: 1, remaining: 0, limit: 1 },
+    ]);
+  });
+
+  test('large figures are printed whole', () => {
+    const calls = [{ at: 0, ask: 1 }];
+    const limit = { bucket: { rate: 1, burst: 320_033_089_549 } };
+    expect(linesOf({ limit, calls })).toEqual([
+      { at: 0, verdict: 'allow', granted: 1, remaining: 320_033_089_548 },
+    ]);
+  });
+
+  test('a long trace is a long table', () => {
+    const calls = Array.from({ length: 150_000 }, (_, at) => ({ at, ask: 0 }));
+    const { code, out } = trace({ limit: { bucket: { rate: 1 } }, calls });
+    expect(code).toBe(0);
+    expect(out.split('\n').length).toBe(150_001);
+  });
+
   test('without --json it is a table for people', () => {
     const calls = [
       { at: 0, ask: 2 },
@@ -164,7 +193,7 @@ describe('sluice trace', () => {
   const bucket = { bucket: { rate: 1 } };
   test.each([
     ['not JSON', '{"limit":', /^sluice trace: .*trace\.json is not JSON: /],
-    ['a list', [], /expected `` to be an object/],
+    ['a list', [], /: expected an object with a limit and calls, got \[\]$/],
     ['no limit', { calls: [] }, /`limit` to be an object with one key out of bucket, spacing/],
     [
       'two limits',
@@ -241,6 +270,27 @@ describe('sluice trace', () => {
         ],
       },
       /`calls\[1\]\.done\.outcome` to be one of ok, busy/,
+    ],
+    [
+      'an id that is taken',
+      {
+        limit: bucket,
+        calls: [
+          { at: 5, ask: 1, id: 9 },
+          { at: 5, ask: 1, id: 9 },
+        ],
+      },
+      /`calls\[1\]\.id` to be a text or number that no open call has, got 9/,
+    ],
+    [
+      'an id that is none',
+      { limit: bucket, calls: [{ at: 5, ask: 1, id: {} }] },
+      /`calls\[0\]\.id` to be a text or number that no open call has, got \{\}/,
+    ],
+    [
+      'a name that would break the line',
+      { limit: { bucket: { rate: 1, 'a\nb': 1 } }, calls: [] },
+      /`limit\.bucket\.\["a\\nb"\]` to be one of rate, burst, debtMax/,
     ],
     [
       'a pool for a bucket',

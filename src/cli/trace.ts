@@ -15,25 +15,28 @@ import { type Command, EXIT_OK, readArgs, readJson, type Terminal, UsageError } 
 
 const help = `usage: sluice trace FILE.json [--json]
 
-Runs one limit over timed calls on virtual time and prints a decision for each. FILE - is standard
-input.
+Runs one limit over timed calls on virtual time and prints a decision for
+each. FILE - is standard input.
 
   {"limit": {"bucket": {"rate": "10/s", "burst": 3}},
    "calls": [{"at": 0, "ask": 2}, {"at": 0, "ask": 2}, {"at": 100, "ask": 2}]}
 
 limit   one key: bucket, spacing, ramp, adaptive, busy or all, with its options
-pool    how many share a ramp: a size, or {"size": 3, "rank": 0} for a turn at the remainder
+pool    how many share a ramp: a size, or {"size": 3, "rank": 0}, which gives
+        this one its turn at the remainder
 calls   each has "at", in milliseconds and never decreasing, and one of
         ask: n                       all or nothing; 0 only looks
         take: n or "all"             up to n
         give: n                      gives back what was taken and not used
         hear: n                      hits that were served elsewhere
         pool: n or {size, rank}      the pool changes
-        done: {id, rtt, outcome, used}   ends a call that had an "id"; outcome is
-                                     ok (default), busy, timeout, failed or ignored
+        done: {id, rtt, outcome, used}
+                                     ends a call that had an "id"; outcome is ok
+                                     (default), busy, timeout, failed or ignored
 
-  --json   one line a call: {at, verdict, granted, remaining, waitMs, retryAfterMs, pool, limit},
-           as far as they apply; retryAfterMs "never" if no wait will do
+  --json   one line a call: {at, verdict, granted, remaining, waitMs,
+           retryAfterMs, pool, limit}, as far as they apply; retryAfterMs is
+           "never" if no wait will do
 
 Exit code 2, and one line that names the field, if the file makes no sense.`;
 
@@ -108,7 +111,7 @@ class TraceRun {
   call(fields: Fields): Row {
     this.#now = fields.number('at', { min: this.#now });
     const verb = verbOf(fields);
-    const call = `${verb} ${wordsOf(fields.raw(verb))}`;
+    const call = `${verb} ${wordsOf(fields.raw(verb))}${idOf(fields)}`;
     const verdict = this[verb](fields);
     fields.done();
     return { call, line: inOrder({ at: this.#now, ...verdict, ...this.#look() }) };
@@ -165,16 +168,15 @@ class TraceRun {
     const used = done.has('used') ? done.number('used', { min: 0 }) : undefined;
     done.done();
     if (!open.allowed) return {}; // it never ran, so there is nothing to settle
-    if (this.#limiter.isExpired(open.dueAt, this.#now - (rttMs ?? 0)))
-      return { verdict: 'expired' };
+    const isExpired = this.#limiter.isExpired(open.dueAt, this.#now - (rttMs ?? 0));
     this.#limiter.settle(KEY, {
-      outcome,
+      outcome: isExpired ? 'ignored' : outcome,
       cost: open.cost,
       dueAt: open.dueAt,
       ...(rttMs !== undefined && { rttMs }),
       ...(used !== undefined && { used }),
     });
-    return {};
+    return isExpired ? { verdict: 'expired' } : {};
   }
 
   /** Takes in how many share the limit. */
@@ -195,8 +197,11 @@ class TraceRun {
     const { verdict } = decision;
     const allowed = verdict !== 'deny';
     if (fields.has('id')) {
+      const id = fields.raw('id');
+      const isId = typeof id === 'string' || typeof id === 'number';
+      if (!isId || this.#open.has(id)) fields.fail('id', 'a text or number that no open call has');
       const dueAt = this.#now + (verdict === 'wait' ? decision.waitMs : 0);
-      this.#open.set(fields.raw('id'), { cost, dueAt, allowed });
+      this.#open.set(id, { cost, dueAt, allowed });
     }
     if (verdict === 'allow') return { verdict, granted: cost };
     if (verdict === 'wait') return { verdict, granted: cost, waitMs: tidy(decision.waitMs) };
@@ -237,18 +242,28 @@ function wholeOrAll(fields: Fields): number {
 const wordsOf = (value: unknown): string =>
   typeof value === 'object' ? JSON.stringify(value) : String(value);
 
+const idOf = (fields: Fields): string =>
+  fields.names().includes('id') ? ` (${wordsOf(fields.raw('id'))})` : '';
+
 /** Without the dust that sums of fractions gather. */
-const tidy = (value: number): number => Math.round(value * 1e9) / 1e9;
+const tidy = (value: number): number =>
+  Number.isInteger(value) ? value : Number(value.toPrecision(12));
 
 function printTable(rows: readonly Row[], terminal: Terminal): void {
-  const atWidth = Math.max(5, ...rows.map(({ line }) => String(line.at).length));
-  const callWidth = Math.min(40, Math.max(4, ...rows.map(({ call }) => call.length)));
+  const atWidth = longest(rows, ({ line }) => String(line.at), 5);
+  const callWidth = Math.min(
+    40,
+    longest(rows, ({ call }) => call, 4),
+  );
   terminal.print(`${'at ms'.padStart(atWidth)}  ${'call'.padEnd(callWidth)}  answer`);
   for (const { call, line } of rows) {
     const at = String(line.at).padStart(atWidth);
     terminal.print(`${at}  ${call.padEnd(callWidth)}  ${answerOf(line)}`.trimEnd());
   }
 }
+
+const longest = (rows: readonly Row[], text: (row: Row) => string, least: number): number =>
+  rows.reduce((most, row) => Math.max(most, text(row).length), least);
 
 function answerOf(line: TraceLine): string {
   const { verdict, granted, remaining, waitMs, retryAfterMs, pool, limit } = line;

@@ -469,7 +469,15 @@ describe('adaptive', () => {
     expect([forgetAt(), evictAt()]).toEqual([Infinity, -Infinity]);
     key.settle(300, 'busy', 100, 0);
     expect(key.limit()).toBe(1); // a fresh start would allow two
-    expect([forgetAt(), evictAt()]).toEqual([Infinity, Infinity]);
+    expect([forgetAt(), evictAt()]).toEqual([Infinity, 60_400]); // a minute of silence later
+  });
+
+  test('whoever may have been cut and forgotten starts from the bottom', () => {
+    const { policy, state } = begin({ initial: 2 });
+    policy.start(state, 0, 1_000, 60_400);
+    expect(policy.view(state, 0, 1_000).limit).toBe(1);
+    policy.start(state, 0, 60_400, 60_400);
+    expect(policy.view(state, 0, 60_400).limit).toBe(2);
   });
 
   // Both calls failed, but the limit had been reached: that is part of this window, and the next

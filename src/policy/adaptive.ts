@@ -50,6 +50,9 @@ export interface AdaptiveOptions {
  */
 const roundToMicros = (ms: Millis): Millis => Math.round(ms * 1000) / 1000;
 
+/** What was learnt about a sink that has not been called for so long is worth nothing any more. */
+const STALE_MS = 60_000;
+
 const LIMIT = 0;
 const IN_FLIGHT = 1;
 const REACHED = 2; //       1 if the limit was reached in this window
@@ -81,6 +84,9 @@ export function adaptive(
 ): AdaptivePolicy {
   const fields = new Fields(path, options);
   const fixed = fields.has('fixed') ? fields.whole('fixed', 1) : undefined;
+  for (const name of ['max', 'initial', 'slowStart'] as const) {
+    if (fixed !== undefined && fields.has(name)) fields.fail(name, 'left out when fixed is given');
+  }
   const max = fixed ?? fields.whole('max', 1, 200);
   const initial = fixed ?? fields.number('initial', { min: 1, max, whole: true }, 1);
   const decreaseRatio = fields.number('decreaseRatio', { above: 0, max: 0.999_999 }, 0.9);
@@ -156,9 +162,9 @@ export function adaptive(
     exactTime: true, // what it measures is time
     expireMs: Infinity,
 
-    start(state, i, now) {
+    start(state, i, now, freshAt = now) {
       state.fill(0, i, i + WIDTH);
-      state[i + LIMIT] = initial;
+      state[i + LIMIT] = freshAt > now ? (fixed ?? 1) : initial;
       state[i + PAST_MEAN] = Number.NaN;
       state[i + NEXT_UPDATE] = now;
       state[i + STARTING] = 1;
@@ -195,8 +201,10 @@ export function adaptive(
 
     // What was learnt is worth keeping, and a call in flight must find its place when it comes back.
     forgetAt: (state, i) => (hasPast(state, i) ? Infinity : -Infinity),
-    evictAt: (state, i) =>
-      state[i + IN_FLIGHT] === 0 && state[i + LIMIT] >= initial ? -Infinity : Infinity,
+    evictAt(state, i) {
+      if (state[i + IN_FLIGHT] > 0) return Infinity;
+      return state[i + LIMIT] >= initial ? -Infinity : state[i + NEXT_UPDATE] + STALE_MS;
+    },
 
     view: (state, i) => ({
       remaining: Math.max(0, state[i + LIMIT] - state[i + IN_FLIGHT]),

@@ -115,7 +115,7 @@ const stories: Record<string, Story> = {
     ],
   },
 
-  'a ramp is not called by what another limit refused': {
+  'a call that another limit refused is a call all the same': {
     limit: {
       all: [{ ramp: { min: 1, max: 5, over: '4s' } }, { spacing: { every: '10s' } }],
     },
@@ -123,7 +123,7 @@ const stories: Record<string, Story> = {
       [0, 'ask 1', 'allow, 0 left'],
       [1_000, 'ask 1', 'deny, retry in 9000'],
       [2_000, 'ask 1', 'deny, retry in 8000'],
-      [10_000, 'look', 'remaining 1, pool 2'], // one step from 1: one call before this one
+      [10_000, 'look', 'remaining 1, pool 4'], // three steps from 1: somebody came every time
       [10_000, 'ask 1', 'allow, 0 left'],
     ],
   },
@@ -186,6 +186,7 @@ describe('all', () => {
     let refused = 0;
     for (let n = 0; n < 500; n++) {
       const now = n * 77.7;
+      policy.available(state, 0, now); // moves every part to this second, as any call does
       const before = state.slice();
       if (policy.ask(state, 0, 1, now).verdict === 'deny') {
         refused++;
@@ -237,6 +238,30 @@ describe('all', () => {
     expect(policy.view(state, 0, 0)).toMatchObject({ remaining: 1, pool: 9 });
     const deaf = all([adaptive({}, dice)]);
     expect(deaf.hear(new Float64Array(deaf.width), 0, { hits: 1 }, 0)).toBe(false);
+  });
+
+  test('all of one is that one, also when it refuses', () => {
+    // A ramp that is asked for more than it has yet grows all the same, because somebody came.
+    const options = { ramp: { min: 2, max: 10, over: '8s' } } as const;
+    const [alone, within] = [policyOf(options, dice), policyOf({ all: [options] }, dice)];
+    const [own, inner] = [alone, within].map(({ width }) => new Float64Array(width));
+    alone.start(own, 0, 0);
+    within.start(inner, 0, 0);
+    for (let now = 0; now < 10_000; now += 500) {
+      expect(within.ask(inner, 0, 4, now)).toEqual(alone.ask(own, 0, 4, now));
+    }
+  });
+
+  test('of a figure that several parts have, the one that binds is shown', () => {
+    const policy = policyOf({ all: [{ adaptive: { fixed: 3 } }, { busy: {} }] }, dice);
+    const state = new Float64Array(policy.width);
+    policy.start(state, 0, 0);
+    expect(policy.view(state, 0, 0)).toEqual({ remaining: 3, limit: 3, inFlight: 0 });
+  });
+
+  test('there is a bound to how many', () => {
+    const many = Array.from({ length: 65 }, () => bucket({ rate: 1 }));
+    expect(() => all(many)).toThrow('expected `all` to be at most 64 limits, got "65 of them"');
   });
 
   test('an empty list is no limit at all, which nobody means', () => {

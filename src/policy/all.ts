@@ -17,8 +17,14 @@ import { allow, type Decision, deny, wait } from '../decision.ts';
 import { ConfigError } from '../errors.ts';
 import type { Policy, State, View } from './policy.ts';
 
+/** The most limits in one. */
+const PARTS_MAX = 64;
+
 export function all(policies: readonly Policy[], path = 'all'): Policy {
   if (policies.length === 0) throw new ConfigError(path, 'a list of at least one limit', policies);
+  if (policies.length > PARTS_MAX) {
+    throw new ConfigError(path, `at most ${PARTS_MAX} limits`, `${policies.length} of them`);
+  }
 
   const width = policies.reduce((sum, policy) => sum + policy.width, 0);
   const parts = withOffsets(policies);
@@ -59,6 +65,9 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
     },
 
     ask(state, i, cost, now) {
+      // A refused call is still a call: every part moves to its second before anything is saved.
+      if (cost > 0)
+        for (const { policy, offset } of parts) policy.available(state, i + offset, now);
       save(state, i);
       const decision = askAll(state, i, cost, now);
       if (decision.verdict === 'deny') restore(state, i);
@@ -84,11 +93,21 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
     evictAt: (state, i) => most(({ policy, offset }) => policy.evictAt(state, i + offset)),
 
     view(state, i, now) {
-      const views = parts.map(({ policy, offset }) => policy.view(state, i + offset, now));
-      const remaining = Math.min(...views.map((view) => view.remaining));
-      return Object.assign({}, ...views, { remaining }) as View;
+      return parts
+        .map(({ policy, offset }) => policy.view(state, i + offset, now))
+        .reduce(strictest);
     },
   };
+}
+
+/** Of every figure the one that binds: the least room, the most that is out. */
+function strictest(a: View, b: View): View {
+  const view: Record<string, number> = { ...a };
+  for (const [name, value] of Object.entries(b)) {
+    const binding = name === 'reserved' || name === 'inFlight' ? Math.max : Math.min;
+    view[name] = binding(view[name] ?? value, value);
+  }
+  return view as unknown as View;
 }
 
 interface Part {

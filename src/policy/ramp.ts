@@ -72,7 +72,7 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
   const overMs = fields.duration('over');
   const mode = fields.oneOf('mode', RAMP_MODES, 'relaxed');
   const threshold = fields.number('threshold', { min: 0, max: 100 }, 100);
-  const coolDownSeconds = Math.floor(fields.duration('coolDown', 0) / 1000);
+  const coolDownSeconds = Math.ceil(fields.duration('coolDown', 0) / 1000);
   const rampDown = fields.number('rampDown', { min: 0, max: 100 }, 100);
   const resumeForMs = fields.duration('resumeFor', Infinity);
   fields.done();

@@ -90,11 +90,12 @@ export function spacing(options: SpacingOptions, path = 'spacing'): Policy {
     available: (state, i, now) => (now >= state[i] ? 1 : 0),
 
     /** A place nobody used is given back if it is the last one: those behind it keep theirs. */
-    settle(state, i, { outcome, dueAt }) {
+    settle(state, i, { outcome, cost, dueAt }, now) {
+      if (outcome !== 'ignored' || cost <= 0 || now > dueAt + expireMs) return; // used, or wasted
       const rounding = 2 * Number.EPSILON * Math.abs(state[i]);
       const dust = Math.min(everyMs / 4, Math.max(DUST * everyMs, rounding));
       const isLast = Math.abs(state[i] - later(dueAt, everyMs)) <= dust;
-      if (outcome === 'ignored' && isLast) state[i] = dueAt;
+      if (isLast) state[i] = dueAt;
     },
 
     hear(state, i, news, now) {

@@ -2,8 +2,8 @@
  * Turns a key into 64 bits, so that a table can hold keys without holding strings.
  *
  * Two keys with the same 64 bits would share a limit. Among a million keys that happens once in
- * some forty million tables; nobody can bring it about on purpose, because the seed differs from
- * process to process. Two lanes of 32 bits take two characters at a step; each step is a
+ * some forty million tables, and whoever wanted to bring it about would have to know the seed, which
+ * differs from process to process. Two lanes of 32 bits take two characters at a step; each step is a
  * multiplication by an odd number and a rotation, so no step loses what came before.
  */
 
@@ -20,8 +20,14 @@ export function hasher(random: Random): Hasher {
   return new SeededHasher(Math.floor(random() * 2 ** 32) | 0, Math.floor(random() * 2 ** 32) | 0);
 }
 
-/** Hashes remembered. A power of two, and small enough to stay in the processor's cache. */
-const MEMO_SIZE = 1024;
+/** How many keys keep their hash. */
+const MEMO_SIZE = 4096;
+
+/** Longer keys do not: a bound on what strangers make us hold. */
+const MEMO_CHARS_MAX = 256;
+
+/** Of so many keys without a remembered hash one gets its own: busy keys come in soon enough. */
+const MEMO_EVERY = 8;
 
 // Two results and a hot path: fields of one object cost nothing, a pair would be an allocation.
 class SeededHasher implements Hasher {
@@ -29,12 +35,12 @@ class SeededHasher implements Hasher {
   high = 0;
   readonly #seedLow: number;
   readonly #seedHigh: number;
-  #lastKey: string | undefined;
 
-  // Reading a string character by character is the dearest part of a decision, and busy keys come
-  // again and again: the last key seen in each of these places keeps its hash.
-  readonly #memoKeys: (string | undefined)[] = new Array(MEMO_SIZE).fill(undefined);
-  readonly #memoHashes = new Int32Array(MEMO_SIZE * 2);
+  // Reading a string character by character is the dearest part of a decision, and the engine
+  // already keeps a hash of every string it looks up: busy keys find theirs through a Map.
+  readonly #places = new Map<string, number>();
+  readonly #hashes = new Int32Array(MEMO_SIZE * 2);
+  #misses = 0;
 
   constructor(seedLow: number, seedHigh: number) {
     this.#seedLow = seedLow;
@@ -42,19 +48,22 @@ class SeededHasher implements Hasher {
   }
 
   hash(key: string): void {
-    if (key === this.#lastKey) return; // settle after ask, the next ask of a busy key
-    this.#lastKey = key;
-    const place = memoPlace(key);
-    if (this.#memoKeys[place] === key) {
-      this.low = this.#memoHashes[place * 2];
-      this.high = this.#memoHashes[place * 2 + 1];
+    const place = this.#places.get(key);
+    if (place !== undefined) {
+      this.low = this.#hashes[place];
+      this.high = this.#hashes[place + 1];
       return;
     }
     this.#compute(key);
-    if (key.length > MEMO_CHARS_MAX) return;
-    this.#memoKeys[place] = key;
-    this.#memoHashes[place * 2] = this.low;
-    this.#memoHashes[place * 2 + 1] = this.high;
+    if (++this.#misses % MEMO_EVERY === 0 && key.length <= MEMO_CHARS_MAX) this.#remember(key);
+  }
+
+  #remember(key: string): void {
+    if (this.#places.size >= MEMO_SIZE) this.#places.clear(); // the busy ones are soon back
+    const place = this.#places.size * 2;
+    this.#places.set(key, place);
+    this.#hashes[place] = this.low;
+    this.#hashes[place + 1] = this.high;
   }
 
   #compute(key: string): void {
@@ -68,6 +77,7 @@ class SeededHasher implements Hasher {
       low = (low << 15) | (low >>> 17);
       high = Math.imul(high ^ two, 0x85ebca6b);
       high = (high << 13) | (high >>> 19);
+      low = (low + high) | 0; // so that nothing can cancel out in one lane alone
     }
     if (pairs < length) {
       const last = key.charCodeAt(pairs);
@@ -78,18 +88,6 @@ class SeededHasher implements Hasher {
     this.high = mix(high ^ Math.imul(this.low, 0x27d4eb2f));
     if (this.low === 0 && this.high === 0) this.high = 1; // 0 is how a table says "empty"
   }
-}
-
-/** Keys longer than this are not kept for their hash: a bound on what strangers make us hold. */
-const MEMO_CHARS_MAX = 256;
-
-/** A cheap place for a key: its length and three of its characters. */
-function memoPlace(key: string): number {
-  const { length } = key;
-  const end = key.charCodeAt(length - 1);
-  const middle = key.charCodeAt(length >> 1);
-  const early = key.charCodeAt(length >> 2);
-  return (end ^ (middle << 2) ^ (early << 5) ^ (length << 4)) & (MEMO_SIZE - 1);
 }
 
 /** Spreads every bit over the whole word. */

@@ -72,7 +72,7 @@ export class LocalShare implements Share {
     const i = this.#table.find(key);
     if (i >= 0) return this.#policy.view(this.#table.cells, i, now);
     const stranger = new Float64Array(this.#policy.width);
-    this.#table.startOutside(stranger, now);
+    this.#table.startOutside(key, stranger, now);
     return this.#policy.view(stranger, 0, now);
   }
 }

@@ -12,9 +12,9 @@
  *
  * `keysMax` holds under any flood of fresh keys. When no key may be forgotten for free, the one
  * among a few that is nearest to being as good as new makes room, and the instant at which it would
- * have been is remembered: a key that is not in the table before then may be that very key, so it
- * starts no better off than that. Forgetting can make the limit stricter for strangers, never
- * looser for anybody.
+ * have been is remembered for its slice of all hashes: a stranger from that slice may be that very
+ * key, so before then it starts no better off. Forgetting can make the limit stricter for strangers,
+ * never looser for anybody.
  */
 
 import type { Millis } from '../clock.ts';
@@ -23,7 +23,7 @@ import type { Hasher } from './hash.ts';
 
 export const KEYS_MAX_DEFAULT = 1_048_576;
 
-/** Above this, entries could no longer be counted in 32 bits. */
+/** Above this, a table of the widest limit would no longer fit one piece of memory. */
 export const KEYS_MAX_MAX = 100_000_000;
 
 const CAPACITY_MIN = 64;
@@ -40,6 +40,13 @@ const HAND_STEPS = 8;
 /** Keys compared before one that is still in use makes room. */
 const CANDIDATES = 32;
 
+/**
+ * Slices of all hashes, a power of two. Strangers of one slice share what was forgotten of it, so
+ * under a flood a slice as a whole gets what one key is allowed: the more slices, the less a flood
+ * is felt. Half a megabyte, and only once a key in use had to make room.
+ */
+const SLICES = 65_536;
+
 export class KeyTable {
   /** The state of all keys; an index from `find` or `place` says where one key's begins. */
   cells!: Float64Array;
@@ -55,7 +62,8 @@ export class KeyTable {
   #loadMax = 0;
   #count = 0;
   #hand = 0;
-  #strangersFreshAt: Millis = Number.NEGATIVE_INFINITY;
+  /** By slice: when the last key that had to make room would have been as good as new. */
+  #freshAt: Float64Array | undefined;
 
   constructor(policy: Policy, hasher: Hasher, keysMax: number) {
     this.#policy = policy;
@@ -91,8 +99,13 @@ export class KeyTable {
   }
 
   /** Begins a state outside the table, as `place` would begin it inside. */
-  startOutside(state: Float64Array, now: Millis): void {
-    this.#policy.start(state, 0, now, Math.max(now, this.#strangersFreshAt));
+  startOutside(key: string, state: Float64Array, now: Millis): void {
+    this.#hasher.hash(key);
+    this.#policy.start(state, 0, now, this.#strangerFreshAt(this.#hasher.high, now));
+  }
+
+  #strangerFreshAt(high: number, now: Millis): Millis {
+    return this.#freshAt ? Math.max(now, this.#freshAt[high & (SLICES - 1)]) : now;
   }
 
   #add(low: number, high: number, now: Millis): number {
@@ -105,7 +118,7 @@ export class KeyTable {
     this.#hashes[slot * this.#stride * 2 + 1] = high;
     this.#count++;
     const at = slot * this.#stride + 1;
-    this.#policy.start(this.cells, at, now, Math.max(now, this.#strangersFreshAt));
+    this.#policy.start(this.cells, at, now, this.#strangerFreshAt(high, now));
     return at;
   }
 
@@ -156,12 +169,17 @@ export class KeyTable {
     }
     this.#hand &= this.#mask;
     if (best < 0) return false;
-    if (bestAt > now) {
-      this.#strangersFreshAt = Math.max(this.#strangersFreshAt, bestAt);
-      this.evicted++;
-    }
+    if (bestAt > now) this.#remember(best, bestAt);
     this.#remove(best);
     return true;
+  }
+
+  /** A key in use makes room: whoever may be it starts no better off. */
+  #remember(slot: number, evictAt: Millis): void {
+    this.#freshAt ??= new Float64Array(SLICES).fill(-Infinity);
+    const slice = this.#hashes[slot * this.#stride * 2 + 1] & (SLICES - 1);
+    this.#freshAt[slice] = Math.max(this.#freshAt[slice], evictAt);
+    this.evicted++;
   }
 
   /** Empties a slot and closes the gap, so that no look-up ends too early. */
@@ -186,23 +204,24 @@ export class KeyTable {
 
   /** Moves everything that is not as good as new into a table of the right size. */
   #rebuild(now: Millis): void {
-    const { cells: oldCells } = this;
-    const oldHashes = this.#hashes;
+    const cells = this.cells;
+    const hashes = this.#hashes;
     const stride = this.#stride;
-    const live: number[] = [];
-    for (let at = 0; at < oldCells.length; at += stride) {
-      if (oldHashes[at * 2] === 0 && oldHashes[at * 2 + 1] === 0) continue;
-      if (this.#policy.forgetAt(oldCells, at + 1) > now) live.push(at);
-    }
+    const isLive = (at: number): boolean =>
+      (hashes[at * 2] !== 0 || hashes[at * 2 + 1] !== 0) &&
+      this.#policy.forgetAt(cells, at + 1) > now;
 
+    let live = 0;
+    for (let at = 0; at < cells.length; at += stride) if (isLive(at)) live++;
     let capacity = CAPACITY_MIN;
-    while (capacity * LOAD_MAX * 0.75 <= live.length) capacity *= 2;
+    while (capacity * LOAD_MAX * 0.75 <= live) capacity *= 2;
     this.#allocate(capacity);
-    for (const at of live) {
-      const slot = this.#slotOf(oldHashes[at * 2], oldHashes[at * 2 + 1]);
-      this.cells.set(oldCells.subarray(at, at + stride), slot * stride);
+    for (let at = 0; at < cells.length; at += stride) {
+      if (!isLive(at)) continue;
+      const to = this.#slotOf(hashes[at * 2], hashes[at * 2 + 1]) * stride;
+      for (let n = 0; n < stride; n++) this.cells[to + n] = cells[at + n];
     }
-    this.#count = live.length;
+    this.#count = live;
   }
 
   #allocate(capacity: number): void {

@@ -1,4 +1,5 @@
 import type { Clock, Millis } from '../clock.ts';
+import { requireNumber } from '../options.ts';
 
 /**
  * A clock that moves only when told to.
@@ -23,8 +24,9 @@ export class VirtualClock implements Clock {
     return this.#now;
   }
 
-  /** Moves time on. */
+  /** Moves time on, never back. */
   advance(span: Millis): void {
+    requireNumber('span', span, { min: 0 });
     this.#now += span;
   }
 }

@@ -127,6 +127,32 @@ export function shareContract(name: string, make: MakeShare): void {
       expect(share.evicted).toBe(1);
     });
 
+    test('a flood of twice what fits does not lock newcomers out', () => {
+      const { share, clock } = setUp(bucketOf(1, 5), 1_000);
+      let served = 0;
+      for (let n = 0; n < 40_000; n++) {
+        clock.advance(0.5); // two thousand strangers a second, each of them in use for a second
+        if (share.ask(`flood ${n}`, 1).verdict === 'allow') served++;
+      }
+      expect(share.evicted).toBeGreaterThan(10_000);
+      expect(served).toBeGreaterThan(39_000);
+    });
+
+    test('a limit that was cut and left alone makes room in the end', () => {
+      const limit = policyOf({ adaptive: { initial: 10 } }, seededRandom(1));
+      const { share, clock } = setUp(limit, 2);
+      for (const key of ['a', 'b']) {
+        for (const outcome of ['ok', 'busy'] as const) {
+          share.ask(key, 1);
+          clock.advance(100);
+          share.settle(key, { outcome, cost: 1, rttMs: 100, dueAt: clock.now() });
+        }
+        expect(share.inspect(key).limit).toBe(9);
+      }
+      expect(share.ask('c', 1).verdict).toBe('allow');
+      expect(share.inspect('c').limit).toBeLessThanOrEqual(10);
+    });
+
     test('while all keys hold calls in flight there is no room, and nobody is pushed out', () => {
       const { share, clock } = setUp(policyOf({ adaptive: {} }, seededRandom(1)), 3);
       for (const key of ['a', 'b', 'c']) expect(share.ask(key, 1).verdict).toBe('allow');

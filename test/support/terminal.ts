@@ -8,6 +8,7 @@ export function sluice(...words: string[]): { code: number; out: string; err: st
     print: (line) => out.push(line),
     complain: (line) => err.push(line),
     columns: 100,
+    version: '0.0.0-test',
   });
   return { code, out: out.join('\n'), err: err.join('\n') };
 }

@@ -15,9 +15,10 @@ import {
 
 const help = `usage: sluice simulate adaptive FILE [--case NAME] [--seed N] [--json]
 
-Runs every case of FILE on virtual time: the adaptive limit sends to a simulated server, and what
-came out (calls in flight, rate, limit, round-trip times, all weighted by time) is compared with
-the ranges the file expects. What is missed is told; with --case what holds is told as well.
+Runs every case of FILE on virtual time: the adaptive limit sends to a
+simulated server, and what came out (calls in flight, rate, limit, round-trip
+times, all weighted by time) is compared with the ranges the file expects.
+What is missed is told; with --case what holds is told as well.
 
 FILE holds suites of cases; a suite's layering says where the limiter stands:
 retry(limiter(timeout(server))), limiter(retry(timeout(server))) or
@@ -25,15 +26,17 @@ limiter(retry(measure(timeout(server)))).
 
   --case NAME   only the cases of this name, with every figure
   --seed N      another seed for the servers' jitter (default 1)
-  --json        one line a case: {suite, case, ok, held, of, missed: [{range, lo, hi, got}]}
+  --json        one line a case: {suite, case, ok, held, of,
+                missed: [{range, lo, hi, got}]}
 
-Exit code 0 if every range holds, 1 if any is missed, 2 if the file makes no sense.
+Exit code 0 if every range holds, 1 if any is missed, 2 if the file makes no
+sense.
 
   sluice simulate adaptive test/vectors/arc-cases.json --case slow-link`;
 
 export const simulateAdaptive: Command = {
   name: 'adaptive',
-  summary: 'the adaptive limit against simulated servers, checked against expected ranges',
+  summary: 'the adaptive limit against simulated servers',
   help,
 
   run(args, terminal) {
@@ -72,9 +75,11 @@ export const simulateAdaptive: Command = {
   },
 };
 
-function jsonLine(suite: Suite, test: Case, ok: boolean, { held, missed }: CaseResult): string {
+function jsonLine(suite: Suite, test: Case, ok: boolean, result: CaseResult): string {
+  const { held, missed, finished } = result;
   const of = test.expect.length;
-  return JSON.stringify({ suite: suite.id, case: test.name, ok, held: held.length, of, missed });
+  const line = { suite: suite.id, case: test.name, ok, held: held.length, of, missed };
+  return JSON.stringify(finished ? line : { ...line, finished });
 }
 
 function printCase(
@@ -91,7 +96,8 @@ function printCase(
     terminal.print(`       ${range}: ${got}, within ${lo} to ${hi}`);
   }
   for (const { range, lo, hi, got } of missed) {
-    terminal.print(`       ${range}: expected ${lo} to ${hi}, got ${got}`);
+    const came = Number.isFinite(got) ? `got ${got}` : 'but nothing was measured';
+    terminal.print(`       ${range}: expected ${lo} to ${hi}, ${came}`);
   }
   if (!finished) terminal.print('       gave up after a day of virtual time');
 }

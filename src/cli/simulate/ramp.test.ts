@@ -13,6 +13,7 @@ function type(words: string, columns = 80) {
     print: (line: string) => void out.push(line),
     complain: (line: string) => void err.push(line),
     columns,
+    version: '0',
   };
   const code = run(['simulate', 'ramp', ...words.split(' ').filter(Boolean)], terminal);
   return { code, out, err };
@@ -49,7 +50,7 @@ describe('sluice simulate ramp', () => {
   test('tells one mode second by second', () => {
     const { out } = type('--mode go-back-n --load 99x2,0x2,5,99 --seconds 6', 60);
     expect(out).toEqual([
-      'go-back-n: it grows when used up, and shrinks when it was not or nobody called',
+      'go-back-n: it grows when used up, and shrinks when not, or not called',
       '',
       'second   asked   pool   used     use  █ used  ░ left over',
       '     1      99     10     10   100 %  ███████▍',
@@ -116,11 +117,11 @@ describe('sluice simulate ramp', () => {
   const nonsense: Record<string, string> = {
     relaxed: 'expected flags only, got "relaxed"; see --help',
     '--mode fast': 'expected `--mode` to be one of scheduled, relaxed, only-if-used, go-back-n',
-    '--min 200': 'expected `min` to be a number above 0 and at most 110, got 200',
+    '--min 200': 'expected `--min` to be a number above 0 and at most 110, got 200',
     '--max lots': 'expected --max to be a number, got "lots"',
     '--over 10': 'expected --over to be a span of time such as 500ms, 10s or 1m, got "10"',
-    '--over 0s': 'expected `over` to be a duration longer than 0',
-    '--threshold 101': 'expected `threshold` to be a number of at least 0 and at most 100',
+    '--over 0s': 'expected --over to be a span of time such as',
+    '--threshold 101': 'expected `--threshold` to be a number of at least 0 and at most 100',
     '--load heavy': 'expected --load to be a list such as 120x4,0x2,80, got "heavy"',
     '--load 5x0': 'expected --load to last at least a second, got "5x0"',
     '--load 1x999999999': 'expected --load to last at most 3600 seconds',

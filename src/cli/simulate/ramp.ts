@@ -1,7 +1,7 @@
 /** `sluice simulate ramp`: what the four modes of a ramp make of the same traffic. */
 
 import { parseDuration } from '../../duration.ts';
-import { Fields } from '../../options.ts';
+import { AMOUNT_MAX, Fields, type NumberRange } from '../../options.ts';
 import {
   simulateRamp as play,
   RAMP_MODES,
@@ -35,37 +35,41 @@ const PODS_MAX = 1000;
 
 const SENTENCES: Readonly<Record<RampMode, string>> = {
   scheduled: 'it grows with the clock, used or not, called or not',
-  relaxed: 'it grows in every second somebody calls, however little they take',
+  relaxed: 'it grows in every second somebody calls, used or not',
   'only-if-used': 'it grows after a second that used it up, and else stands still',
-  'go-back-n': 'it grows when used up, and shrinks when it was not or nobody called',
+  'go-back-n': 'it grows when used up, and shrinks when not, or not called',
 };
 
 const help = `usage: sluice simulate ramp [--mode MODE] [options]
 
-A ramp hands out tokens from a pool that is new every second and grows from --min to --max. What
-makes it grow is its mode:
+A ramp hands out tokens from a pool that is new every second and grows from
+--min to --max. What makes it grow is its mode:
 
 ${RAMP_MODES.map((mode) => `  ${mode.padEnd(13)} ${SENTENCES[mode]}`).join('\n')}
 
-Without --mode all four are drawn, one under the other, over the same traffic. With --mode that one
-is told second by second: calls asked for, tokens in the pool, tokens used. In a second in which
-nobody calls, the pool is the one a caller would have found.
+Without --mode all four are drawn, one under the other, over the same traffic.
+With --mode that one is told second by second: calls asked for, tokens in the
+pool, tokens used. In a second in which nobody calls, the pool is the one a
+caller would have found.
 
   --mode MODE      one of the four
   --min N          tokens a second at the start (default 10)
   --max N          tokens a second once the ramp is climbed (default 110)
   --over SPAN      how long the climb takes at its fastest (default 10s)
   --threshold N    how many percent of a pool count as used up (default 100)
-  --cool-down SPAN go-back-n: so long a silence is not punished (default: every second is)
-  --ramp-down N    go-back-n: how steep it shrinks, in percent of the way up (default 100)
-  --load LIST      calls asked for in each second: 80 is 80 in every second, 120x4,0x2 is 120 in
-                   each of four seconds, then nobody for two; a list that ends starts over
+  --cool-down SPAN go-back-n: so long a silence is not punished (default none)
+  --ramp-down N    go-back-n: how steep it shrinks, in percent of the way up
+                   (default 100)
+  --load LIST      calls asked for in each second: 80 is 80 in every second,
+                   120x4,0x2 is 120 in each of four seconds, then nobody for
+                   two; a list that ends starts over
                    (default ${LOAD})
-  --gap A-B        nobody calls from second A to second B; may be given more than once
+  --gap A-B        nobody calls from second A to B; may be given repeatedly
   --seconds N      how long (default ${SECONDS}, or once through LIST if that is longer)
-  --pods N         so many processes share the pool, each with an even part of the calls (default 1)
+  --pods N         so many processes share the pool and the calls (default 1)
   --svg FILE       also write a picture to FILE
-  --json           one line a second, and no drawing: {mode, second, asked, pool, used, left}
+  --json           one line a second, and no drawing: {mode, second, asked,
+                   pool, used, left}
 
   sluice simulate ramp
   sluice simulate ramp --mode go-back-n --load 120 --gap 8-12 --cool-down 3s`;
@@ -77,14 +81,14 @@ interface Run {
 
 export const simulateRamp: Command = {
   name: 'ramp',
-  summary: 'a pool that grows with time or use: the four modes over the same traffic',
+  summary: 'a pool that grows: the four modes over the same traffic',
   help,
 
   run(args, terminal) {
     const flags = readFlags(args);
     const asked = readAsked(flags);
     const modes = readModes(flags.mode);
-    const pods = wholeFlag('pods', flags.pods, 1, 1, PODS_MAX);
+    const pods = rangeFlag('pods', flags.pods, 1, upTo(PODS_MAX));
     const options = readOptions(flags);
     const runs = modes.map((mode) => ({ mode, seconds: play({ ...options, mode }, asked, pods) }));
 
@@ -135,39 +139,44 @@ function readModes(word: string | undefined): readonly RampMode[] {
 
 function readOptions(flags: Flags): RampOptions {
   const coolDown = flags['cool-down'];
+  const max = rangeFlag('max', flags.max, 110, { above: 0, max: AMOUNT_MAX });
   return {
-    min: numberFlag('min', flags.min, 10),
-    max: numberFlag('max', flags.max, 110),
+    max,
+    min: rangeFlag('min', flags.min, 10, { above: 0, max }),
     over: spanFlag('over', flags.over ?? '10s'),
-    threshold: numberFlag('threshold', flags.threshold, 100),
-    rampDown: numberFlag('ramp-down', flags['ramp-down'], 100),
+    threshold: rangeFlag('threshold', flags.threshold, 100, PERCENT),
+    rampDown: rangeFlag('ramp-down', flags['ramp-down'], 100, PERCENT),
     ...(coolDown === undefined ? {} : { coolDown: spanFlag('cool-down', coolDown) }),
   };
 }
 
+const PERCENT = { min: 0, max: 100 };
+
 function spanFlag(name: string, text: string): string {
-  if (parseDuration(text) !== undefined) return text;
+  if ((parseDuration(text) ?? 0) > 0) return text;
   throw new UsageError(
     `expected --${name} to be a span of time such as 500ms, 10s or 1m, got "${text}"`,
   );
 }
 
-function wholeFlag(
+/** Checked under the name it was typed with, so that a complaint names the flag. */
+function rangeFlag(
   name: string,
   text: string | undefined,
   fallback: number,
-  min: number,
-  max: number,
+  range: NumberRange,
 ): number {
   const flag = `--${name}`;
-  const value = numberFlag(name, text, fallback);
-  return new Fields('', { [flag]: value }).number(flag, { min, max, whole: true });
+  return new Fields('', { [flag]: numberFlag(name, text, fallback) }).number(flag, range);
 }
+
+const upTo = (max: number): NumberRange => ({ min: 1, max, whole: true });
 
 /** The calls of every second, gaps taken out. */
 function readAsked(flags: Flags): number[] {
   const load = readLoad(flags.load ?? LOAD);
-  const count = wholeFlag('seconds', flags.seconds, Math.max(SECONDS, load.length), 1, SECONDS_MAX);
+  const usual = Math.max(SECONDS, load.length);
+  const count = rangeFlag('seconds', flags.seconds, usual, upTo(SECONDS_MAX));
   const asked = Array.from({ length: count }, (_, n) => load[n % load.length]);
   for (const gap of flags.gap ?? []) {
     const [from, to] = readGap(gap, count);
@@ -268,10 +277,13 @@ function table({ mode, seconds }: Run, { columns }: Terminal): string[] {
   ];
 }
 
+/** What a sum of fractions may be short of a whole percent. */
+const DUST = 1e-9;
+
 /** A second in which nobody called has no use of its pool, not a use of 0 %. */
 function figures({ second, asked, pool, used, left }: RampSecond): string[] {
   if (asked === 0) return [`${second}`, '-', rounded(pool), '-', '-'];
-  const use = Math.floor(((pool - left) * 100) / pool);
+  const use = Math.floor(((pool - left) * 100) / pool + DUST);
   return [`${second}`, `${asked}`, rounded(pool), `${used}`, `${use} %`];
 }
 

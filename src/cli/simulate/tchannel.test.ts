@@ -12,6 +12,7 @@ function type(words: string, columns = 80) {
     print: (line: string) => void out.push(line),
     complain: (line: string) => void err.push(line),
     columns,
+    version: '0',
   };
   const code = run(['simulate', 'tchannel', ...words.split(' ').filter(Boolean)], terminal);
   return { code, text: out.map((line) => `${line}\n`).join(''), out, err };

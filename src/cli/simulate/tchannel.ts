@@ -4,6 +4,7 @@ import { Fields } from '../../options.ts';
 import {
   CALLS_MAX,
   ending,
+  flowAt,
   HEALTHY_AT,
   PATTERNS,
   simulateTchannel as play,
@@ -35,15 +36,18 @@ const CHART_ROWS = 10;
 
 const help = `usage: sluice simulate tchannel [PATTERN] [options]
 
-A client sends to a service that answers some calls with "busy". Every busy reply halves the
-client's limit (20 halvings a second at most), every second the limit grows back. After nine
-seconds the service is well again: how long until nothing is throttled any more?
+A client sends to a service that answers some calls with "busy". Every busy
+reply halves the client's limit (20 halvings a second at most), every second
+the limit grows back. After nine seconds the service is well again: how long
+until nothing is throttled any more?
 
-Two ways to grow back are run one after the other: a recover rate (3: every second the limit grows
-by three times itself) and a recover value (200: every second it grows by 200 calls a second).
-Whoever is not back by time 30 has failed to converge.
+Two ways to grow back are run one after the other: a recover rate (3: every
+second the limit grows by three times itself) and a recover value (200: every
+second it grows by 200 calls a second). Whoever is not back by time 30 has
+failed to converge.
 
-PATTERN says what is wanted and how much of it is answered with busy, in calls a second at time t:
+PATTERN says what is wanted and how much of it is answered with busy, in calls
+a second at time t:
 
                      wanted          busy
   steady             5000            3000                    the default
@@ -54,19 +58,20 @@ PATTERN says what is wanted and how much of it is answered with busy, in calls a
   --rps N            calls wanted at the start (default: 5000; linear_grow 100)
   --busy N           busy replies at the start (default: 3000; linear_grow 0)
   --recover-rate N   what the first way grows by, in times itself (default ${RECOVER_RATE})
-  --recover-value N  what the second way grows by, in calls a second (default ${RECOVER_VALUE})
+  --recover-value N  what the second grows by, in calls a second (default ${RECOVER_VALUE})
   --chart            draw both ways instead of printing their rows
   --svg FILE         also write a picture of both to FILE
-  --log              draw with a logarithmic axis, on which the first few calls can be seen
+  --log              with a logarithmic axis, which shows the first few calls
 
-In a row, rps is what was sent and limit is what these calls met; fractions are cut off.
+In a row, rps is what was sent and limit is what these calls met; fractions
+are cut off.
 
   sluice simulate tchannel steady --chart
-  sluice simulate tchannel flappy --recover-rate 1 --recover-value 500 --chart --log`;
+  sluice simulate tchannel flappy --recover-value 500 --chart --log`;
 
 export const simulateTchannel: Command = {
   name: 'tchannel',
-  summary: 'back off from a busy service and come back, by a factor and by a constant',
+  summary: 'back off from a busy service and come back in two ways',
   help,
 
   run(args, terminal) {
@@ -143,15 +148,16 @@ function readRecoveries(texts: FlagTexts): Recovery[] {
 
 /** In the terminal each way has its own chart: what is light above the dark was throttled. */
 function charts(stories: readonly Story[], scale: 'linear' | 'log'): Chart[] {
+  const end = lastTime(stories) + 1;
   return stories.map((story) => ({
     title: `${nameOf(story.recovery)}: ${ending(story)}`,
     x: timeAxis(stories, 's'),
     y: callsAxis(stories, scale),
     series: [
-      { name: 'wanted', look: 'shade', points: pointsOf(story, ({ rps }) => rps) },
-      { name: 'sent', look: 'bars', points: pointsOf(story, ({ sent }) => sent) },
+      { name: 'wanted', look: 'shade', points: pointsOf(story, end, ({ rps }) => rps) },
+      { name: 'sent', look: 'bars', points: pointsOf(story, end, ({ sent }) => sent) },
     ],
-    phases: phasesOf(story, lastTime(stories) + 1),
+    phases: phasesOf(story, end),
   }));
 }
 
@@ -164,12 +170,12 @@ function picture(pattern: Shape, stories: readonly Story[], scale: 'linear' | 'l
     x: timeAxis(stories, 'time, in seconds'),
     y: callsAxis(stories, scale),
     series: [
-      { name: 'wanted', look: 'shade', points: pointsOf(longest, ({ rps }) => rps) },
+      { name: 'wanted', look: 'shade', points: pointsOf(longest, end, ({ rps }) => rps) },
       ...stories.map(
         (story): Series => ({
           name: `${nameOf(story.recovery)} (${endingInShort(story)})`,
           look: 'line',
-          points: pointsOf(story, ({ sent }) => sent),
+          points: pointsOf(story, end, ({ sent }) => sent),
         }),
       ),
     ],
@@ -201,11 +207,23 @@ function callsAxis(stories: readonly Story[], scale: 'linear' | 'log'): Axis {
 }
 
 /** Each phase ends with its own last second: between them lies the one without a step. */
-function pointsOf({ busy, recovering }: Story, figure: (second: Second) => number): Point[] {
-  return [busy, recovering].flatMap((seconds): Point[] => {
-    const points = seconds.map((second): Point => [second.time, figure(second)]);
-    const last = seconds.at(-1);
-    return last ? [...points, [last.time + 1, undefined]] : points;
+function pointsOf(story: Story, end: number, figure: (second: Second) => number): Point[] {
+  return [story.busy, [...story.recovering, ...secondsAfter(story, end)]].flatMap(
+    (seconds): Point[] => {
+      const points = seconds.map((second): Point => [second.time, figure(second)]);
+      const last = seconds.at(-1);
+      return last ? [...points, [last.time + 1, undefined]] : points;
+    },
+  );
+}
+
+/** Whoever has converged goes on sending all that is wanted; the story just does not tell it. */
+function secondsAfter({ traffic, convergedAt, limitMax }: Story, end: number): Second[] {
+  if (convergedAt === undefined) return [];
+  return Array.from({ length: Math.max(0, end - convergedAt - 1) }, (_, n): Second => {
+    const time = convergedAt + 1 + n;
+    const rps = flowAt(traffic.rps, time);
+    return { time, rps, sent: rps, throttled: 0, busy: 0, limit: limitMax };
   });
 }
 

@@ -22,6 +22,14 @@ test('of two levels that lasted equally long the higher is the mode', () => {
   expect(levels.figures().mode).toBe(5);
 });
 
+test('equally long is equally long, in whatever pieces', () => {
+  const levels = new LevelFigures();
+  levels.add(0, 0);
+  for (let n = 1; n <= 10; n++) levels.add(9, n * 100); // ten tenths of a second
+  levels.add(3, 2000); // and a whole one
+  expect(levels.figures().mode).toBe(9);
+});
+
 test('spans are weighted by time, but every sample but the first counts for the extremes', () => {
   const spans = new SpanFigures();
   spans.add(100, 0);

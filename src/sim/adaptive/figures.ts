@@ -15,23 +15,23 @@ export interface Figures {
 
 /** For whole numbers: how long each value was the case. */
 export class LevelFigures {
-  readonly #seconds = new Map<number, number>();
+  // Whole milliseconds: sums of seconds would tell levels apart that lasted equally long.
+  readonly #lasted = new Map<number, Millis>();
   #last: Millis | undefined;
 
   add(level: number, now: Millis): void {
     if (this.#last !== undefined) {
-      const seconds = (now - this.#last) / 1000;
-      this.#seconds.set(level, (this.#seconds.get(level) ?? 0) + seconds);
+      this.#lasted.set(level, (this.#lasted.get(level) ?? 0) + now - this.#last);
     }
     this.#last = now;
   }
 
   figures(): Figures {
-    const levels = [...this.#seconds].filter(([, seconds]) => seconds > 0);
+    const levels = [...this.#lasted].filter(([, ms]) => ms > 0);
     const values = levels.map(([level]) => level);
     const heaviest = levels.reduce(heavier, [Number.NaN, 0]);
-    const total = levels.reduce((sum, [, seconds]) => sum + seconds, 0);
-    const weighted = levels.reduce((sum, [level, seconds]) => sum + level * seconds, 0);
+    const total = levels.reduce((sum, [, ms]) => sum + ms, 0);
+    const weighted = levels.reduce((sum, [level, ms]) => sum + level * ms, 0);
     return {
       min: Math.min(...values),
       max: Math.max(...values),

@@ -70,6 +70,13 @@ describe('the simulation', () => {
     expect(runCase(suite, one, 3).figures).not.toEqual(runCase(suite, one, 4).figures);
   });
 
+  test('remarks in a file are left alone', () => {
+    const remarked = structuredClone(file);
+    remarked.suites[0].note = 'a remark';
+    remarked.suites[0].cases[0].source = 'another';
+    expect(readSuites(remarked)).toEqual(suites);
+  });
+
   test('failures begin after so many have completed, and are deferred', () => {
     const steady = oneCase({ concurrency: 10, requests: 200 });
     const failing = oneCase({ concurrency: 10, requests: 200, failures: 20, failures_after: 100 });
@@ -196,6 +203,41 @@ describe('a file of cases', () => {
         c.expect['server.speed.max'] = [1, 5];
       }),
       /named <side>.<stat>.<figure>/,
+    ],
+    [
+      'no expectations',
+      inCase((c) => {
+        delete (c as Partial<typeof c>).expect;
+      }),
+      /cases\[2\].expect` to be an object, got nothing/,
+    ],
+    [
+      'a misspelt parameter',
+      inCase((c) => {
+        c.params.failuers = 5;
+      }),
+      /params.failuers` to be one of requests/,
+    ],
+    [
+      'an odd side',
+      inCase((c) => {
+        c.expect['constructor.name.max'] = [0, 1];
+      }),
+      /named <side>.<stat>.<figure>/,
+    ],
+    [
+      'a cut that cuts nothing',
+      inCase((c) => {
+        c.params.arc_overrides = { decrease_ratio: 1 };
+      }),
+      /arc_overrides.decrease_ratio` to be a number above 0/,
+    ],
+    [
+      'a start above the top',
+      inCase((c) => {
+        c.params.arc_overrides = { initial_concurrency: 300 };
+      }),
+      /initial_concurrency` to be at most max_concurrency_limit \(200\), got 300/,
     ],
     [
       'a mode of a real number',

@@ -1,8 +1,9 @@
 /**
  * Files of cases for the adaptive limit: traffic, a server, and the ranges that must come out.
  *
- * The format is that of the published figures, so its names are written as they stand there. Every
- * field is checked before anything runs; a mistake is named by its path in the file.
+ * The format is that of the published figures, so its names are written as they stand there. What a
+ * run depends on is checked before anything runs, and a mistake is named by its path in the file;
+ * remarks beside it (a note, a source) are left alone.
  */
 
 import type { Millis } from '../../clock.ts';
@@ -27,6 +28,9 @@ const BACKOFFS: Readonly<Record<string, readonly [number, number]>> = {
   fib_1_1_2_3_5: [1, 1],
   fib_1_2_3_5_8: [1, 2],
 };
+
+/** The most events of a case. */
+const REQUESTS_MAX = 1_000_000;
 
 export interface Suite {
   readonly id: string;
@@ -100,14 +104,16 @@ function readSuite(fields: Fields): Suite {
 
 function readCase(fields: Fields, defaultsPath: string, defaults: unknown): Case {
   const params = new Fields(fields.at('params'), fields.raw('params'));
-  return {
+  const test: Case = {
     name: text(fields, 'name'),
-    requests: params.number('requests', { min: 1, max: 1_000_000, whole: true }),
+    requests: params.number('requests', { min: 1, max: REQUESTS_MAX, whole: true }),
     intervalMs: params.number('interval_s', { min: 0 }, 0) * 1000,
     server: readServer(params),
     limit: readLimit(params, defaultsPath, defaults),
-    expect: readRanges(new Fields(fields.at('expect'), fields.raw('expect') ?? {})),
+    expect: readRanges(new Fields(fields.at('expect'), fields.raw('expect'))),
   };
+  params.done();
+  return test;
 }
 
 function readServer(params: Fields): ServerParams {
@@ -140,6 +146,9 @@ function readLimit(params: Fields, defaultsPath: string, defaults: unknown): Ada
   const base = readSettings(new Fields(defaultsPath, defaults));
   const overrides = new Fields(params.at('arc_overrides'), params.raw('arc_overrides') ?? {});
   const settings = { ...base, ...readSettings(overrides) };
+  if ((settings.initial ?? 1) > (settings.max ?? Infinity)) {
+    overrides.fail('initial_concurrency', `at most max_concurrency_limit (${settings.max})`);
+  }
   const concurrency = params.raw('concurrency') ?? 'adaptive';
   if (concurrency === 'adaptive') return settings;
   if (Number.isInteger(concurrency) && (concurrency as number) >= 1) {
@@ -155,7 +164,7 @@ function readSettings(fields: Fields): AdaptiveOptions {
   const settings = {
     initial: given('initial_concurrency', { min: 1, whole: true }),
     max: given('max_concurrency_limit', { min: 1, whole: true }),
-    decreaseRatio: given('decrease_ratio', { above: 0 }),
+    decreaseRatio: given('decrease_ratio', { above: 0, max: 0.999_999 }),
     alpha: given('ewma_alpha', { above: 0, max: 1 }),
     deviationScale: given('rtt_deviation_scale', { min: 0 }),
   };
@@ -166,7 +175,9 @@ function readSettings(fields: Fields): AdaptiveOptions {
 function readRanges(fields: Fields): Range[] {
   return fields.names().map((name) => {
     const [side, stat, figure, ...rest] = name.split('.');
-    const stats: readonly string[] = SIDES[side as keyof typeof SIDES] ?? [];
+    const stats: readonly string[] = Object.hasOwn(SIDES, side)
+      ? SIDES[side as keyof typeof SIDES]
+      : [];
     const known = FIGURES.find((candidate) => candidate === figure);
     const hasFigure = known !== undefined && !(known === 'mode' && stat?.endsWith('_rtt'));
     if (!stats.includes(stat) || !hasFigure || rest.length > 0) {
