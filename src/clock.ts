@@ -11,6 +11,13 @@ export type Millis = number;
 export interface Clock {
   /** The current instant. Never goes backwards. */
   now(): Millis;
+
+  /**
+   * Calls `act` once `now()` has reached `at`, never before; what comes back cancels it. A process
+   * does not end before then, unless `keepAlive` is false. A clock without this is slept on with the
+   * system's timers.
+   */
+  wakeAt?(at: Millis, act: () => void, keepAlive: boolean): () => void;
 }
 
 const STARTED_AT = performance.timeOrigin;
@@ -21,7 +28,30 @@ const STARTED_AT = performance.timeOrigin;
  */
 export const systemClock: Clock = {
   now: () => STARTED_AT + performance.now(),
+  wakeAt: (at, act, keepAlive) => sleepUntil(systemClock, at, act, keepAlive),
 };
+
+/** Node keeps a timer's delay in a signed 32-bit integer; anything longer fires at once. */
+const TIMER_MS_MAX = 2 ** 31 - 1;
+
+/** Sleeps on the system's timers until `clock` says that it is time. */
+export function sleepUntil(
+  clock: Clock,
+  at: Millis,
+  act: () => void,
+  keepAlive: boolean,
+): () => void {
+  let timer: ReturnType<typeof setTimeout>;
+  const sleep = (): void => {
+    const left = Math.max(0, Math.ceil(at - clock.now()));
+    timer = setTimeout(wake, Math.min(left, TIMER_MS_MAX));
+    if (!keepAlive) timer.unref?.(); // a browser's timer is a number, and keeps nothing alive
+  };
+  // A timer may fire up to a millisecond early, so look again rather than trust it.
+  const wake = (): void => (clock.now() < at ? sleep() : act());
+  sleep();
+  return () => clearTimeout(timer);
+}
 
 /** Looks closer together than this are one run of asks, not two unrelated events. */
 const RUN_GAP_MS = 0.01;
@@ -63,5 +93,6 @@ export function turnClock(source: Clock = systemClock): Clock {
 
   return {
     now: () => (shares-- > 0 ? seen : look()),
+    ...(source.wakeAt && { wakeAt: source.wakeAt.bind(source) }),
   };
 }

@@ -5,7 +5,9 @@
  * people and always says three things: which field, what was expected of it, what came instead.
  */
 
-export type ErrorCode = 'CONFIG';
+import type { Decision } from './decision.ts';
+
+export type ErrorCode = 'CONFIG' | 'DENIED';
 
 export abstract class SluiceError extends Error {
   abstract readonly code: ErrorCode;
@@ -23,6 +25,31 @@ export class ConfigError extends SluiceError {
     super(`expected ${field && `\`${field}\` to be `}${expected}, got ${show(got)}`);
     this.field = field;
   }
+}
+
+/** A call as an exception knows it: refused, and until when. */
+export type Denial = Extract<Decision, { verdict: 'deny' }> & { readonly reason?: string };
+
+/** A wrapped call was refused. Carries the decision, so that callers can honour its wait. */
+export class DeniedError extends SluiceError {
+  override readonly name = 'DeniedError';
+  readonly code = 'DENIED';
+  readonly key: string;
+  readonly decision: Denial;
+
+  constructor(key: string, decision: Denial) {
+    super(
+      `${key === '' ? 'over the limit' : `over the limit for ${show(key)}`}; ${later(decision)}`,
+    );
+    this.key = key;
+    this.decision = decision;
+  }
+}
+
+function later({ retryAfterMs, reason }: Denial): string {
+  if (reason === 'queue-full') return 'too many wait already';
+  if (retryAfterMs === Infinity) return 'it can never fit';
+  return retryAfterMs > 0 ? `try again in ${Math.ceil(retryAfterMs)} ms` : 'try again later';
 }
 
 /** Long enough to recognise what came, short enough for one line of a log. */

@@ -1,10 +1,19 @@
 /** The front door. */
 
+export type { Result } from './arguments.ts';
 export { type Clock, type Millis, systemClock, turnClock } from './clock.ts';
 export { type Decision, NEVER, type Outcome, WHEN_SETTLED } from './decision.ts';
 export type { Duration, Rate } from './duration.ts';
-export { ConfigError, type ErrorCode, SluiceError } from './errors.ts';
-export { type Limiter, type LimiterOptions, limiter, type Result } from './limiter.ts';
+export { ConfigError, type Denial, DeniedError, type ErrorCode, SluiceError } from './errors.ts';
+export {
+  type AcquireOptions,
+  type Limiter,
+  type LimiterOptions,
+  limiter,
+  type QueueOptions,
+  type Stats,
+} from './limiter.ts';
+export { Permit, Refusal, type Settled } from './permit.ts';
 export type { AdaptiveOptions } from './policy/adaptive.ts';
 export type { BucketOptions } from './policy/bucket.ts';
 export type { BusyOptions } from './policy/busy.ts';
@@ -13,3 +22,11 @@ export type { News, View } from './policy/policy.ts';
 export type { RampMode, RampOptions } from './policy/ramp.ts';
 export type { SpacingOptions } from './policy/spacing.ts';
 export { type Random, seededRandom, systemRandom } from './random.ts';
+export {
+  type Callable,
+  type CallOptions,
+  type ThrottleOptions,
+  throttle,
+  throttled,
+} from './throttle.ts';
+export type { Order, Reason } from './waiting.ts';

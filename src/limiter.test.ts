@@ -66,7 +66,7 @@ describe('limiter', () => {
     [
       'a misspelt option',
       { limit: bucketLimit, keyMax: 5 },
-      /`keyMax` to be one of limit, keysMax/,
+      /`keyMax` to be one of limit, queue, keysMax/,
     ],
     ['a clock that is none', { limit: bucketLimit, clock: 5 }, /`clock` to be .*now\(\)/],
     ['chance that is none', { limit: bucketLimit, random: 5 }, /`random` to be a function/],

@@ -3,22 +3,30 @@
  *
  *     const api = limiter({ limit: { bucket: { rate: '100/s', burst: 20 } } });
  *     if (api.ask(userId).verdict === 'allow') serve();
+ *
+ * Whoever would rather wait than be refused takes `acquire` instead.
  */
 
+import { type Result, requireKey, requireNews, requireResult } from './arguments.ts';
 import { type Clock, type Millis, systemClock, turnClock } from './clock.ts';
-import { type Decision, OUTCOMES, type Outcome } from './decision.ts';
+import { type Decision, NEVER } from './decision.ts';
+import { type Duration, parseDuration } from './duration.ts';
 import { ConfigError } from './errors.ts';
 import { Fields, isRecord, requireNumber } from './options.ts';
+import { Permit, Refusal } from './permit.ts';
 import { type Limit, policyOf } from './policy/limit.ts';
-import type { News, View } from './policy/policy.ts';
+import type { News, Policy, View } from './policy/policy.ts';
 import { type Random, systemRandom } from './random.ts';
 import { LocalShare } from './share/local.ts';
 import type { Share } from './share/share.ts';
 import { KEYS_MAX_DEFAULT, KEYS_MAX_MAX } from './share/table.ts';
+import { ORDERS, type Order, WaitingRoom } from './waiting.ts';
 
 export interface LimiterOptions {
   /** The rule, spelled with one key: `{ bucket: { rate: '100/s' } }`. */
   readonly limit: Limit;
+  /** How `acquire` lets people wait. */
+  readonly queue?: QueueOptions;
   /** The most keys to remember at once. Default 1,048,576. */
   readonly keysMax?: number;
   /** Where time comes from. Default: the system's, looked at as often as the rule needs. */
@@ -27,23 +35,31 @@ export interface LimiterOptions {
   readonly random?: Random;
 }
 
-/** How a call went, for `settle`. Only what is known needs to be said. */
-export interface Result {
-  /** Default ok. */
-  readonly outcome?: Outcome;
-  /** What was asked for. Default 1. */
-  readonly cost?: number;
-  /** What was really used, if that was not the cost. */
-  readonly used?: number;
-  /** When the permit was good, on the limiter's clock. Default now. */
-  readonly dueAt?: Millis;
-  /** How long the work took. */
-  readonly rttMs?: Millis;
+export interface QueueOptions {
+  /** The most that may wait, over all keys. Default 10,000. */
+  readonly max?: number;
+  /** Who is next: fifo (default), lifo, or priority. */
+  readonly order?: Order;
+  /** False lets the process end while somebody waits. Default true. */
+  readonly keepAlive?: boolean;
+}
+
+export interface AcquireOptions {
+  /** Gives up, and gives the place back, when it aborts. */
+  readonly signal?: AbortSignal;
+  /** The longest it wants to wait: `'2s'`, or milliseconds. Default: as long as it takes. */
+  readonly maxWait?: Duration;
+  /** With order priority, higher goes first. Default 0. */
+  readonly priority?: number;
 }
 
 export interface Limiter {
   /** May `cost` (default 1) happen for this key now? All or nothing. */
   ask(key: string, cost?: number): Decision;
+  /** A permit at once or none: `ask` for those who hold and settle. */
+  tryAcquire(key: string, cost?: number): Permit | Refusal;
+  /** Waits for a permit if it has to. A refusal is a value here too; only an abort rejects. */
+  acquire(key: string, cost?: number, options?: AcquireOptions): Promise<Permit | Refusal>;
   /** Takes up to `most` and says how many it got; Infinity takes all there is. */
   take(key: string, most: number): number;
   /** Gives back `unused` of what `take` granted. */
@@ -56,14 +72,27 @@ export interface Limiter {
   hear(key: string, news: News): boolean;
   /** How the key stands. Looking changes nothing. */
   inspect(key: string): View;
-  /** Keys remembered, keys that had to make room, memory held. */
-  stats(): { readonly keys: number; readonly evicted: number; readonly bytes: number };
+  /** Keys remembered, keys that had to make room, memory held, how many wait, permits out. */
+  stats(): Stats;
+  /** True if an ask is answered with allow or deny only, and a call as asked for needs no settling. */
+  readonly isSimple: boolean;
 }
+
+export interface Stats {
+  readonly keys: number;
+  readonly evicted: number;
+  readonly bytes: number;
+  readonly waiting: number;
+  readonly held: number;
+}
+
+const WAITERS_MAX_DEFAULT = 10_000;
 
 /** Makes a limiter. @throws {ConfigError} if the limit makes no sense. */
 export function limiter(options: LimiterOptions): Limiter {
   const fields = new Fields('', options, 'an object with a limit');
   const limit = fields.raw('limit');
+  const queue = readQueue(new Fields('queue', fields.raw('queue') ?? {}));
   const range = { min: 1, max: KEYS_MAX_MAX, whole: true };
   const keysMax = fields.number('keysMax', range, KEYS_MAX_DEFAULT);
   const given = fields.optional('clock', isClock, 'a clock: an object with now()');
@@ -73,7 +102,17 @@ export function limiter(options: LimiterOptions): Limiter {
   const policy = policyOf(limit, random);
   const clock = given ?? (policy.exactTime ? systemClock : turnClock());
   const share = new LocalShare(policy, { clock, random, keysMax });
-  return new Engine(share, clock, policy.expireMs);
+  return new Engine(policy, share, clock, queue);
+}
+
+function readQueue(fields: Fields): Required<QueueOptions> {
+  const queue = {
+    max: fields.number('max', { min: 0, whole: true }, WAITERS_MAX_DEFAULT),
+    order: fields.oneOf('order', ORDERS, 'fifo'),
+    keepAlive: fields.flag('keepAlive', true),
+  };
+  fields.done();
+  return queue;
 }
 
 const isFunction = (value: unknown): value is Random => typeof value === 'function';
@@ -83,20 +122,65 @@ const isClock = (value: unknown): value is Clock =>
   (isFunction(value) || isRecord(value)) && 'now' in value && isFunction(value.now);
 
 class Engine implements Limiter {
+  readonly isSimple: boolean;
   readonly #share: Share;
   readonly #clock: Clock;
   readonly #expireMs: Millis;
+  readonly #room: WaitingRoom;
+  #held = 0;
 
-  constructor(share: Share, clock: Clock, expireMs: Millis) {
+  constructor(policy: Policy, share: Share, clock: Clock, queue: Required<QueueOptions>) {
+    this.isSimple = !policy.learns && !policy.reserves;
     this.#share = share;
     this.#clock = clock;
-    this.#expireMs = expireMs;
+    this.#expireMs = policy.expireMs;
+    this.#room = new WaitingRoom({
+      clock,
+      order: queue.order,
+      waitersMax: queue.max,
+      keepAlive: queue.keepAlive,
+      expireMs: policy.expireMs,
+      ask: (key, cost, now) => share.ask(key, cost, now),
+      giveBack: (key, cost, dueAt) => share.settle(key, { outcome: 'ignored', cost, dueAt }),
+    });
   }
 
   ask(key: string, cost = 1): Decision {
     requireKey(key);
-    if (typeof cost !== 'number') throw new ConfigError('cost', 'a number of at least 0', cost);
+    requireCost(cost);
     return this.#share.ask(key, cost);
+  }
+
+  tryAcquire(key: string, cost = 1): Permit | Refusal {
+    requireKey(key);
+    requireCost(cost);
+    const now = this.#clock.now();
+    const decision = this.#share.ask(key, cost, now);
+    if (decision.verdict === 'allow') return this.#permit(key, cost, now);
+    if (decision.verdict === 'deny') return refusal(decision.retryAfterMs);
+    // A place later is none now: it goes back, and the caller knows when it would have been.
+    this.#share.settle(key, { outcome: 'ignored', cost, dueAt: now + decision.waitMs });
+    return refusal(Math.ceil(decision.waitMs));
+  }
+
+  async acquire(key: string, cost = 1, options: AcquireOptions = {}): Promise<Permit | Refusal> {
+    requireKey(key);
+    requireCost(cost);
+    const { signal, maxWait, priority = 0 } = options;
+    const maxWaitMs = readMaxWait(maxWait);
+    requireNumber('priority', priority, {});
+    const patience = { maxWaitMs, priority, ...(signal && { signal }) };
+    const entry = await this.#room.enter(key, cost, patience);
+    return entry.verdict === 'deny' ? new Refusal(entry) : this.#permit(key, cost, entry.dueAt);
+  }
+
+  #permit(key: string, cost: number, dueAt: Millis): Permit {
+    const startedAt = this.#clock.now();
+    this.#held++;
+    return new Permit(key, cost, dueAt, (settled) => {
+      this.#held--;
+      this.settle(key, { rttMs: this.#clock.now() - startedAt, ...settled, cost, dueAt });
+    });
   }
 
   take(key: string, most: number): number {
@@ -112,14 +196,10 @@ class Engine implements Limiter {
 
   settle(key: string, result: Result = {}): void {
     requireKey(key);
-    requireFields('result', result, RESULT_FIELDS);
-    const { outcome = 'ok', cost = 1, dueAt = this.#clock.now(), used, rttMs } = result;
-    if (!OUTCOMES.includes(outcome)) throw new ConfigError('outcome', OUTCOME_NAMES, outcome);
-    requireNumber('cost', cost, { min: 0 });
-    requireNumber('dueAt', dueAt, {});
-    if (used !== undefined) requireNumber('used', used, { min: 0 });
-    if (rttMs !== undefined) requireNumber('rttMs', rttMs, { min: 0 });
+    requireResult(result);
+    const { outcome = 'ok', cost = 1, dueAt = this.#clock.now() } = result;
     this.#share.settle(key, { ...result, outcome, cost, dueAt });
+    this.#room.poke(key); // whatever came back may be what somebody waits for
   }
 
   isExpired(dueAt: Millis, at = this.#clock.now()): boolean {
@@ -137,39 +217,27 @@ class Engine implements Limiter {
     return this.#share.inspect(key);
   }
 
-  stats(): { keys: number; evicted: number; bytes: number } {
+  stats(): Stats {
     const { keys, evicted, bytes } = this.#share;
-    return { keys, evicted, bytes };
+    return { keys, evicted, bytes, waiting: this.#room.size, held: this.#held };
   }
 }
 
-const OUTCOME_NAMES = `one of ${OUTCOMES.join(', ')}`;
+const refusal = (retryAfterMs: Millis): Refusal =>
+  new Refusal({
+    verdict: 'deny',
+    retryAfterMs,
+    reason: retryAfterMs === NEVER ? 'never' : 'too-long',
+  });
 
-function requireKey(key: string): void {
-  if (typeof key !== 'string') throw new ConfigError('key', 'a text', key);
+/** Only the type: what a rule makes of a number is its own affair. */
+function requireCost(cost: unknown): void {
+  if (typeof cost !== 'number') throw new ConfigError('cost', 'a number of at least 0', cost);
 }
 
-const RESULT_FIELDS = ['outcome', 'cost', 'used', 'dueAt', 'rttMs'];
-const NEWS_FIELDS = ['hits', 'poolSize', 'rank', 'resume', 'reachedAt'];
-
-/** A misspelt field is a mistake, not a default. */
-function requireFields(what: string, value: unknown, known: readonly string[]): void {
-  if (!isRecord(value)) throw new ConfigError(what, 'an object', value);
-  for (const name in value) {
-    if (!known.includes(name)) throw new ConfigError(name, `one of ${known.join(', ')}`, name);
-  }
-}
-
-function requireNews(news: News): void {
-  requireFields('news', news, NEWS_FIELDS);
-  if ('hits' in news) {
-    requireNumber('hits', news.hits, { min: 0 });
-  } else if ('poolSize' in news) {
-    requireNumber('poolSize', news.poolSize, { min: 1, whole: true });
-    if (news.rank === undefined) return;
-    requireNumber('rank', news.rank, { min: 0, max: news.poolSize - 1, whole: true });
-  } else {
-    requireNumber('resume', news.resume, { above: 0 });
-    requireNumber('reachedAt', news.reachedAt, {});
-  }
+function readMaxWait(value: Duration | undefined): Millis {
+  if (value === undefined || value === Infinity) return Infinity;
+  const ms = parseDuration(value);
+  if (ms !== undefined && ms >= 0) return ms;
+  throw new ConfigError('maxWait', 'a duration such as "2s" or 2000 (ms)', value);
 }

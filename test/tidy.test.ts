@@ -22,7 +22,7 @@ const WORDS = ['clock', 'decision', 'duration', 'errors', 'heap', 'options', 'ra
 /** What each room may import from outside itself. Arrows point down, and only down. */
 const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   clock: [],
-  errors: [],
+  errors: ['decision'],
   random: [],
   heap: [],
   decision: ['clock'],
@@ -30,16 +30,20 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   options: ['clock', 'duration', 'errors'],
   policy: WORDS,
   share: [...WORDS, 'policy'],
-  limiter: [...WORDS, 'policy', 'share'],
+  arguments: [...WORDS, 'policy'],
+  waiting: WORDS,
+  permit: [...WORDS, 'arguments', 'waiting'],
+  limiter: [...WORDS, 'policy', 'share', 'arguments', 'waiting', 'permit'],
+  throttle: [...WORDS, 'permit', 'limiter'],
   testing: WORDS,
   sim: [...WORDS, 'policy', 'share', 'limiter', 'testing'],
   // A surface never meets a policy.
   cli: [...WORDS, 'limiter', 'sim', 'testing'],
-  index: [...WORDS, 'policy', 'share', 'limiter'],
+  index: [...WORDS, 'policy', 'arguments', 'waiting', 'permit', 'limiter', 'throttle'],
 };
 
 /** Rooms that also run in a browser, and so know nothing of Node. */
-const EVERYWHERE = [...WORDS, 'policy', 'share', 'limiter', 'testing', 'sim', 'index'];
+const EVERYWHERE = Object.keys(MAY_IMPORT).filter((room) => room !== 'cli');
 
 /** The room a path under src/ belongs to: its first folder, or the file itself. */
 const roomOf = (path: string): string => (path.split('/')[0] ?? '').replace(/\.ts$/, '');

@@ -160,6 +160,8 @@ export function adaptive(
     kind: 'adaptive',
     width: WIDTH,
     exactTime: true, // what it measures is time
+    learns: true,
+    reserves: false,
     expireMs: Infinity,
 
     start(state, i, now, freshAt = now) {

@@ -58,6 +58,8 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
     kind: 'all',
     width,
     exactTime: policies.some((policy) => policy.exactTime),
+    learns: policies.some((policy) => policy.learns),
+    reserves: policies.some((policy) => policy.reserves),
     expireMs: Math.min(...policies.map((policy) => policy.expireMs)),
 
     start(state, i, now, freshAt) {

@@ -87,6 +87,8 @@ export function bucket(options: BucketOptions, path = 'bucket'): Policy {
     kind: 'bucket',
     width: 2,
     exactTime: false,
+    learns: false,
+    reserves: false,
     expireMs: Infinity,
 
     start(state, i, now, freshAt = now) {

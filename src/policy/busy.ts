@@ -136,6 +136,8 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
     kind: 'busy',
     width: WIDTH,
     exactTime: false,
+    learns: true,
+    reserves: false,
     expireMs: Infinity,
 
     start(state, i, now, freshAt = now) {

@@ -70,6 +70,12 @@ export interface Policy {
   /** True if time a few microseconds old would break the rule's promise. */
   readonly exactTime: boolean;
 
+  /** True if it must hear how every call went; others only of what was not used as asked for. */
+  readonly learns: boolean;
+
+  /** True if it may answer `wait`: go ahead later, a place is reserved. */
+  readonly reserves: boolean;
+
   /** A permit not used this long after it was due is wasted, and must be asked for again. */
   readonly expireMs: Millis;
 

@@ -257,6 +257,18 @@ const stories: Record<string, Story> = {
     ],
   },
 
+  'whoever used most of its part has used most of the pool, and not more': {
+    limit: seed('only-if-used', { threshold: 80 }),
+    rows: [
+      [0, 'pool 3 rank 1'],
+      [0, 'take all', 'got 3'],
+      [1_000, 'take 4', 'got 4'], // two thirds of its six, whatever the others did
+      [2_000, 'look', 'pool 20'],
+      [2_000, 'take 6', 'got 6'], // of seven
+      [3_000, 'look', 'pool 30'],
+    ],
+  },
+
   'when the others have left, the survivor has it all from the next second on': {
     limit: seed('relaxed'),
     rows: [

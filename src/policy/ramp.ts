@@ -162,6 +162,8 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
     kind: 'ramp',
     width: WIDTH,
     exactTime: false,
+    learns: false,
+    reserves: false,
     expireMs: Infinity,
 
     start(state, i, now, freshAt = now) {

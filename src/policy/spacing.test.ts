@@ -94,6 +94,18 @@ const stories: Record<string, Story> = {
     ],
   },
 
+  'a place nobody came for in time is wasted, not given back': {
+    limit: { spacing: { every: '6s', reserve: 1, expire: '500ms' } },
+    rows: [
+      [0, 'ask 1', 'allow, 0 left'],
+      [0, 'ask 1', 'wait 6000'],
+      [6_501, 'done ignored due 6000'],
+      [6_501, 'ask 1', 'wait 5499'], // until 12 s: whoever overslept asks again
+      [12_500, 'done ignored due 12000'], // just in time
+      [12_500, 'ask 1', 'allow, 0 left'],
+    ],
+  },
+
   'only what never happened comes back': {
     limit: { spacing: { every: '6s' } },
     rows: [
@@ -102,6 +114,7 @@ const stories: Record<string, Story> = {
       [0, 'done failed'],
       [0, 'done busy'],
       [0, 'done timeout'],
+      [0, 'done ignored cost 0'], // nothing of it
       [0, 'ask 1', 'deny, retry in 6000'],
     ],
   },

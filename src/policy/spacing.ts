@@ -65,6 +65,8 @@ export function spacing(options: SpacingOptions, path = 'spacing'): Policy {
     width: 1,
     // A permit handed out on yesterday's time may stand too close to the next one.
     exactTime: true,
+    learns: false,
+    reserves: reserve > 0,
     expireMs,
 
     start(state, i, now, freshAt = now) {

@@ -44,8 +44,7 @@ export class LocalShare implements Share {
     return this.#table.bytes;
   }
 
-  ask(key: string, cost: number): Decision {
-    const now = this.#clock.now();
+  ask(key: string, cost: number, now = this.#clock.now()): Decision {
     const i = this.#table.place(key, now);
     return i < 0 ? deny(CROWDED_RETRY_MS) : this.#policy.ask(this.#table.cells, i, cost, now);
   }

@@ -4,11 +4,13 @@
  * Whatever stands behind it, this is all that stands above it ever asks for.
  */
 
+import type { Millis } from '../clock.ts';
 import type { Decision } from '../decision.ts';
 import type { News, Settlement, View } from '../policy/policy.ts';
 
 export interface Share {
-  ask(key: string, cost: number): Decision;
+  /** `now` is for who has looked at the clock already; a share with a time of its own ignores it. */
+  ask(key: string, cost: number, now?: Millis): Decision;
   /** Takes up to `most` whole units, Infinity for all there are, and says how many it got. */
   take(key: string, most: number): number;
   settle(key: string, settlement: Settlement): void;

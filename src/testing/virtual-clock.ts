@@ -1,4 +1,5 @@
 import type { Clock, Millis } from '../clock.ts';
+import { Heap } from '../heap.ts';
 import { requireNumber } from '../options.ts';
 
 /**
@@ -15,6 +16,7 @@ import { requireNumber } from '../options.ts';
  */
 export class VirtualClock implements Clock {
   #now: Millis;
+  readonly #alarms = new Heap<Alarm>((a, b) => a.at < b.at);
 
   constructor(now: Millis = 0) {
     this.#now = now;
@@ -24,9 +26,52 @@ export class VirtualClock implements Clock {
     return this.#now;
   }
 
-  /** Moves time on, never back. */
+  wakeAt(at: Millis, act: () => void): () => void {
+    const alarm: Alarm = { at, act, isOn: true };
+    this.#alarms.push(alarm);
+    return () => {
+      alarm.isOn = false;
+    };
+  }
+
+  /** Moves time on, never back, and wakes whoever wanted to be woken on the way. */
   advance(span: Millis): void {
     requireNumber('span', span, { min: 0 });
-    this.#now += span;
+    const end = this.#now + span;
+    for (let next = this.#alarms.peek(); next && next.at <= end; next = this.#alarms.peek()) {
+      this.#alarms.pop();
+      this.#now = Math.max(this.#now, next.at);
+      if (next.isOn) next.act();
+    }
+    this.#now = end;
   }
+
+  /**
+   * Moves time on like `advance`, but lets everybody who was woken finish what they do (promises
+   * and all) before time goes on to the next alarm.
+   */
+  async pass(span: Millis): Promise<void> {
+    requireNumber('span', span, { min: 0 });
+    const end = this.#now + span;
+    await settled();
+    for (let next = this.#alarms.peek(); next && next.at <= end; next = this.#alarms.peek()) {
+      this.advance(Math.max(0, next.at - this.#now));
+      await settled();
+    }
+    this.advance(end - this.#now);
+    await settled();
+  }
+}
+
+interface Alarm {
+  readonly at: Millis;
+  readonly act: () => void;
+  isOn: boolean;
+}
+
+/** More turns of the promise queue than any chain of ours is long. */
+const TURNS = 50;
+
+async function settled(): Promise<void> {
+  for (let n = 0; n < TURNS; n++) await Promise.resolve();
 }

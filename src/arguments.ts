@@ -1,0 +1,67 @@
+/**
+ * Checks what callers hand in: a key, how a call went, news from elsewhere.
+ *
+ * Nonsense is named and refused before it changes anything. A misspelt field is a mistake, not a
+ * default.
+ */
+
+import type { Millis } from './clock.ts';
+import { OUTCOMES, type Outcome } from './decision.ts';
+import { ConfigError } from './errors.ts';
+import { isRecord, requireNumber } from './options.ts';
+import type { News } from './policy/policy.ts';
+
+/** How a call went, for `settle`. Only what is known needs to be said. */
+export interface Result {
+  /** Default ok. */
+  readonly outcome?: Outcome;
+  /** What was asked for. Default 1. */
+  readonly cost?: number;
+  /** What was really used, if that was not the cost. */
+  readonly used?: number;
+  /** When the permit was good, on the limiter's clock. Default now. */
+  readonly dueAt?: Millis;
+  /** How long the work took. */
+  readonly rttMs?: Millis;
+}
+
+const RESULT_FIELDS = ['outcome', 'cost', 'used', 'dueAt', 'rttMs'];
+const NEWS_FIELDS = ['hits', 'poolSize', 'rank', 'resume', 'reachedAt'];
+const OUTCOME_NAMES = `one of ${OUTCOMES.join(', ')}`;
+
+export function requireKey(key: unknown): void {
+  if (typeof key !== 'string') throw new ConfigError('key', 'a text', key);
+}
+
+export function requireResult(result: Result): void {
+  requireFields('result', result, RESULT_FIELDS);
+  const { outcome, cost, used, dueAt, rttMs } = result;
+  if (outcome !== undefined && !OUTCOMES.includes(outcome)) {
+    throw new ConfigError('outcome', OUTCOME_NAMES, outcome);
+  }
+  if (cost !== undefined) requireNumber('cost', cost, { min: 0 });
+  if (used !== undefined) requireNumber('used', used, { min: 0 });
+  if (dueAt !== undefined) requireNumber('dueAt', dueAt, {});
+  if (rttMs !== undefined) requireNumber('rttMs', rttMs, { min: 0 });
+}
+
+export function requireNews(news: News): void {
+  requireFields('news', news, NEWS_FIELDS);
+  if ('hits' in news) {
+    requireNumber('hits', news.hits, { min: 0 });
+  } else if ('poolSize' in news) {
+    requireNumber('poolSize', news.poolSize, { min: 1, whole: true });
+    if (news.rank === undefined) return;
+    requireNumber('rank', news.rank, { min: 0, max: news.poolSize - 1, whole: true });
+  } else {
+    requireNumber('resume', news.resume, { above: 0 });
+    requireNumber('reachedAt', news.reachedAt, {});
+  }
+}
+
+function requireFields(what: string, value: unknown, known: readonly string[]): void {
+  if (!isRecord(value)) throw new ConfigError(what, 'an object', value);
+  for (const name in value) {
+    if (!known.includes(name)) throw new ConfigError(name, `one of ${known.join(', ')}`, name);
+  }
+}

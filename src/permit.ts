@@ -1,0 +1,61 @@
+/**
+ * A permit: held from allow to settle.
+ *
+ *     const entry = await api.acquire('sink');
+ *     if (entry.verdict === 'deny') return later(entry.retryAfterMs);
+ *     try { await send(); entry.settle(); } catch (error) { entry.settle({ outcome: 'failed' }); }
+ *
+ * or, with `using entry = await api.acquire('sink')`, settled as ok when the block ends, unless it was
+ * settled otherwise before. A refusal can stand in the same place: it has nothing to settle.
+ */
+
+import type { Result } from './arguments.ts';
+import type { Millis } from './clock.ts';
+import type { Entry, Reason } from './waiting.ts';
+
+/** How a permit was settled: what it was for is known already. */
+export type Settled = Omit<Result, 'cost' | 'dueAt'>;
+
+export class Permit implements Disposable {
+  readonly verdict = 'allow';
+  readonly key: string;
+  readonly cost: number;
+  /** When it was good. */
+  readonly dueAt: Millis;
+  #settle: ((settled: Settled) => void) | undefined;
+
+  constructor(key: string, cost: number, dueAt: Millis, settle: (settled: Settled) => void) {
+    this.key = key;
+    this.cost = cost;
+    this.dueAt = dueAt;
+    this.#settle = settle;
+  }
+
+  get isSettled(): boolean {
+    return this.#settle === undefined;
+  }
+
+  /** Says how it went, `ok` if nothing else is said. Settled twice counts once. */
+  settle(settled: Settled = {}): void {
+    const settle = this.#settle;
+    this.#settle = undefined;
+    settle?.(settled);
+  }
+
+  [Symbol.dispose](): void {
+    this.settle();
+  }
+}
+
+export class Refusal implements Disposable {
+  readonly verdict = 'deny';
+  readonly retryAfterMs: Millis;
+  readonly reason: Reason;
+
+  constructor({ retryAfterMs, reason }: Extract<Entry, { verdict: 'deny' }>) {
+    this.retryAfterMs = retryAfterMs;
+    this.reason = reason;
+  }
+
+  [Symbol.dispose](): void {}
+}

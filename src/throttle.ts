@@ -1,0 +1,152 @@
+/**
+ * Any function, kept inside a limit.
+ *
+ *     const search = throttle(fetchResults, { limit: { spacing: { every: '6s' } }, wait: true });
+ *     await search('sluice');       // same arguments, same result, one every six seconds
+ *
+ * This is the one place that turns a refusal into an exception: a function has no other way to say
+ * that it did not run. `onDeny` chooses another way.
+ */
+
+import type { Decision, Outcome } from './decision.ts';
+import type { Duration } from './duration.ts';
+import { ConfigError, type Denial, DeniedError } from './errors.ts';
+import { type Limiter, type LimiterOptions, limiter } from './limiter.ts';
+import type { Permit, Refusal } from './permit.ts';
+
+/** Whatever can be called. */
+export type Callable = (...args: never[]) => unknown;
+
+type ResultOf<F extends Callable> = Awaited<ReturnType<F>>;
+
+export interface CallOptions<F extends Callable> {
+  /** Which key a call counts against. Default: one for all calls. */
+  readonly key?: (...args: Parameters<F>) => string;
+  /** What a call costs. Default 1. */
+  readonly cost?: (...args: Parameters<F>) => number;
+  /** What it really used, once that is known: the difference is given back, or charged. */
+  readonly used?: (result: ResultOf<F>) => number;
+  /** How it went. Default: ok; timeout for a TimeoutError; failed for any other error. */
+  readonly outcome?: (error: unknown, result: ResultOf<F> | undefined) => Outcome;
+  /** Wait for a turn, for as long as it takes (true) or no longer than this. Default false. */
+  readonly wait?: boolean | Duration;
+  /** Stops waiting when it aborts. */
+  readonly signal?: AbortSignal;
+  /** When refused: throw a DeniedError (default), skip (undefined), or return what this does. */
+  readonly onDeny?: 'throw' | 'skip' | ((denial: Denial, ...args: Parameters<F>) => ResultOf<F>);
+}
+
+/** A limit of its own, or a limiter it shares with others. */
+export type ThrottleOptions<F extends Callable> = CallOptions<F> &
+  (LimiterOptions | { readonly limiter: Limiter });
+
+/**
+ * Wraps a function. What comes back has the same type, and passes `this` on.
+ *
+ * A function that has to wait must return a promise; without `wait` any function will do, and one
+ * that is not async stays so.
+ */
+export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F>): F {
+  if (typeof fn !== 'function') throw new ConfigError('fn', 'a function', fn);
+  const { key, cost, used, outcome, wait = false, signal, onDeny = 'throw', ...rest } = options;
+  const engine = 'limiter' in rest ? rest.limiter : limiter(rest);
+  const keyOf = key ?? oneForAll;
+  const costOf = cost ?? one;
+  const settling = { used, outcome } as Settling;
+  const refuse = refuserOf(onDeny as OnDeny);
+
+  if (wait !== false) {
+    const maxWait = wait === true ? {} : { maxWait: wait };
+    const patience = { ...maxWait, ...(signal && { signal }) };
+    return async function throttled(this: never, ...args: Parameters<F>) {
+      const own = keyOf(...args);
+      const entry = await engine.acquire(own, costOf(...args), patience);
+      return entry.verdict === 'deny'
+        ? refuse(own, entry, args)
+        : settled(entry, settling, () => fn.apply(this, args));
+    } as unknown as F;
+  }
+
+  if (engine.isSimple && !used && !outcome) {
+    // Nothing to hold and nothing to settle: a check, then the call.
+    return function throttled(this: never, ...args: Parameters<F>) {
+      const own = keyOf(...args);
+      const decision = engine.ask(own, costOf(...args));
+      return decision.verdict === 'allow' ? fn.apply(this, args) : refuse(own, decision, args);
+    } as unknown as F;
+  }
+
+  return function throttled(this: never, ...args: Parameters<F>) {
+    const own = keyOf(...args);
+    const entry = engine.tryAcquire(own, costOf(...args));
+    return entry.verdict === 'deny'
+      ? refuse(own, entry, args)
+      : settled(entry, settling, () => fn.apply(this, args));
+  } as unknown as F;
+}
+
+/** The same for a method: `@throttled({ limit: { bucket: { rate: '10/s' } } })`. */
+export function throttled<F extends Callable>(options: ThrottleOptions<F>) {
+  return (method: F, _context: ClassMethodDecoratorContext): F => throttle(method, options);
+}
+
+const oneForAll = (): string => '';
+const one = (): number => 1;
+
+interface Settling {
+  readonly used: ((result: unknown) => number) | undefined;
+  readonly outcome: ((error: unknown, result: unknown) => Outcome) | undefined;
+}
+
+/** Does the work and says how it went, whether it answers at once or with a promise. */
+function settled(permit: Permit, settling: Settling, work: () => unknown): unknown {
+  let result: unknown;
+  try {
+    result = work();
+  } catch (error) {
+    throw failed(permit, settling, error);
+  }
+  if (!isPromise(result)) return done(permit, settling, result);
+  return result.then(
+    (value) => done(permit, settling, value),
+    (error) => {
+      throw failed(permit, settling, error);
+    },
+  );
+}
+
+function done(permit: Permit, { used, outcome }: Settling, result: unknown): unknown {
+  permit.settle({
+    ...(used && { used: used(result) }),
+    ...(outcome && { outcome: outcome(undefined, result) }),
+  });
+  return result;
+}
+
+function failed(permit: Permit, { outcome }: Settling, error: unknown): unknown {
+  permit.settle({ outcome: outcome ? outcome(error, undefined) : outcomeOf(error) });
+  return error;
+}
+
+const outcomeOf = (error: unknown): Outcome =>
+  error instanceof Error && error.name === 'TimeoutError' ? 'timeout' : 'failed';
+
+const isPromise = (value: unknown): value is Promise<unknown> =>
+  typeof value === 'object' &&
+  value !== null &&
+  'then' in value &&
+  typeof value.then === 'function';
+
+type OnDeny = 'throw' | 'skip' | ((denial: Denial, ...args: unknown[]) => unknown);
+
+function refuserOf(onDeny: OnDeny) {
+  if (onDeny !== 'throw' && onDeny !== 'skip' && typeof onDeny !== 'function') {
+    throw new ConfigError('onDeny', 'throw, skip or a function', onDeny);
+  }
+  return (key: string, decision: Decision | Refusal, args: readonly unknown[]): unknown => {
+    if (onDeny === 'skip') return undefined;
+    const denial = decision as Denial;
+    if (onDeny === 'throw') throw new DeniedError(key, denial);
+    return onDeny(denial, ...args);
+  };
+}

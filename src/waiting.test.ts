@@ -1,0 +1,272 @@
+import { spawnSync } from 'node:child_process';
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { systemClock } from './clock.ts';
+import { type AcquireOptions, type LimiterOptions, limiter } from './limiter.ts';
+import { VirtualClock } from './testing/virtual-clock.ts';
+
+/** A limiter whose comings and goings are written down, with the clock on the left. */
+function tell(options: Omit<LimiterOptions, 'clock'>) {
+  const clock = new VirtualClock();
+  const api = limiter({ ...options, clock });
+  const story: string[] = [];
+  const enter = (name: string, cost = 1, patience: AcquireOptions = {}) =>
+    api.acquire('key', cost, patience).then(
+      (entry) => {
+        const why = entry.verdict === 'deny' ? `, ${entry.reason}, ${entry.retryAfterMs}` : '';
+        story.push(`${clock.now()} ${name}: ${entry.verdict}${why}`);
+        return entry;
+      },
+      (reason: Error) => {
+        story.push(`${clock.now()} ${name}: ${reason.message}`);
+        return undefined;
+      },
+    );
+  return { clock, api, story, enter };
+}
+
+describe('waiting for a permit', () => {
+  test('is in line, first come first served', async () => {
+    const { clock, story, enter } = tell({ limit: { bucket: { rate: 1, burst: 1 } } });
+    for (const name of ['a', 'b', 'c']) enter(name);
+    await clock.pass(5_000);
+    expect(story).toEqual(['0 a: allow', '1000 b: allow', '2000 c: allow']);
+  });
+
+  test('last come first served, if the line is told so', async () => {
+    const limit = { bucket: { rate: 1, burst: 1 } } as const;
+    const { clock, story, enter } = tell({ limit, queue: { order: 'lifo' } });
+    for (const name of ['a', 'b', 'c']) enter(name);
+    await clock.pass(5_000);
+    expect(story).toEqual(['0 a: allow', '1000 c: allow', '2000 b: allow']);
+  });
+
+  test('whoever matters most goes first, and among equals who came first', async () => {
+    const limit = { bucket: { rate: 1, burst: 1 } } as const;
+    const { clock, story, enter } = tell({ limit, queue: { order: 'priority' } });
+    enter('first');
+    enter('low', 1, { priority: 1 });
+    enter('high', 1, { priority: 9 });
+    enter('high too', 1, { priority: 9 });
+    await clock.pass(5_000);
+    const names = story.map((line) => line.split(/ (.*):/)[1]);
+    expect(names).toEqual(['first', 'high', 'high too', 'low']);
+  });
+
+  test('is refused at once when it is known to take too long', async () => {
+    const { story, clock, enter } = tell({ limit: { spacing: { every: '6s' } } });
+    enter('a');
+    enter('b', 1, { maxWait: '5s' });
+    enter('c', 2);
+    await clock.pass(0);
+    expect(story).toEqual([
+      '0 a: allow',
+      '0 b: deny, too-long, 6000',
+      '0 c: deny, never, Infinity',
+    ]);
+  });
+
+  test('ends when patience does, if nobody could know how long it would take', async () => {
+    const { clock, story, enter } = tell({ limit: { spacing: { every: '6s' } } });
+    enter('a');
+    enter('b', 1, { maxWait: '7s' });
+    enter('c', 1, { maxWait: '7s' }); // behind b, and b goes at six
+    await clock.pass(20_000);
+    expect(story).toEqual(['0 a: allow', '6000 b: allow', '7000 c: deny, too-long, 5000']);
+  });
+
+  test('has a bound to how many', async () => {
+    const limit = { bucket: { rate: 1, burst: 1 } } as const;
+    const { clock, api, story, enter } = tell({ limit, queue: { max: 1 } });
+    for (const name of ['a', 'b', 'c']) enter(name);
+    expect(api.stats().waiting).toBe(1);
+    await clock.pass(0);
+    expect(story).toEqual(['0 a: allow', '0 c: deny, queue-full, 0']);
+  });
+
+  test('a reserved place is used when it is due', async () => {
+    const { clock, story, enter } = tell({ limit: { spacing: { every: '6s', reserve: 2 } } });
+    for (const name of ['a', 'b', 'c', 'd']) enter(name);
+    await clock.pass(20_000);
+    expect(story).toEqual(['0 a: allow', '6000 b: allow', '12000 c: allow', '18000 d: allow']);
+  });
+
+  test('who gives up gives the place back to whoever comes next', async () => {
+    const { clock, story, enter } = tell({ limit: { spacing: { every: '6s', reserve: 2 } } });
+    const abort = new AbortController();
+    enter('a');
+    enter('b', 1, { signal: abort.signal });
+    await clock.pass(1_000);
+    abort.abort(new Error('changed my mind'));
+    enter('c');
+    await clock.pass(20_000);
+    expect(story).toEqual(['0 a: allow', '1000 b: changed my mind', '6000 c: allow']);
+  });
+
+  test('a signal that has aborted already lets nobody in', async () => {
+    const { clock, api, story, enter } = tell({ limit: { bucket: { rate: 1, burst: 1 } } });
+    enter('a', 1, { signal: AbortSignal.abort(new Error('too late')) });
+    await clock.pass(0);
+    expect(story).toEqual(['0 a: too late']);
+    expect(api.inspect('key').remaining).toBe(1);
+  });
+
+  test('a call in flight that settles lets the next one in', async () => {
+    const { clock, story, enter } = tell({ limit: { adaptive: { fixed: 2 } } });
+    const first = enter('a');
+    for (const name of ['b', 'c', 'd']) enter(name);
+    await clock.pass(100);
+    expect(story).toEqual(['0 a: allow', '0 b: allow']);
+    const permit = await first;
+    if (permit?.verdict === 'allow') permit.settle();
+    await clock.pass(100);
+    expect(story.slice(2)).toEqual(['100 c: allow']);
+  });
+
+  test('what is given back early is not waited for in vain', async () => {
+    const { clock, api, story, enter } = tell({ limit: { bucket: { rate: 1, burst: 5 } } });
+    api.ask('key', 5);
+    enter('a', 5);
+    await clock.pass(1_000);
+    api.settle('key', { cost: 5, used: 0 });
+    await clock.pass(10_000);
+    expect(story).toEqual(['1000 a: allow']);
+  });
+
+  test('one that is overslept asks again', async () => {
+    // A clock that only wakes people at the full minute.
+    const inner = new VirtualClock();
+    const clock = {
+      now: () => inner.now(),
+      wakeAt: (at: number, act: () => void) => inner.wakeAt(Math.ceil(at / 60_000) * 60_000, act),
+    };
+    const limit = { spacing: { every: '6s', reserve: 5, expire: '1s' } } as const;
+    const api = limiter({ limit, clock });
+    await api.acquire('key');
+    let dueAt = 0;
+    api.acquire('key').then((entry) => {
+      if (entry.verdict === 'allow') dueAt = entry.dueAt;
+    });
+    await inner.pass(60_000);
+    expect(dueAt).toBe(60_000); // not 6,000, which had passed by then
+  });
+
+  test.each([
+    [{ max: -1 }, /`queue\.max`/],
+    [{ order: 'random' }, /`queue\.order` to be one of fifo, lifo, priority/],
+    [{ keepAlive: 'yes' }, /`queue\.keepAlive` to be true or false/],
+    [{ size: 5 }, /`queue\.size` to be one of max, order, keepAlive/],
+  ])('a queue of %j is refused', (queue, message) => {
+    const limit = { bucket: { rate: 1 } };
+    expect(() => limiter({ limit, queue: queue as never })).toThrow(message);
+  });
+
+  test.each([-1, Number.NaN, 'soon'])('nobody can wait for %s', async (maxWait) => {
+    const api = limiter({ limit: { bucket: { rate: 1 } } });
+    await expect(api.acquire('key', 1, { maxWait })).rejects.toThrow(/`maxWait`/);
+  });
+});
+
+describe('for any crowd', () => {
+  const crowd = fc.array(
+    fc.record({
+      key: fc.constantFrom('x', 'y'),
+      afterMs: fc.nat(1_500),
+      cost: fc.integer({ min: 1, max: 3 }),
+      maxWait: fc.option(fc.nat(8_000), { nil: undefined }),
+      abortsAfterMs: fc.option(fc.nat(4_000), { nil: undefined }),
+    }),
+    { maxLength: 30 },
+  );
+
+  test('everybody hears, nobody twice, and no more get in than the limit allows', async () => {
+    await fc.assert(
+      fc.asyncProperty(crowd, async (people) => {
+        const clock = new VirtualClock();
+        const api = limiter({ limit: { bucket: { rate: 1, burst: 3 } }, clock });
+        const served: { key: string; at: number; cost: number }[] = [];
+        let heard = 0;
+        for (const { key, afterMs, cost, maxWait, abortsAfterMs } of people) {
+          await clock.pass(afterMs);
+          const abort = new AbortController();
+          if (abortsAfterMs !== undefined) {
+            clock.wakeAt(clock.now() + abortsAfterMs, () => abort.abort(new Error('gone')));
+          }
+          const patience = { signal: abort.signal, ...(maxWait !== undefined && { maxWait }) };
+          api.acquire(key, cost, patience).then(
+            (entry) => {
+              heard++;
+              if (entry.verdict === 'allow') served.push({ key, at: clock.now(), cost });
+            },
+            () => heard++,
+          );
+        }
+        await clock.pass(200_000);
+        expect(heard).toBe(people.length);
+        expect(api.stats().waiting).toBe(0);
+        for (const key of ['x', 'y']) {
+          const own = served.filter((one) => one.key === key);
+          for (const [n, { at }] of own.entries()) {
+            const since = own.slice(n);
+            const sum = since.reduce((total, one) => total + one.cost, 0);
+            const span = (since.at(-1)?.at ?? at) - at;
+            expect(sum).toBeLessThanOrEqual(3 + span / 1000 + 1e-5);
+          }
+        }
+      }),
+      { numRuns: 60 },
+    );
+  });
+});
+
+describe('on the real clock', () => {
+  test('permits are never closer than they should be', async () => {
+    const api = limiter({ limit: { spacing: { every: 3, reserve: 50 } } });
+    const times: number[] = [];
+    await Promise.all(
+      Array.from({ length: 20 }, async () => {
+        await api.acquire('key');
+        times.push(systemClock.now());
+      }),
+    );
+    // Taken a moment after the permit, so a gap may look larger or smaller by that moment; what
+    // must not happen is two of them in one go.
+    expect(times.at(-1) ?? 0).toBeGreaterThan(times[0] + 19 * 3 - 1);
+  });
+
+  test('a hundred thousand who gave up leave nothing behind', async () => {
+    const api = limiter({ limit: { spacing: { every: '1h' } }, queue: { max: 200_000 } });
+    api.ask('key');
+    const collect = (globalThis as { gc?: () => void }).gc ?? (() => {});
+    const abort = new AbortController();
+    const waits: Promise<unknown>[] = [];
+    collect();
+    const before = process.memoryUsage().heapUsed;
+    for (let n = 0; n < 100_000; n++) {
+      const own = new AbortController();
+      waits.push(api.acquire(`key ${n % 100}`, 1, { signal: own.signal, maxWait: '30m' }));
+      waits.push(api.acquire('key', 1, { signal: own.signal, maxWait: '2h' }).catch(() => {}));
+      own.abort();
+      if (waits.length >= 1_000) await Promise.all(waits.splice(0));
+    }
+    await Promise.all(waits);
+    abort.abort();
+    expect(api.stats().waiting).toBe(0);
+    collect();
+    expect(process.memoryUsage().heapUsed - before).toBeLessThan(100e6);
+  });
+
+  test.each([
+    [false, 0],
+    [true, 7],
+  ])('with keepAlive %s a process ends as it should', (keepAlive, expected) => {
+    const script = `
+      import { limiter } from 'sluice';
+      const limit = { spacing: { every: 400 } };
+      const api = limiter({ limit, queue: { keepAlive: ${keepAlive} } });
+      api.ask('key');
+      api.acquire('key').then(() => { process.exitCode = 7; });`;
+    const args = ['--input-type=module', '-e', script];
+    expect(spawnSync(process.execPath, args, { timeout: 20_000 }).status).toBe(expected);
+  });
+});
