@@ -9,10 +9,9 @@
  */
 
 import { execFileSync } from 'node:child_process';
-import { writeFileSync } from 'node:fs';
-import { cpus, totalmem } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { contenders } from './contenders.mjs';
+import { machineLine, median, millions, row, times, writeSection } from './report.mjs';
 
 const smoke = process.argv.includes('--smoke');
 const ROUNDS = smoke ? 1 : 5;
@@ -33,8 +32,6 @@ const measure = (name) => {
   return JSON.parse(execFileSync(process.execPath, args.map(String), { encoding: 'utf8' }));
 };
 
-const median = (values) => values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)];
-
 const rounds = Object.fromEntries(Object.keys(contenders).map((name) => [name, []]));
 for (let round = 1; round <= ROUNDS; round++) {
   for (const name of Object.keys(contenders)) {
@@ -53,9 +50,6 @@ const result = Object.entries(rounds).map(([name, own]) => ({
 }));
 const base = result.find(({ name }) => name === BASE);
 
-const millions = (rate) => `${(rate / 1e6).toFixed(2)} M/s`;
-const times = (ratio) => `${ratio.toFixed(ratio < 10 ? 1 : 0)} ×`;
-const row = (cells) => `| ${cells.join(' | ')} |`;
 const table = [
   row(['', ...Object.values(COLUMNS), 'bytes a key']),
   row(['---', ...Object.keys(COLUMNS).map(() => '---:'), '---:']),
@@ -72,19 +66,12 @@ const table = [
 
 console.log(table);
 if (!smoke) {
-  const machine = `${cpus().length} × ${cpus()[0].model.trim()}, ${Math.round(totalmem() / 2 ** 30)} GiB`;
-  const when = new Date().toISOString().slice(0, 10);
-  writeFileSync(
-    new URL('./RESULTS.md', import.meta.url),
-    `# Results
-
-## One process, local decisions
-
-Decisions a second, and how many times ${BASE} that is. Medians of ${ROUNDS} rounds in one run of
-\`npm run bench\`; ${machine}, Node ${process.versions.node}, ${when}. A limit that is never reached, keys of
+  writeSection(
+    'One process, local decisions',
+    `Decisions a second, and how many times ${BASE} that is. Medians of ${ROUNDS} rounds in one run of
+\`npm run bench\`; ${machineLine()}. A limit that is never reached, keys of
 some 20 characters; bytes include the key where a contender keeps it.
 
-${table}
-`,
+${table}`,
   );
 }

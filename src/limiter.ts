@@ -60,6 +60,8 @@ export interface Limiter {
   tryAcquire(key: string, cost?: number): Permit | Refusal;
   /** Waits for a permit if it has to. A refusal is a value here too; only an abort rejects. */
   acquire(key: string, cost?: number, options?: AcquireOptions): Promise<Permit | Refusal>;
+  /** True if somebody waits for this key: whoever asks now would jump the line. */
+  hasLine(key: string): boolean;
   /** Takes up to `most` and says how many it got; Infinity takes all there is. */
   take(key: string, most: number): number;
   /** Gives back `unused` of what `take` granted. */
@@ -181,6 +183,10 @@ class Engine implements Limiter {
       this.#held--;
       this.settle(key, { rttMs: this.#clock.now() - startedAt, ...settled, cost, dueAt });
     });
+  }
+
+  hasLine(key: string): boolean {
+    return this.#room.hasLine(key);
   }
 
   take(key: string, most: number): number {

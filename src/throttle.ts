@@ -54,21 +54,31 @@ export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F>)
   const costOf = cost ?? one;
   const settling = { used, outcome } as Settling;
   const refuse = refuserOf(onDeny as OnDeny);
+  // Nothing to hold and nothing to settle: a check, then the call.
+  const isPlain = engine.isSimple && !used && !outcome;
 
   if (wait !== false) {
     const maxWait = wait === true ? {} : { maxWait: wait };
     const patience = { ...maxWait, ...(signal && { signal }) };
     return async function throttled(this: never, ...args: Parameters<F>) {
-      const own = keyOf(...args);
-      const entry = await engine.acquire(own, costOf(...args), patience);
+      const [own, price] = [keyOf(...args), costOf(...args)];
+      const isFree = isPlain && !signal?.aborted && !engine.hasLine(own);
+      if (isFree && engine.ask(own, price).verdict === 'allow') return fn.apply(this, args);
+      const entry = await engine.acquire(own, price, patience);
       return entry.verdict === 'deny'
         ? refuse(own, entry, args)
         : settled(entry, settling, () => fn.apply(this, args));
     } as unknown as F;
   }
 
-  if (engine.isSimple && !used && !outcome) {
-    // Nothing to hold and nothing to settle: a check, then the call.
+  if (isPlain && !key && !cost) {
+    return function throttled(this: never, ...args: Parameters<F>) {
+      const decision = engine.ask('');
+      return decision.verdict === 'allow' ? fn.apply(this, args) : refuse('', decision, args);
+    } as unknown as F;
+  }
+
+  if (isPlain) {
     return function throttled(this: never, ...args: Parameters<F>) {
       const own = keyOf(...args);
       const decision = engine.ask(own, costOf(...args));

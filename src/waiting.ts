@@ -96,6 +96,10 @@ export class WaitingRoom {
     return this.#waiting;
   }
 
+  hasLine(key: string): boolean {
+    return this.#waiting > 0 && this.#lines.has(key);
+  }
+
   /** Waits for a permit; rejects only if the signal aborts. */
   enter(key: string, cost: number, patience: Patience): Promise<Entry> {
     patience.signal?.throwIfAborted();

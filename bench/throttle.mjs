@@ -1,0 +1,92 @@
+/**
+ * What wrapping a function costs: calls of a function that does nothing, inside a limit that is
+ * never reached, beside a check written by hand and beside what people use today.
+ *
+ *     npm run bench:throttle              medians of five rounds, a part of bench/RESULTS.md
+ *     npm run bench:throttle -- --smoke   a moment, writes nothing
+ *
+ * Peers give back promises, so theirs are awaited; a function of ours that is not async stays so.
+ */
+
+import { limiter, throttle } from 'sluice';
+import { machineLine, median, millions, row, times, writeSection } from './report.mjs';
+
+const smoke = process.argv.includes('--smoke');
+const ROUNDS = smoke ? 1 : 5;
+const SPAN_MS = smoke ? 5 : 400;
+const BATCH = 1024;
+const limit = { bucket: { rate: 1e9, burst: 1e12 } };
+
+let count = 0;
+const work = () => ++count;
+
+const contenders = {
+  'check written by hand': () => {
+    const api = limiter({ limit });
+    return {
+      sync() {
+        if (api.ask('').verdict !== 'allow') throw new Error('denied');
+        return work();
+      },
+    };
+  },
+  'sluice throttle': () => ({ sync: throttle(work, { limit }) }),
+  'sluice throttle, awaited': () => ({ async: throttle(async () => work(), { limit }) }),
+  'sluice throttle, wait': () => ({ async: throttle(async () => work(), { limit, wait: true }) }),
+  'p-throttle': async () => {
+    const { default: pThrottle } = await import('p-throttle');
+    return { async: pThrottle({ limit: 1e9, interval: 1000 })(async () => work()) };
+  },
+  'p-limit': async () => {
+    const { default: pLimit } = await import('p-limit');
+    const run = pLimit(1000);
+    return { async: () => run(async () => work()) };
+  },
+  'p-queue': async () => {
+    const { default: PQueue } = await import('p-queue');
+    const queue = new PQueue({ concurrency: 1000 });
+    return { async: () => queue.add(async () => work()) };
+  },
+};
+
+async function rate({ sync, async: asynchronous }) {
+  let done = 0;
+  const start = performance.now();
+  let now = start;
+  for (; now < start + SPAN_MS; now = performance.now()) {
+    if (sync) for (let n = 0; n < BATCH; n++) sync();
+    else for (let n = 0; n < BATCH; n++) await asynchronous();
+    done += BATCH;
+  }
+  return done / ((now - start) / 1000);
+}
+
+const made = {};
+for (const [name, make] of Object.entries(contenders)) {
+  made[name] = await make();
+  await rate(made[name]); // warm up
+}
+const rates = Object.fromEntries(Object.keys(made).map((name) => [name, []]));
+for (let round = 0; round < ROUNDS; round++) {
+  for (const name of Object.keys(made)) rates[name].push(await rate(made[name]));
+}
+
+const hand = median(rates['check written by hand']);
+const table = [
+  row(['', 'calls a second', 'of a check by hand']),
+  row(['---', '---:', '---:']),
+  ...Object.entries(rates).map(([name, own]) =>
+    row([name, millions(median(own)), times(median(own) / hand)]),
+  ),
+].join('\n');
+console.log(table);
+if (!smoke) {
+  writeSection(
+    'A wrapped function',
+    `Calls of a function that does nothing. Medians of ${ROUNDS} rounds in one run of
+\`npm run bench:throttle\`; ${machineLine()}.
+
+${table}`,
+  );
+}
+process.exit(0);
