@@ -26,12 +26,35 @@ export interface Result {
 }
 
 const RESULT_FIELDS = ['outcome', 'cost', 'used', 'dueAt', 'rttMs'];
+const PATIENCE_FIELDS = ['signal', 'maxWaitMs', 'priority'];
 const NEWS_FIELDS = ['hits', 'poolSize', 'rank', 'resume', 'reachedAt'];
 const OUTCOME_NAMES = `one of ${OUTCOMES.join(', ')}`;
 
 export function requireKey(key: unknown): void {
   if (typeof key !== 'string') throw new ConfigError('key', 'a text', key);
 }
+
+/** Infinity is a cost, one that can never fit. */
+export function requireCost(cost: unknown): void {
+  if (typeof cost === 'number' && cost >= 0) return;
+  throw new ConfigError('cost', 'a number of at least 0', cost);
+}
+
+/** How long, and how badly, somebody wants to wait. */
+export function requirePatience(patience: object): void {
+  requireFields('options', patience, PATIENCE_FIELDS);
+  const { maxWaitMs, priority, signal } = patience as Record<string, unknown>;
+  if (maxWaitMs !== undefined && maxWaitMs !== Infinity) {
+    requireNumber('maxWaitMs', maxWaitMs, { min: 0 });
+  }
+  if (priority !== undefined) requireNumber('priority', priority, {});
+  if (signal !== undefined && !isSignal(signal)) {
+    throw new ConfigError('signal', 'an AbortSignal', signal);
+  }
+}
+
+export const isSignal = (value: unknown): value is AbortSignal =>
+  typeof value === 'object' && value !== null && 'aborted' in value && 'addEventListener' in value;
 
 export function requireResult(result: Result): void {
   requireFields('result', result, RESULT_FIELDS);

@@ -33,6 +33,18 @@ describe('limiter', () => {
     expect(api.take('reader', Infinity)).toBe(5);
   });
 
+  test('what was taken a second ago is given back to that second, which is over', () => {
+    const clock = new VirtualClock();
+    const limit = { ramp: { min: 10, max: 20, over: '1s' } } as const;
+    const api = limiter({ limit, clock });
+    expect(api.take('reader', Infinity)).toBe(10);
+    const takenAt = clock.now();
+    clock.advance(1000);
+    expect(api.take('reader', Infinity)).toBe(20);
+    api.give('reader', 10, takenAt);
+    expect(api.take('reader', Infinity)).toBe(0);
+  });
+
   test('a call in flight is settled when it is over', () => {
     const clock = new VirtualClock();
     const api = limiter({ limit: { adaptive: { fixed: 1 } }, clock });

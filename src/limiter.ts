@@ -7,11 +7,16 @@
  * Whoever would rather wait than be refused takes `acquire` instead.
  */
 
-import { type Result, requireKey, requireNews, requireResult } from './arguments.ts';
+import {
+  type Result,
+  requireCost,
+  requireKey,
+  requireNews,
+  requirePatience,
+  requireResult,
+} from './arguments.ts';
 import { type Clock, type Millis, systemClock, turnClock } from './clock.ts';
 import { type Decision, NEVER } from './decision.ts';
-import { type Duration, parseDuration } from './duration.ts';
-import { ConfigError } from './errors.ts';
 import { Fields, isRecord, requireNumber } from './options.ts';
 import { Permit, Refusal } from './permit.ts';
 import { type Limit, policyOf } from './policy/limit.ts';
@@ -47,8 +52,8 @@ export interface QueueOptions {
 export interface AcquireOptions {
   /** Gives up, and gives the place back, when it aborts. */
   readonly signal?: AbortSignal;
-  /** The longest it wants to wait: `'2s'`, or milliseconds. Default: as long as it takes. */
-  readonly maxWait?: Duration;
+  /** The longest it wants to wait. Default: as long as it takes. */
+  readonly maxWaitMs?: Millis;
   /** With order priority, higher goes first. Default 0. */
   readonly priority?: number;
 }
@@ -64,8 +69,8 @@ export interface Limiter {
   hasLine(key: string): boolean;
   /** Takes up to `most` and says how many it got; Infinity takes all there is. */
   take(key: string, most: number): number;
-  /** Gives back `unused` of what `take` granted. */
-  give(key: string, unused: number): void;
+  /** Gives back `unused` of what `take` granted, now or at `takenAt`: a ramp drops what is late. */
+  give(key: string, unused: number, takenAt?: Millis): void;
   /** Says how a call went that had been allowed. */
   settle(key: string, result?: Result): void;
   /** True if a permit that was due then is wasted by now (or at `at`): ask again. */
@@ -141,9 +146,7 @@ class Engine implements Limiter {
       order: queue.order,
       waitersMax: queue.max,
       keepAlive: queue.keepAlive,
-      expireMs: policy.expireMs,
-      ask: (key, cost, now) => share.ask(key, cost, now),
-      giveBack: (key, cost, dueAt) => share.settle(key, { outcome: 'ignored', cost, dueAt }),
+      askNow: (key, cost, now) => share.askNow(key, cost, now),
     });
   }
 
@@ -157,20 +160,18 @@ class Engine implements Limiter {
     requireKey(key);
     requireCost(cost);
     const now = this.#clock.now();
-    const decision = this.#share.ask(key, cost, now);
-    if (decision.verdict === 'allow') return this.#permit(key, cost, now);
-    if (decision.verdict === 'deny') return refusal(decision.retryAfterMs);
-    // A place later is none now: it goes back, and the caller knows when it would have been.
-    this.#share.settle(key, { outcome: 'ignored', cost, dueAt: now + decision.waitMs });
-    return refusal(Math.ceil(decision.waitMs));
+    const decision = this.#share.askNow(key, cost, now);
+    if (decision.verdict !== 'deny') return this.#permit(key, cost, now);
+    const { retryAfterMs } = decision;
+    const reason = retryAfterMs === NEVER ? 'never' : 'too-long';
+    return new Refusal({ verdict: 'deny', retryAfterMs, reason });
   }
 
   async acquire(key: string, cost = 1, options: AcquireOptions = {}): Promise<Permit | Refusal> {
     requireKey(key);
     requireCost(cost);
-    const { signal, maxWait, priority = 0 } = options;
-    const maxWaitMs = readMaxWait(maxWait);
-    requireNumber('priority', priority, {});
+    requirePatience(options);
+    const { signal, maxWaitMs = Infinity, priority = 0 } = options;
     const patience = { maxWaitMs, priority, ...(signal && { signal }) };
     const entry = await this.#room.enter(key, cost, patience);
     return entry.verdict === 'deny' ? new Refusal(entry) : this.#permit(key, cost, entry.dueAt);
@@ -181,7 +182,8 @@ class Engine implements Limiter {
     this.#held++;
     return new Permit(key, cost, dueAt, (settled) => {
       this.#held--;
-      this.settle(key, { rttMs: this.#clock.now() - startedAt, ...settled, cost, dueAt });
+      const rttMs = Math.max(0, this.#clock.now() - startedAt); // some clocks do go backwards
+      this.settle(key, { rttMs, ...settled, cost, dueAt });
     });
   }
 
@@ -195,9 +197,9 @@ class Engine implements Limiter {
     return this.#share.take(key, most);
   }
 
-  give(key: string, unused: number): void {
+  give(key: string, unused: number, takenAt = this.#clock.now()): void {
     requireNumber('unused', unused, { min: 0, whole: true });
-    this.settle(key, { outcome: 'ignored', cost: unused });
+    this.settle(key, { outcome: 'ignored', cost: unused, dueAt: takenAt });
   }
 
   settle(key: string, result: Result = {}): void {
@@ -215,7 +217,9 @@ class Engine implements Limiter {
   hear(key: string, news: News): boolean {
     requireKey(key);
     requireNews(news);
-    return this.#share.hear(key, news);
+    const heard = this.#share.hear(key, news);
+    this.#room.poke(key);
+    return heard;
   }
 
   inspect(key: string): View {
@@ -227,23 +231,4 @@ class Engine implements Limiter {
     const { keys, evicted, bytes } = this.#share;
     return { keys, evicted, bytes, waiting: this.#room.size, held: this.#held };
   }
-}
-
-const refusal = (retryAfterMs: Millis): Refusal =>
-  new Refusal({
-    verdict: 'deny',
-    retryAfterMs,
-    reason: retryAfterMs === NEVER ? 'never' : 'too-long',
-  });
-
-/** Only the type: what a rule makes of a number is its own affair. */
-function requireCost(cost: unknown): void {
-  if (typeof cost !== 'number') throw new ConfigError('cost', 'a number of at least 0', cost);
-}
-
-function readMaxWait(value: Duration | undefined): Millis {
-  if (value === undefined || value === Infinity) return Infinity;
-  const ms = parseDuration(value);
-  if (ms !== undefined && ms >= 0) return ms;
-  throw new ConfigError('maxWait', 'a duration such as "2s" or 2000 (ms)', value);
 }

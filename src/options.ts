@@ -119,7 +119,7 @@ export class Fields {
 }
 
 /** The same check for a value that came as an argument. */
-export function requireNumber(field: string, value: number, range: NumberRange): void {
+export function requireNumber(field: string, value: unknown, range: NumberRange): void {
   if (typeof value === 'number' && isWithin(value, range)) return;
   throw new ConfigError(field, describe(range), value);
 }

@@ -9,7 +9,7 @@
  * settled otherwise before. A refusal can stand in the same place: it has nothing to settle.
  */
 
-import type { Result } from './arguments.ts';
+import { type Result, requireResult } from './arguments.ts';
 import type { Millis } from './clock.ts';
 import type { Entry, Reason } from './waiting.ts';
 
@@ -37,6 +37,7 @@ export class Permit implements Disposable {
 
   /** Says how it went, `ok` if nothing else is said. Settled twice counts once. */
   settle(settled: Settled = {}): void {
+    requireResult(settled); // nonsense leaves it unsettled, and so not lost
     const settle = this.#settle;
     this.#settle = undefined;
     settle?.(settled);

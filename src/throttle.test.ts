@@ -70,6 +70,9 @@ describe('throttle', () => {
     const hurried = throttle(async () => 'done', { limit: once, clock, wait: '5s' });
     expect(await hurried()).toBe('done');
     await expect(hurried()).rejects.toThrow(DeniedError);
+    const hasty = throttle(async () => 'done', { limit: once, clock });
+    await hasty();
+    await expect(hasty()).rejects.toThrow(DeniedError); // not thrown at once: it is async
 
     const abort = new AbortController();
     const options = { limit: once, clock, wait: true, signal: abort.signal } as const;
@@ -132,6 +135,26 @@ describe('throttle', () => {
     expect(shared.stats().held).toBe(0);
   });
 
+  test('a judge that fails loses nothing', async () => {
+    const shared = limiter({ limit: { adaptive: { fixed: 1 } }, clock: new VirtualClock() });
+    const outcome = () => {
+      throw new Error('no idea');
+    };
+    const call = throttle(
+      async (ok: boolean) => (ok ? 'done' : Promise.reject(new Error('its own'))),
+      {
+        limiter: shared,
+        outcome,
+      },
+    );
+    await expect(call(true)).rejects.toThrow('no idea');
+    await expect(call(false)).rejects.toThrow('its own');
+    const odd = throttle(async () => 'done', { limiter: shared, used: () => Number.NaN });
+    await expect(odd()).rejects.toThrow(/`used`/);
+    expect(shared.stats().held).toBe(0);
+    expect(shared.inspect('').inFlight).toBe(0);
+  });
+
   test('without waiting, a place later is a refusal, and stays free for others', () => {
     const clock = new VirtualClock();
     const limit = { spacing: { every: '6s', reserve: 1 } } as const;
@@ -158,6 +181,15 @@ describe('throttle', () => {
     ],
     ['no limit', () => throttle(() => 1, {} as never), /`limit` to be/],
     ['a misspelt option', () => throttle(() => 1, { limit: once, kye: 1 } as never), /`kye`/],
+    ['an odd wait', () => throttle(async () => 1, { limit: once, wait: 'soon' }), /`wait`/],
+    ['an odd key', () => throttle(() => 1, { limit: once, key: 5 } as never), /`key` to be a func/],
+    ['an odd signal', () => throttle(() => 1, { limit: once, signal: 5 } as never), /`signal`/],
+    ['no limiter', () => throttle(() => 1, { limiter: undefined } as never), /`limiter`/],
+    [
+      'a limit beside a limiter',
+      () => throttle(() => 1, { limiter: limiter({ limit: once }), limit: once } as never),
+      /`limit` to be left out when a limiter is given/,
+    ],
     ['an odd onDeny', () => throttle(() => 1, { limit: once, onDeny: 'cry' as never }), /`onDeny`/],
   ])('refuses %s', (_what, make, message) => {
     expect(make).toThrow(message);
@@ -170,6 +202,12 @@ describe('the type of a wrapped function', () => {
     const later = async (a: number): Promise<{ a: number }> => ({ a });
     expectTypeOf(throttle(plain, { limit: once })).toEqualTypeOf<typeof plain>();
     expectTypeOf(throttle(later, { limit: once, wait: true })).toEqualTypeOf<typeof later>();
+    const skipped = throttle(plain, { limit: once, onDeny: 'skip' });
+    expectTypeOf(skipped).returns.toEqualTypeOf<string | undefined>();
+    const skippedLater = throttle(later, { limit: once, wait: '1s', onDeny: 'skip' });
+    expectTypeOf(skippedLater).returns.resolves.toEqualTypeOf<{ a: number } | undefined>();
+    // @ts-expect-error a function that answers at once cannot wait
+    throttle(plain, { limit: once, wait: true });
     const twice = { bucket: { rate: 1, burst: 2 } };
     const generic = throttle(<T>(value: T): T => value, { limit: twice });
     expectTypeOf(generic('text')).toEqualTypeOf<string>();

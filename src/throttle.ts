@@ -8,11 +8,13 @@
  * that it did not run. `onDeny` chooses another way.
  */
 
+import { isSignal } from './arguments.ts';
+import type { Millis } from './clock.ts';
 import type { Decision, Outcome } from './decision.ts';
-import type { Duration } from './duration.ts';
+import { type Duration, parseDuration } from './duration.ts';
 import { ConfigError, type Denial, DeniedError } from './errors.ts';
 import { type Limiter, type LimiterOptions, limiter } from './limiter.ts';
-import type { Permit, Refusal } from './permit.ts';
+import type { Permit, Refusal, Settled } from './permit.ts';
 
 /** Whatever can be called. */
 export type Callable = (...args: never[]) => unknown;
@@ -40,26 +42,51 @@ export interface CallOptions<F extends Callable> {
 export type ThrottleOptions<F extends Callable> = CallOptions<F> &
   (LimiterOptions | { readonly limiter: Limiter });
 
+/** A function that may be skipped may give nothing. */
+type Skipped<F extends Callable> = (
+  ...args: Parameters<F>
+) => ReturnType<F> extends Promise<infer R> ? Promise<R | undefined> : ReturnType<F> | undefined;
+
 /**
  * Wraps a function. What comes back has the same type, and passes `this` on.
  *
  * A function that has to wait must return a promise; without `wait` any function will do, and one
  * that is not async stays so.
  */
-export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F>): F {
+export function throttle<F extends Callable>(
+  fn: F,
+  options: ThrottleOptions<F> & { readonly onDeny: 'skip'; readonly wait?: false },
+): Skipped<F>;
+export function throttle<F extends Callable>(
+  fn: F,
+  options: ThrottleOptions<F> & { readonly wait?: false },
+): F;
+export function throttle<F extends (...args: never[]) => Promise<unknown>>(
+  fn: F,
+  options: ThrottleOptions<F> & { readonly onDeny: 'skip' },
+): Skipped<F>;
+export function throttle<F extends (...args: never[]) => Promise<unknown>>(
+  fn: F,
+  options: ThrottleOptions<F>,
+): F;
+export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F>): unknown {
   if (typeof fn !== 'function') throw new ConfigError('fn', 'a function', fn);
   const { key, cost, used, outcome, wait = false, signal, onDeny = 'throw', ...rest } = options;
-  const engine = 'limiter' in rest ? rest.limiter : limiter(rest);
+  requireFunctions({ key, cost, used, outcome });
+  if (signal !== undefined && !isSignal(signal)) {
+    throw new ConfigError('signal', 'an AbortSignal', signal);
+  }
+  const maxWaitMs = readWait(wait);
+  const engine = 'limiter' in rest ? requireLimiter(rest) : limiter(rest);
+  const settling = { used, outcome } as Settling;
+  const refuse = refuserOf(onDeny as OnDeny, isAsync(fn));
   const keyOf = key ?? oneForAll;
   const costOf = cost ?? one;
-  const settling = { used, outcome } as Settling;
-  const refuse = refuserOf(onDeny as OnDeny);
   // Nothing to hold and nothing to settle: a check, then the call.
   const isPlain = engine.isSimple && !used && !outcome;
 
   if (wait !== false) {
-    const maxWait = wait === true ? {} : { maxWait: wait };
-    const patience = { ...maxWait, ...(signal && { signal }) };
+    const patience = { maxWaitMs, ...(signal && { signal }) };
     return async function throttled(this: never, ...args: Parameters<F>) {
       const [own, price] = [keyOf(...args), costOf(...args)];
       const isFree = isPlain && !signal?.aborted && !engine.hasLine(own);
@@ -68,14 +95,14 @@ export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F>)
       return entry.verdict === 'deny'
         ? refuse(own, entry, args)
         : settled(entry, settling, () => fn.apply(this, args));
-    } as unknown as F;
+    };
   }
 
   if (isPlain && !key && !cost) {
     return function throttled(this: never, ...args: Parameters<F>) {
       const decision = engine.ask('');
       return decision.verdict === 'allow' ? fn.apply(this, args) : refuse('', decision, args);
-    } as unknown as F;
+    };
   }
 
   if (isPlain) {
@@ -83,7 +110,7 @@ export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F>)
       const own = keyOf(...args);
       const decision = engine.ask(own, costOf(...args));
       return decision.verdict === 'allow' ? fn.apply(this, args) : refuse(own, decision, args);
-    } as unknown as F;
+    };
   }
 
   return function throttled(this: never, ...args: Parameters<F>) {
@@ -92,16 +119,42 @@ export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F>)
     return entry.verdict === 'deny'
       ? refuse(own, entry, args)
       : settled(entry, settling, () => fn.apply(this, args));
-  } as unknown as F;
+  };
 }
 
 /** The same for a method: `@throttled({ limit: { bucket: { rate: '10/s' } } })`. */
 export function throttled<F extends Callable>(options: ThrottleOptions<F>) {
-  return (method: F, _context: ClassMethodDecoratorContext): F => throttle(method, options);
+  return (method: F, _context: ClassMethodDecoratorContext): F =>
+    throttle(method as never, options as never) as unknown as F;
 }
 
 const oneForAll = (): string => '';
 const one = (): number => 1;
+
+function requireFunctions(functions: Record<string, unknown>): void {
+  for (const [name, value] of Object.entries(functions)) {
+    if (value === undefined || typeof value === 'function') continue;
+    throw new ConfigError(name, 'a function of the arguments', value);
+  }
+}
+
+function requireLimiter({ limiter: given, ...others }: { readonly limiter: Limiter }): Limiter {
+  const [stray] = Object.keys(others);
+  if (stray !== undefined) throw new ConfigError(stray, 'left out when a limiter is given', stray);
+  if (typeof given?.acquire === 'function') return given;
+  throw new ConfigError('limiter', 'a limiter', given);
+}
+
+function readWait(wait: unknown): Millis {
+  if (wait === true || wait === false) return Infinity;
+  const ms = parseDuration(wait);
+  if (ms !== undefined && ms >= 0) return ms;
+  throw new ConfigError('wait', 'true, false or a duration such as "2s" or 2000 (ms)', wait);
+}
+
+/** Known for functions written with `async`; others that return promises cannot be told apart. */
+const isAsync = (fn: Callable): boolean =>
+  Object.prototype.toString.call(fn) === '[object AsyncFunction]';
 
 interface Settling {
   readonly used: ((result: unknown) => number) | undefined;
@@ -114,28 +167,44 @@ function settled(permit: Permit, settling: Settling, work: () => unknown): unkno
   try {
     result = work();
   } catch (error) {
-    throw failed(permit, settling, error);
+    failed(permit, settling, error);
+    throw error;
   }
   if (!isPromise(result)) return done(permit, settling, result);
   return result.then(
     (value) => done(permit, settling, value),
     (error) => {
-      throw failed(permit, settling, error);
+      failed(permit, settling, error);
+      throw error;
     },
   );
 }
 
 function done(permit: Permit, { used, outcome }: Settling, result: unknown): unknown {
-  permit.settle({
+  settleWith(permit, {}, () => ({
     ...(used && { used: used(result) }),
     ...(outcome && { outcome: outcome(undefined, result) }),
-  });
+  }));
   return result;
 }
 
-function failed(permit: Permit, { outcome }: Settling, error: unknown): unknown {
-  permit.settle({ outcome: outcome ? outcome(error, undefined) : outcomeOf(error) });
-  return error;
+/** The caller hears of its own error, whatever its `outcome` makes of it. */
+function failed(permit: Permit, { outcome }: Settling, error: unknown): void {
+  const usual = { outcome: outcomeOf(error) };
+  try {
+    settleWith(permit, usual, () => (outcome ? { outcome: outcome(error, undefined) } : usual));
+  } catch {
+    // settled as usual; the error that matters is on its way
+  }
+}
+
+/** Settles with what `judge` says, and as usual if it cannot say: a permit is never lost. */
+function settleWith(permit: Permit, usual: Settled, judge: () => Settled): void {
+  try {
+    permit.settle(judge());
+  } finally {
+    permit.settle(usual); // counts only if the first did not
+  }
 }
 
 const outcomeOf = (error: unknown): Outcome =>
@@ -149,14 +218,17 @@ const isPromise = (value: unknown): value is Promise<unknown> =>
 
 type OnDeny = 'throw' | 'skip' | ((denial: Denial, ...args: unknown[]) => unknown);
 
-function refuserOf(onDeny: OnDeny) {
+function refuserOf(onDeny: OnDeny, isAsync: boolean) {
   if (onDeny !== 'throw' && onDeny !== 'skip' && typeof onDeny !== 'function') {
     throw new ConfigError('onDeny', 'throw, skip or a function', onDeny);
   }
-  return (key: string, decision: Decision | Refusal, args: readonly unknown[]): unknown => {
+  const refuse = (key: string, decision: Decision | Refusal, args: readonly unknown[]): unknown => {
     if (onDeny === 'skip') return undefined;
     const denial = decision as Denial;
     if (onDeny === 'throw') throw new DeniedError(key, denial);
     return onDeny(denial, ...args);
   };
+  if (!isAsync) return refuse;
+  // An async function never throws at once, and always gives a promise.
+  return async (...what: Parameters<typeof refuse>): Promise<unknown> => refuse(...what);
 }

@@ -56,7 +56,7 @@ describe('waiting for a permit', () => {
   test('is refused at once when it is known to take too long', async () => {
     const { story, clock, enter } = tell({ limit: { spacing: { every: '6s' } } });
     enter('a');
-    enter('b', 1, { maxWait: '5s' });
+    enter('b', 1, { maxWaitMs: 5_000 });
     enter('c', 2);
     await clock.pass(0);
     expect(story).toEqual([
@@ -69,8 +69,8 @@ describe('waiting for a permit', () => {
   test('ends when patience does, if nobody could know how long it would take', async () => {
     const { clock, story, enter } = tell({ limit: { spacing: { every: '6s' } } });
     enter('a');
-    enter('b', 1, { maxWait: '7s' });
-    enter('c', 1, { maxWait: '7s' }); // behind b, and b goes at six
+    enter('b', 1, { maxWaitMs: 7_000 });
+    enter('c', 1, { maxWaitMs: 7_000 }); // behind b, and b goes at six
     await clock.pass(20_000);
     expect(story).toEqual(['0 a: allow', '6000 b: allow', '7000 c: deny, too-long, 5000']);
   });
@@ -81,7 +81,7 @@ describe('waiting for a permit', () => {
     for (const name of ['a', 'b', 'c']) enter(name);
     expect(api.stats().waiting).toBe(1);
     await clock.pass(0);
-    expect(story).toEqual(['0 a: allow', '0 c: deny, queue-full, 0']);
+    expect(story).toEqual(['0 a: allow', '0 c: deny, queue-full, 1000']);
   });
 
   test('a reserved place is used when it is due', async () => {
@@ -133,22 +133,77 @@ describe('waiting for a permit', () => {
     expect(story).toEqual(['1000 a: allow']);
   });
 
-  test('one that is overslept asks again', async () => {
-    // A clock that only wakes people at the full minute.
+  test('after a stall nobody makes up for it: permits stay as far apart', async () => {
+    // A clock that wakes people only every full minute, as a busy process may.
     const inner = new VirtualClock();
     const clock = {
       now: () => inner.now(),
       wakeAt: (at: number, act: () => void) => inner.wakeAt(Math.ceil(at / 60_000) * 60_000, act),
     };
-    const limit = { spacing: { every: '6s', reserve: 5, expire: '1s' } } as const;
-    const api = limiter({ limit, clock });
-    await api.acquire('key');
-    let dueAt = 0;
-    api.acquire('key').then((entry) => {
-      if (entry.verdict === 'allow') dueAt = entry.dueAt;
-    });
-    await inner.pass(60_000);
-    expect(dueAt).toBe(60_000); // not 6,000, which had passed by then
+    const api = limiter({ limit: { spacing: { every: '6s', reserve: 9 } }, clock });
+    const times: number[] = [];
+    for (let n = 0; n < 4; n++) api.acquire('key').then(() => times.push(inner.now()));
+    await inner.pass(600_000);
+    expect(times).toEqual([0, 60_000, 120_000, 180_000]);
+  });
+
+  test('a nonsensical cost is refused to the one who asked, not to those in line', async () => {
+    const { clock, api, story, enter } = tell({ limit: { spacing: { every: 50 } } });
+    api.ask('key');
+    enter('a');
+    await expect(api.acquire('key', Number.NaN)).rejects.toThrow(/`cost`/);
+    await clock.pass(100);
+    expect(story).toEqual(['50 a: allow']);
+  });
+
+  test('what costs more than the limit has its turn when it is alone', async () => {
+    const { clock, story, enter } = tell({ limit: { adaptive: {} } });
+    enter('two', 2).then((entry) => entry?.verdict === 'allow' && entry.settle());
+    enter('one', 1);
+    await clock.pass(100);
+    expect(story).toEqual(['0 two: allow', '0 one: allow']);
+  });
+
+  test('when the first loses patience, the next may fit where it did not', async () => {
+    const { clock, api, story, enter } = tell({ limit: { adaptive: { fixed: 3 } } });
+    api.ask('key');
+    enter('large', 3, { maxWaitMs: 1_000 });
+    enter('small', 1);
+    await clock.pass(2_000);
+    expect(story).toEqual(['1000 large: deny, too-long, 0', '1000 small: allow']);
+  });
+
+  test('who comes first may need less than who was first before', async () => {
+    const limit = { bucket: { rate: 1, burst: 10 } } as const;
+    const { clock, api, story, enter } = tell({ limit, queue: { order: 'priority' } });
+    api.ask('key', 10);
+    enter('large', 10);
+    await clock.pass(1_500);
+    enter('small', 1, { priority: 9 });
+    await clock.pass(20_000);
+    expect(story).toEqual(['1500 small: allow', '11000 large: allow']);
+  });
+
+  test('news may open the door', async () => {
+    const limit = { ramp: { min: 10, max: 20, over: '1h', mode: 'scheduled' } } as const;
+    const { clock, api, story, enter } = tell({ limit });
+    api.hear('key', { poolSize: 10 });
+    enter('batch', 2);
+    await clock.pass(500);
+    api.hear('key', { poolSize: 1 });
+    await clock.pass(0);
+    expect(story).toEqual(['500 batch: allow']);
+  });
+
+  test('a crowd on one signal is one listener, and leaves together', async () => {
+    const { clock, api, story, enter } = tell({ limit: { spacing: { every: '6s' } } });
+    api.ask('key');
+    const abort = new AbortController();
+    for (let n = 0; n < 50; n++) enter(`${n}`, 1, { signal: abort.signal });
+    abort.abort(new Error('closed'));
+    await clock.pass(0);
+    expect(story.length).toBe(50);
+    expect(api.stats().waiting).toBe(0);
   });
 
   test.each([
@@ -161,9 +216,11 @@ describe('waiting for a permit', () => {
     expect(() => limiter({ limit, queue: queue as never })).toThrow(message);
   });
 
-  test.each([-1, Number.NaN, 'soon'])('nobody can wait for %s', async (maxWait) => {
+  test.each([-1, Number.NaN, 'soon'])('nobody can wait for %s', async (maxWaitMs) => {
     const api = limiter({ limit: { bucket: { rate: 1 } } });
-    await expect(api.acquire('key', 1, { maxWait })).rejects.toThrow(/`maxWait`/);
+    await expect(api.acquire('key', 1, { maxWaitMs: maxWaitMs as never })).rejects.toThrow(
+      /`maxWaitMs`/,
+    );
   });
 });
 
@@ -173,7 +230,7 @@ describe('for any crowd', () => {
       key: fc.constantFrom('x', 'y'),
       afterMs: fc.nat(1_500),
       cost: fc.integer({ min: 1, max: 3 }),
-      maxWait: fc.option(fc.nat(8_000), { nil: undefined }),
+      maxWaitMs: fc.option(fc.nat(8_000), { nil: undefined }),
       abortsAfterMs: fc.option(fc.nat(4_000), { nil: undefined }),
     }),
     { maxLength: 30 },
@@ -186,13 +243,13 @@ describe('for any crowd', () => {
         const api = limiter({ limit: { bucket: { rate: 1, burst: 3 } }, clock });
         const served: { key: string; at: number; cost: number }[] = [];
         let heard = 0;
-        for (const { key, afterMs, cost, maxWait, abortsAfterMs } of people) {
+        for (const { key, afterMs, cost, maxWaitMs, abortsAfterMs } of people) {
           await clock.pass(afterMs);
           const abort = new AbortController();
           if (abortsAfterMs !== undefined) {
             clock.wakeAt(clock.now() + abortsAfterMs, () => abort.abort(new Error('gone')));
           }
-          const patience = { signal: abort.signal, ...(maxWait !== undefined && { maxWait }) };
+          const patience = { signal: abort.signal, ...(maxWaitMs !== undefined && { maxWaitMs }) };
           api.acquire(key, cost, patience).then(
             (entry) => {
               heard++;
@@ -229,9 +286,10 @@ describe('on the real clock', () => {
         times.push(systemClock.now());
       }),
     );
-    // Taken a moment after the permit, so a gap may look larger or smaller by that moment; what
-    // must not happen is two of them in one go.
-    expect(times.at(-1) ?? 0).toBeGreaterThan(times[0] + 19 * 3 - 1);
+    // Each is noted at once, in the order they were granted, after the permit and before the next.
+    const gaps = times.slice(1).map((at, n) => at - times[n]);
+    expect(Math.min(...gaps)).toBeGreaterThan(2.5);
+    expect(times[19] - times[0]).toBeGreaterThan(19 * 3 - 0.5);
   });
 
   test('a hundred thousand who gave up leave nothing behind', async () => {
@@ -244,8 +302,10 @@ describe('on the real clock', () => {
     const before = process.memoryUsage().heapUsed;
     for (let n = 0; n < 100_000; n++) {
       const own = new AbortController();
-      waits.push(api.acquire(`key ${n % 100}`, 1, { signal: own.signal, maxWait: '30m' }));
-      waits.push(api.acquire('key', 1, { signal: own.signal, maxWait: '2h' }).catch(() => {}));
+      waits.push(api.acquire(`key ${n % 100}`, 1, { signal: own.signal, maxWaitMs: 1_800_000 }));
+      waits.push(
+        api.acquire('key', 1, { signal: own.signal, maxWaitMs: 7_200_000 }).catch(() => {}),
+      );
       own.abort();
       if (waits.length >= 1_000) await Promise.all(waits.splice(0));
     }

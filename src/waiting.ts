@@ -1,21 +1,20 @@
 /**
  * The waiting room: who was refused and would rather wait than give up.
  *
- *     enter ──▶ allowed at once? ──────────────────────────────▶ in
+ *     enter ──▶ allowed at once? ─────────────────────────────────────▶ in
  *                 │ no
- *                 ▼                       opens, or a call settles
- *               the key's line  ● ● ● ●  ──────────────────────▶ in
- *                 │   │                       a place was reserved, and is due
- *                 │   └──▶ reserved ───────────────────────────▶ in
- *                 └──────▶ too long, too many, aborted ────────▶ out
+ *                 ▼                    it opens, or something comes back
+ *               the key's line  ● ● ● ● ──────────────────────────────▶ in
+ *                 └──────▶ too long, too many, aborted ───────────────▶ out
  *
  * Each key has a line, and only its first asks; nobody polls. Whatever happens next in the whole
- * room, an opening, a place that is due, somebody's patience running out, is watched by one alarm.
- * A permit is used when it is due and not a moment before: the clock is looked at again on waking.
+ * room, an opening or somebody's patience running out, is watched by one alarm.
+ *
+ * Nobody reserves ahead from here. A permit is granted when it is due and used there and then: after
+ * a stall of the event loop, places reserved for the time of the stall would all be used at once.
  */
 
-import type { Clock, Millis } from './clock.ts';
-import { sleepUntil } from './clock.ts';
+import { type Clock, type Millis, sleepUntil } from './clock.ts';
 import { type Decision, NEVER, WHEN_SETTLED } from './decision.ts';
 import { Heap } from './heap.ts';
 
@@ -29,13 +28,10 @@ export interface WaitingOptions {
   readonly order: Order;
   /** The most that may wait, over all keys. */
   readonly waitersMax: number;
-  readonly expireMs: Millis;
   /** Whether the process stays alive for those who wait. */
   readonly keepAlive: boolean;
-  /** Asks the limit on behalf of a waiter. */
-  ask(key: string, cost: number, now: Millis): Decision;
-  /** Gives a reserved place back that nobody will use. */
-  giveBack(key: string, cost: number, dueAt: Millis): void;
+  /** Asks the limit for a permit now or none: it never answers `wait`. */
+  askNow(key: string, cost: number, now: Millis): Decision;
 }
 
 /** Why somebody did not get in. */
@@ -59,32 +55,37 @@ export interface Patience {
 }
 
 interface Waiter {
-  readonly key: string;
+  readonly line: Line;
   readonly cost: number;
   readonly priority: number;
-  readonly order: number;
   readonly deadline: Millis;
-  /** When the reserved place is due; Infinity while it has none. */
-  dueAt: Millis;
+  readonly signal: AbortSignal | undefined;
+  readonly resolve: (entry: Entry) => void;
+  readonly reject: (reason: unknown) => void;
   isWaiting: boolean;
-  readonly finish: (entry: Entry) => void;
 }
 
 /** Those who wait for one key, the next one first. */
 interface Line {
   readonly key: string;
   readonly waiters: Waiter[];
+  /** When the first may ask again; Infinity: when something comes back. */
   openAt: Millis;
+  /** The opening that is in the heap for this line; Infinity if none is. */
+  watchedAt: Millis;
 }
+
+/** Heaps may hold this many who have left, beside as many as still wait. */
+const LEFT_BEHIND = 64;
 
 export class WaitingRoom {
   readonly #options: WaitingOptions;
   readonly #lines = new Map<string, Line>();
   readonly #openings = new Heap<{ at: Millis; line: Line }>((a, b) => a.at < b.at);
-  readonly #reserved = new Heap<Waiter>((a, b) => a.dueAt < b.dueAt);
   readonly #deadlines = new Heap<Waiter>((a, b) => a.deadline < b.deadline);
+  /** One listener a signal, however many wait on it. */
+  readonly #bySignal = new Map<AbortSignal, { waiters: Set<Waiter>; stop: () => void }>();
   #waiting = 0;
-  #order = 0;
   #alarm: { readonly at: Millis; readonly cancel: () => void } | undefined;
 
   constructor(options: WaitingOptions) {
@@ -102,20 +103,22 @@ export class WaitingRoom {
 
   /** Waits for a permit; rejects only if the signal aborts. */
   enter(key: string, cost: number, patience: Patience): Promise<Entry> {
-    patience.signal?.throwIfAborted();
+    const { signal, maxWaitMs } = patience;
+    if (signal?.aborted) return Promise.reject(signal.reason);
     const now = this.#options.clock.now();
-    const line = this.#lines.get(key);
-    const decision = line ? undefined : this.#options.ask(key, cost, now);
-    if (decision?.verdict === 'allow') return Promise.resolve({ verdict: 'allow', dueAt: now });
-
-    const refused = this.#refusal(decision, patience.maxWaitMs);
-    if (decision?.verdict === 'wait' && refused) {
-      this.#options.giveBack(key, cost, now + decision.waitMs);
+    let line = this.#lines.get(key);
+    let soonest = line ? untilOpen(line, now) : 0;
+    if (!line) {
+      const decision = this.#options.askNow(key, cost, now);
+      if (decision.verdict !== 'deny') return Promise.resolve({ verdict: 'allow', dueAt: now });
+      soonest = decision.retryAfterMs;
+      line = { key, waiters: [], openAt: openingAfter(soonest, now), watchedAt: Infinity };
     }
-    return refused ? Promise.resolve(refused) : this.#wait(key, cost, now, decision, patience);
+    const refused = this.#refusal(soonest, maxWaitMs);
+    return refused ? Promise.resolve(refused) : this.#wait(line, cost, now, patience);
   }
 
-  /** Something was given back or settled: the first in the key's line may try again. */
+  /** Something came back or changed: the first in the key's line may try again. */
   poke(key: string): void {
     const line = this.#lines.get(key);
     if (!line) return;
@@ -124,189 +127,155 @@ export class WaitingRoom {
   }
 
   /** Whether there is no point in waiting, as far as can be known. */
-  #refusal(decision: Decision | undefined, maxWaitMs: Millis): Entry | undefined {
-    const deny = (reason: Reason, retryAfterMs: Millis): Entry => ({
-      verdict: 'deny',
-      retryAfterMs,
-      reason,
-    });
-    const soonest = waitOf(decision);
-    if (soonest === NEVER) return deny('never', NEVER);
-    if (soonest > maxWaitMs || maxWaitMs <= 0) return deny('too-long', soonest);
-    return this.#waiting >= this.#options.waitersMax ? deny('queue-full', soonest) : undefined;
+  #refusal(retryAfterMs: Millis, maxWaitMs: Millis): Entry | undefined {
+    const deny = (reason: Reason): Entry => ({ verdict: 'deny', retryAfterMs, reason });
+    if (retryAfterMs === NEVER) return deny('never');
+    if (retryAfterMs > maxWaitMs || maxWaitMs <= 0) return deny('too-long');
+    return this.#waiting >= this.#options.waitersMax ? deny('queue-full') : undefined;
   }
 
-  #wait(
-    key: string,
-    cost: number,
-    now: Millis,
-    decision: Decision | undefined,
-    { maxWaitMs, priority, signal }: Patience,
-  ): Promise<Entry> {
+  #wait(line: Line, cost: number, now: Millis, patience: Patience): Promise<Entry> {
     return new Promise((resolve, reject) => {
-      const waiter: Waiter = {
-        key,
-        cost,
-        priority,
-        order: this.#order++,
-        deadline: now + maxWaitMs,
-        dueAt: Infinity,
-        isWaiting: true,
-        finish: (entry) => {
-          this.#leave(waiter);
-          signal?.removeEventListener('abort', onAbort);
-          resolve(entry);
-        },
-      };
-      const onAbort = (): void => {
-        this.#abandon(waiter);
-        reject(signal?.reason);
-      };
-      signal?.addEventListener('abort', onAbort, { once: true });
+      const { priority, signal, maxWaitMs } = patience;
+      const deadline = now + maxWaitMs;
+      const waiter = { line, cost, priority, deadline, signal, resolve, reject, isWaiting: true };
       this.#waiting++;
-      if (waiter.deadline < Infinity) this.#deadlines.push(waiter);
-      if (decision?.verdict === 'wait') this.#reserve(waiter, now + decision.waitMs);
-      else this.#join(waiter, decision ? openingAfter(decision, now) : undefined);
+      if (deadline < Infinity) this.#deadlines.push(waiter);
+      if (signal) this.#listen(signal, waiter);
+      this.#join(line, waiter, now);
       this.#watch();
     });
   }
 
-  #join(waiter: Waiter, openAt: Millis | undefined): void {
-    let line = this.#lines.get(waiter.key);
-    if (!line) {
-      line = { key: waiter.key, waiters: [], openAt: Infinity };
-      this.#lines.set(waiter.key, line);
+  #join(line: Line, waiter: Waiter, now: Millis): void {
+    const { waiters } = line;
+    this.#lines.set(line.key, line);
+    let at = this.#options.order === 'lifo' ? 0 : waiters.length;
+    if (this.#options.order === 'priority') {
+      while (at > 0 && waiters[at - 1].priority < waiter.priority) at--;
     }
-    const after = line.waiters.findIndex((other) => this.#goesBefore(waiter, other));
-    line.waiters.splice(after < 0 ? line.waiters.length : after, 0, waiter);
-    if (openAt !== undefined) this.#openAt(line, openAt);
-  }
-
-  #goesBefore(a: Waiter, b: Waiter): boolean {
-    const { order } = this.#options;
-    if (order === 'priority' && a.priority !== b.priority) return a.priority > b.priority;
-    return order === 'lifo' ? a.order > b.order : a.order < b.order;
-  }
-
-  #openAt(line: Line, at: Millis): void {
-    line.openAt = at;
-    if (at < Infinity) this.#openings.push({ at, line });
-  }
-
-  #reserve(waiter: Waiter, dueAt: Millis): void {
-    waiter.dueAt = dueAt;
-    this.#reserved.push(waiter);
+    waiters.splice(at, 0, waiter);
+    // Who comes first now may need less than who was first before.
+    if (at === 0 && waiters.length > 1) this.#serve(line, now);
+    else this.#watchLine(line);
   }
 
   /** Lets the first of a line ask, and the next, until one is refused. */
   #serve(line: Line, now: Millis): void {
     for (let first = line.waiters[0]; first; first = line.waiters[0]) {
-      const decision = this.#options.ask(first.key, first.cost, now);
-      if (decision.verdict === 'deny' && decision.retryAfterMs !== NEVER) {
-        this.#openAt(line, openingAfter(decision, now));
+      const decision = this.#options.askNow(line.key, first.cost, now);
+      const retryAfterMs = decision.verdict === 'deny' ? decision.retryAfterMs : 0;
+      if (decision.verdict !== 'deny') {
+        this.#finish(first, { verdict: 'allow', dueAt: now });
+      } else if (retryAfterMs === NEVER) {
+        this.#finish(first, { verdict: 'deny', retryAfterMs, reason: 'never' });
+      } else {
+        line.openAt = openingAfter(retryAfterMs, now);
+        this.#watchLine(line);
         return;
       }
-      this.#takeFromLine(first);
-      if (decision.verdict === 'allow') first.finish({ verdict: 'allow', dueAt: now });
-      else if (decision.verdict === 'wait') this.#reserve(first, now + decision.waitMs);
-      else first.finish({ verdict: 'deny', retryAfterMs: NEVER, reason: 'never' });
     }
   }
 
-  #takeFromLine(waiter: Waiter): void {
-    const line = this.#lines.get(waiter.key);
-    const at = line ? line.waiters.indexOf(waiter) : -1;
-    if (!line || at < 0) return;
-    line.waiters.splice(at, 1);
-    if (line.waiters.length === 0) {
-      this.#lines.delete(line.key);
-      line.openAt = Infinity; // so that an opening still in the heap is known to be over
+  /** Keeps one opening of a line in the heap, the earliest it has. */
+  #watchLine(line: Line): void {
+    if (line.openAt >= line.watchedAt) return;
+    line.watchedAt = line.openAt;
+    this.#openings.push({ at: line.openAt, line });
+    if (this.#openings.size > 2 * this.#lines.size + LEFT_BEHIND) {
+      this.#openings.keep((opening) => opening.at === opening.line.watchedAt);
     }
+  }
+
+  #finish(waiter: Waiter, entry: Entry): void {
+    this.#leave(waiter);
+    waiter.resolve(entry);
   }
 
   /** No longer waiting, whatever became of it. */
   #leave(waiter: Waiter): void {
-    if (!waiter.isWaiting) return;
+    const { line, signal } = waiter;
     waiter.isWaiting = false;
     this.#waiting--;
-    this.#takeFromLine(waiter);
-    this.#tidy();
+    line.waiters.splice(line.waiters.indexOf(waiter), 1);
+    if (line.waiters.length === 0) {
+      this.#lines.delete(line.key);
+      line.watchedAt = Infinity; // so that what the heap still holds of it is known to be over
+    }
+    if (signal) this.#stopListening(signal, waiter);
+    if (this.#deadlines.size > 2 * this.#waiting + LEFT_BEHIND) {
+      this.#deadlines.keep((other) => other.isWaiting);
+    }
   }
 
-  /** Leaves without having used anything: a reserved place is free again. */
-  #abandon(waiter: Waiter): void {
-    if (!waiter.isWaiting) return;
-    const { key, cost, dueAt } = waiter;
-    this.#leave(waiter);
-    if (dueAt < Infinity) this.#options.giveBack(key, cost, dueAt);
-    this.poke(key);
+  #listen(signal: AbortSignal, waiter: Waiter): void {
+    let group = this.#bySignal.get(signal);
+    if (!group) {
+      const waiters = new Set<Waiter>();
+      const onAbort = (): void => this.#abandon([...waiters], signal.reason);
+      signal.addEventListener('abort', onAbort, { once: true });
+      group = { waiters, stop: () => signal.removeEventListener('abort', onAbort) };
+      this.#bySignal.set(signal, group);
+    }
+    group.waiters.add(waiter);
+  }
+
+  #stopListening(signal: AbortSignal, waiter: Waiter): void {
+    const group = this.#bySignal.get(signal);
+    group?.waiters.delete(waiter);
+    if (group?.waiters.size !== 0) return;
+    group.stop();
+    this.#bySignal.delete(signal);
+  }
+
+  /** Whoever was behind those who leave may fit where they did not. */
+  #abandon(waiters: readonly Waiter[], reason: unknown): void {
+    for (const waiter of waiters) {
+      this.#leave(waiter);
+      waiter.reject(reason);
+    }
+    const now = this.#options.clock.now();
+    for (const line of new Set(waiters.map((waiter) => waiter.line))) this.#serve(line, now);
     this.#watch();
-  }
-
-  /** Heaps hold who has left until their time comes; never more of them than of those who wait. */
-  #tidy(): void {
-    const most = 2 * this.#waiting + 64;
-    if (this.#deadlines.size > most) this.#deadlines.keep((waiter) => waiter.isWaiting);
-    if (this.#reserved.size > most) this.#reserved.keep((waiter) => waiter.isWaiting);
-    if (this.#openings.size > most) this.#openings.keep(({ at, line }) => line.openAt === at);
   }
 
   /** Everything whose time has come. */
   #wake(): void {
     this.#alarm = undefined;
     const now = this.#options.clock.now();
-    this.#useReserved(now);
     this.#openLines(now);
     this.#loseWho(now);
     this.#watch();
   }
 
-  #useReserved(now: Millis): void {
-    for (let first = this.#reserved.peek(); first && first.dueAt <= now; ) {
-      this.#reserved.pop();
-      if (first.isWaiting) this.#use(first, now);
-      first = this.#reserved.peek();
-    }
-  }
-
-  #use(waiter: Waiter, now: Millis): void {
-    const { dueAt } = waiter;
-    if (now <= dueAt + this.#options.expireMs) {
-      waiter.finish({ verdict: 'allow', dueAt });
-      return;
-    }
-    waiter.dueAt = Infinity; // overslept: the place is wasted, and it asks again, first in line
-    this.#join(waiter, now);
-  }
-
   #openLines(now: Millis): void {
-    for (let first = this.#openings.peek(); first && first.at <= now; ) {
+    for (let next = this.#openings.peek(); next && next.at <= now; next = this.#openings.peek()) {
       this.#openings.pop();
-      if (first.line.openAt === first.at) this.#serve(first.line, now);
-      first = this.#openings.peek();
+      const { line, at } = next;
+      if (line.watchedAt !== at) continue; // an earlier one has been here
+      line.watchedAt = Infinity;
+      if (line.openAt <= now) this.#serve(line, now);
+      else if (line.waiters.length > 0) this.#watchLine(line);
     }
   }
 
   #loseWho(now: Millis): void {
-    for (let first = this.#deadlines.peek(); first && first.deadline <= now; ) {
+    const lines = new Set<Line>();
+    for (let next = this.#deadlines.peek(); next && next.deadline <= now; ) {
       this.#deadlines.pop();
-      if (first.isWaiting) this.#lose(first, now);
-      first = this.#deadlines.peek();
+      if (next.isWaiting) {
+        const retryAfterMs = untilOpen(next.line, now);
+        lines.add(next.line);
+        this.#finish(next, { verdict: 'deny', retryAfterMs, reason: 'too-long' });
+      }
+      next = this.#deadlines.peek();
     }
-  }
-
-  #lose(waiter: Waiter, now: Millis): void {
-    const openAt = this.#lines.get(waiter.key)?.openAt ?? now;
-    const retryAfterMs = openAt < Infinity ? Math.max(0, Math.ceil(openAt - now)) : WHEN_SETTLED;
-    const { key, cost, dueAt } = waiter;
-    waiter.finish({ verdict: 'deny', retryAfterMs, reason: 'too-long' });
-    if (dueAt < Infinity) this.#options.giveBack(key, cost, dueAt);
+    for (const line of lines) this.#serve(line, now);
   }
 
   /** One alarm, for whatever comes first. */
   #watch(): void {
     const next = Math.min(
-      this.#reserved.peek()?.dueAt ?? Infinity,
       this.#openings.peek()?.at ?? Infinity,
       this.#deadlines.peek()?.deadline ?? Infinity,
     );
@@ -322,14 +291,9 @@ export class WaitingRoom {
   }
 }
 
-/** The least a caller has to wait, as far as the limit can tell. */
-function waitOf(decision: Decision | undefined): Millis {
-  if (decision?.verdict === 'wait') return decision.waitMs;
-  return decision?.verdict === 'deny' ? decision.retryAfterMs : 0;
-}
+/** When a line that was just refused may try again; Infinity: when something comes back. */
+const openingAfter = (retryAfterMs: Millis, now: Millis): Millis =>
+  retryAfterMs === WHEN_SETTLED ? Infinity : now + retryAfterMs;
 
-/** When a line that was just refused may try again; Infinity: when a call settles. */
-function openingAfter(decision: Decision, now: Millis): Millis {
-  if (decision.verdict !== 'deny') return now;
-  return decision.retryAfterMs === WHEN_SETTLED ? Infinity : now + decision.retryAfterMs;
-}
+const untilOpen = ({ openAt }: Line, now: Millis): Millis =>
+  openAt < Infinity ? Math.max(0, Math.ceil(openAt - now)) : WHEN_SETTLED;

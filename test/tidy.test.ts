@@ -34,7 +34,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   waiting: WORDS,
   permit: [...WORDS, 'arguments', 'waiting'],
   limiter: [...WORDS, 'policy', 'share', 'arguments', 'waiting', 'permit'],
-  throttle: [...WORDS, 'permit', 'limiter'],
+  throttle: [...WORDS, 'arguments', 'permit', 'limiter'],
   testing: WORDS,
   sim: [...WORDS, 'policy', 'share', 'limiter', 'testing'],
   // A surface never meets a policy.

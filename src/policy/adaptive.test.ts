@@ -165,14 +165,16 @@ const stories: Record<string, Story> = {
     ],
   },
 
-  'a cost beyond the top never fits; one below it may': {
+  'a cost beyond the top never fits; one below it does when it is alone': {
     limit: { adaptive: { max: 10 } },
     rows: [
       [0, 'ask 11', 'deny, never'],
       [0, 'ask Infinity', 'deny, never'],
-      [0, 'ask 10', 'deny, when settled'],
       [0, 'take all', 'got 1'],
+      [0, 'ask 10', 'deny, when settled'],
       [0, 'take all', 'got 0'],
+      [0, 'done ignored'],
+      [0, 'ask 10', 'allow, 0 left'], // else it would wait for ever: only answers raise the limit
     ],
   },
 

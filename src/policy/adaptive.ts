@@ -177,7 +177,8 @@ export function adaptive(
       const inFlight = state[i + IN_FLIGHT] + cost;
       if (cost > 0) {
         if (cost > max) return deny(NEVER);
-        if (inFlight > state[i + LIMIT]) return deny(WHEN_SETTLED);
+        // Alone, anything goes: else what costs more than the limit would wait for ever.
+        if (inFlight > state[i + LIMIT] && inFlight > cost) return deny(WHEN_SETTLED);
         state[i + IN_FLIGHT] = inFlight;
         if (inFlight >= state[i + LIMIT]) state[i + REACHED] = 1;
       }
@@ -202,7 +203,8 @@ export function adaptive(
     hear: () => false, // what others send shows in the round-trip times
 
     // What was learnt is worth keeping, and a call in flight must find its place when it comes back.
-    forgetAt: (state, i) => (hasPast(state, i) ? Infinity : -Infinity),
+    // With a start at 1, any next call reaches the limit anyway: that it was is nothing to remember.
+    forgetAt: (state, i) => (hasPast(state, i, initial > 1) ? Infinity : -Infinity),
     evictAt(state, i) {
       if (state[i + IN_FLIGHT] > 0) return Infinity;
       return state[i + LIMIT] >= initial ? -Infinity : state[i + NEXT_UPDATE] + STALE_MS;
@@ -218,9 +220,10 @@ export function adaptive(
 }
 
 /** True if anything at all was learnt, or is about to be. */
-function hasPast(state: State, i: number): boolean {
+function hasPast(state: State, i: number, reachedMatters: boolean): boolean {
   const isNew = Number.isNaN(state[i + PAST_MEAN]) && state[i + WINDOW_COUNT] === 0;
-  return !isNew || state[i + IN_FLIGHT] + state[i + REACHED] + state[i + PRESSURE] > 0;
+  const reached = reachedMatters ? state[i + REACHED] : 0;
+  return !isNew || state[i + IN_FLIGHT] + reached + state[i + PRESSURE] > 0;
 }
 
 function windowMean(state: State, i: number): Millis | undefined {

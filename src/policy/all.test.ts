@@ -259,6 +259,29 @@ describe('all', () => {
     expect(policy.view(state, 0, 0)).toEqual({ remaining: 3, limit: 3, inFlight: 0 });
   });
 
+  test('two that keep a distance keep it from when the call happens, cancelled or not', () => {
+    const parts = [spacing({ every: '6s', reserve: 5 }), spacing({ every: '10s', reserve: 5 })];
+    const policy = all(parts);
+    const state = new Float64Array(policy.width);
+    policy.start(state, 0, 0);
+    policy.ask(state, 0, 1, 0);
+    const cancelled = policy.ask(state, 0, 1, 0);
+    expect(cancelled).toEqual({ verdict: 'wait', waitMs: 10_000 });
+    policy.settle(state, 0, { outcome: 'ignored', cost: 1, dueAt: 10_000 }, 0);
+    expect(policy.ask(state, 0, 1, 0)).toEqual({ verdict: 'wait', waitMs: 10_000 });
+    expect(policy.ask(state, 0, 1, 0)).toEqual({ verdict: 'wait', waitMs: 20_000 });
+  });
+
+  test('a part that would have allowed at once counts from when the call happens', () => {
+    const policy = all([spacing({ every: '6s' }), spacing({ every: '10s', reserve: 1 })]);
+    const state = new Float64Array(policy.width);
+    policy.start(state, 0, 0);
+    policy.ask(state, 0, 1, 0);
+    expect(policy.ask(state, 0, 1, 7_000)).toEqual({ verdict: 'wait', waitMs: 3_000 });
+    expect(policy.ask(state, 0, 1, 13_000)).toMatchObject({ verdict: 'deny' }); // 6 s after 10 s
+    expect(policy.ask(state, 0, 1, 16_000)).toEqual({ verdict: 'wait', waitMs: 4_000 });
+  });
+
   test('there is a bound to how many', () => {
     const many = Array.from({ length: 65 }, () => bucket({ rate: 1 }));
     expect(() => all(many)).toThrow('expected `all` to be at most 64 limits, got "65 of them"');

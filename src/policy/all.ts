@@ -48,7 +48,14 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
       else retryAfterMs = Math.max(retryAfterMs, decision.retryAfterMs);
     }
     if (retryAfterMs >= 0) return deny(retryAfterMs);
-    return waitMs > 0 ? wait(waitMs) : allow(remaining);
+    if (waitMs === 0) return allow(remaining);
+    postpone(state, i, now + waitMs);
+    return wait(waitMs);
+  };
+
+  /** The call happens when the last of them lets it: to all of them that is when it happened. */
+  const postpone = (state: State, i: number, dueAt: Millis): void => {
+    for (const { policy, offset } of parts) policy.postpone?.(state, i + offset, dueAt);
   };
 
   const least = (of: (part: Part) => number): number => Math.min(...parts.map(of));
@@ -75,6 +82,8 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
       if (decision.verdict === 'deny') restore(state, i);
       return decision;
     },
+
+    postpone,
 
     available: (state, i, now) =>
       least(({ policy, offset }) => policy.available(state, i + offset, now)),

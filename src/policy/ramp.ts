@@ -208,7 +208,10 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
         const wasRanked = isRanked(state, i);
         state[i + SIZE] = news.poolSize;
         state[i + RANK] = news.rank ?? -1;
-        if (wasRanked !== isRanked(state, i)) state[i + LEFT] = left * price(state, i);
+        if (wasRanked && !isRanked(state, i)) state[i + LEFT] = left * price(state, i);
+        if (!wasRanked && isRanked(state, i)) {
+          state[i + LEFT] = Math.max(0, Math.min(left, partOf(state, i) - state[i + TAKEN])) || 0;
+        }
       } else if ('hits' in news) {
         roll(state, i, now);
         state[i + LEFT] = Math.max(0, state[i + LEFT] - news.hits);
@@ -256,7 +259,7 @@ function share(pool: number, size: number, rank: number, second: number): number
   const whole = wholeOf(pool);
   const even = Math.floor(whole / size);
   if (rank < 0) return even;
-  const turn = (rank + second) % size;
+  const turn = (((rank + second) % size) + size) % size; // also before the origin of time
   return even + (turn < whole % size ? 1 : 0);
 }
 

@@ -89,6 +89,10 @@ export function spacing(options: SpacingOptions, path = 'spacing'): Policy {
       return deny(retryAfter(nextAt, now));
     },
 
+    postpone(state, i, dueAt) {
+      state[i] = Math.max(state[i], later(dueAt, everyMs));
+    },
+
     available: (state, i, now) => (now >= state[i] ? 1 : 0),
 
     /** A place nobody used is given back if it is the last one: those behind it keep theirs. */

@@ -61,7 +61,7 @@ class SeededHasher implements Hasher {
   #remember(key: string): void {
     if (this.#places.size >= MEMO_SIZE) this.#places.clear(); // the busy ones are soon back
     const place = this.#places.size * 2;
-    this.#places.set(key, place);
+    this.#places.set(` ${key}`.slice(1), place); // a copy: a part of a text would keep all of it
     this.#hashes[place] = this.low;
     this.#hashes[place + 1] = this.high;
   }

@@ -44,9 +44,21 @@ export class LocalShare implements Share {
     return this.#table.bytes;
   }
 
-  ask(key: string, cost: number, now = this.#clock.now()): Decision {
+  ask(key: string, cost: number): Decision {
+    const now = this.#clock.now();
     const i = this.#table.place(key, now);
     return i < 0 ? deny(CROWDED_RETRY_MS) : this.#policy.ask(this.#table.cells, i, cost, now);
+  }
+
+  askNow(key: string, cost: number, now: Millis): Decision {
+    const i = this.#table.place(key, now);
+    if (i < 0) return deny(CROWDED_RETRY_MS);
+    const { cells } = this.#table;
+    const before = this.#policy.reserves ? cells.slice(i, i + this.#policy.width) : undefined;
+    const decision = this.#policy.ask(cells, i, cost, now);
+    if (decision.verdict !== 'wait') return decision;
+    if (before) cells.set(before, i); // whatever a part of it took, it took for later
+    return deny(Math.ceil(decision.waitMs));
   }
 
   take(key: string, most: number): number {

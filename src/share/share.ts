@@ -9,8 +9,9 @@ import type { Decision } from '../decision.ts';
 import type { News, Settlement, View } from '../policy/policy.ts';
 
 export interface Share {
-  /** `now` is for who has looked at the clock already; a share with a time of its own ignores it. */
-  ask(key: string, cost: number, now?: Millis): Decision;
+  ask(key: string, cost: number): Decision;
+  /** The same for who cannot use a place later: allow or deny, and nothing is reserved. */
+  askNow(key: string, cost: number, now: Millis): Decision;
   /** Takes up to `most` whole units, Infinity for all there are, and says how many it got. */
   take(key: string, most: number): number;
   settle(key: string, settlement: Settlement): void;

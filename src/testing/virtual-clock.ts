@@ -43,7 +43,7 @@ export class VirtualClock implements Clock {
       this.#now = Math.max(this.#now, next.at);
       if (next.isOn) next.act();
     }
-    this.#now = end;
+    this.#now = Math.max(this.#now, end); // somebody who was woken may have moved it further
   }
 
   /**
@@ -58,7 +58,7 @@ export class VirtualClock implements Clock {
       this.advance(Math.max(0, next.at - this.#now));
       await settled();
     }
-    this.advance(end - this.#now);
+    this.advance(Math.max(0, end - this.#now));
     await settled();
   }
 }
