@@ -27,7 +27,7 @@ const MEMO_SIZE = 4096;
 const MEMO_CHARS_MAX = 256;
 
 /** Of so many keys without a remembered hash one gets its own: busy keys come in soon enough. */
-const MEMO_EVERY = 8;
+const MEMO_EVERY = 32;
 
 // Two results and a hot path: fields of one object cost nothing, a pair would be an allocation.
 class SeededHasher implements Hasher {
@@ -61,7 +61,7 @@ class SeededHasher implements Hasher {
   #remember(key: string): void {
     if (this.#places.size >= MEMO_SIZE) this.#places.clear(); // the busy ones are soon back
     const place = this.#places.size * 2;
-    this.#places.set(` ${key}`.slice(1), place); // a copy: a part of a text would keep all of it
+    this.#places.set(ownName(key), place);
     this.#hashes[place] = this.low;
     this.#hashes[place + 1] = this.high;
   }
@@ -89,6 +89,12 @@ class SeededHasher implements Hasher {
     if (this.low === 0 && this.high === 0) this.high = 1; // 0 is how a table says "empty"
   }
 }
+
+/**
+ * The key as a property's name. A key may be a part of a larger text and would keep all of it alive;
+ * names are texts of their own, and the engine compares them at a glance.
+ */
+const ownName = (key: string): string => Object.keys({ [key]: 0 })[0];
 
 /** Spreads every bit over the whole word. */
 function mix(word: number): number {
