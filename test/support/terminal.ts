@@ -1,14 +1,20 @@
 import { run } from '../../src/cli/run.ts';
 
-/** Runs a command line as a user would, and tells what was printed where. */
-export function sluice(...words: string[]): { code: number; out: string; err: string } {
+/** Types a command line at a terminal that remembers what was printed where. */
+export function typeAt(columns: number, words: readonly string[]) {
   const out: string[] = [];
   const err: string[] = [];
   const code = run(words, {
     print: (line) => out.push(line),
     complain: (line) => err.push(line),
-    columns: 100,
+    columns,
     version: '0.0.0-test',
   });
+  return { code, out, err };
+}
+
+/** Runs a command line as a user would; what was printed is one text. */
+export function sluice(...words: string[]): { code: number; out: string; err: string } {
+  const { code, out, err } = typeAt(100, words);
   return { code, out: out.join('\n'), err: err.join('\n') };
 }

@@ -2,21 +2,12 @@ import { mkdtempSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { typeAt } from '../../../test/support/terminal.ts';
 import { RAMP_MODES } from '../../sim/ramp.ts';
-import { run } from '../run.ts';
 
-/** Types the command at a terminal that remembers. */
+/** Types the command. */
 function type(words: string, columns = 80) {
-  const out: string[] = [];
-  const err: string[] = [];
-  const terminal = {
-    print: (line: string) => void out.push(line),
-    complain: (line: string) => void err.push(line),
-    columns,
-    version: '0',
-  };
-  const code = run(['simulate', 'ramp', ...words.split(' ').filter(Boolean)], terminal);
-  return { code, out, err };
+  return typeAt(columns, ['simulate', 'ramp', ...words.split(' ').filter(Boolean)]);
 }
 
 const seconds = (words: string) => type(`${words} --json`).out.map((line) => JSON.parse(line));

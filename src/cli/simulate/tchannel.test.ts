@@ -2,20 +2,12 @@ import { mkdtempSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { run } from '../run.ts';
+import { typeAt } from '../../../test/support/terminal.ts';
 
-/** Types the command at a terminal that remembers. */
+/** Types the command. */
 function type(words: string, columns = 80) {
-  const out: string[] = [];
-  const err: string[] = [];
-  const terminal = {
-    print: (line: string) => void out.push(line),
-    complain: (line: string) => void err.push(line),
-    columns,
-    version: '0',
-  };
-  const code = run(['simulate', 'tchannel', ...words.split(' ').filter(Boolean)], terminal);
-  return { code, text: out.map((line) => `${line}\n`).join(''), out, err };
+  const typed = typeAt(columns, ['simulate', 'tchannel', ...words.split(' ').filter(Boolean)]);
+  return { ...typed, text: typed.out.map((line) => `${line}\n`).join('') };
 }
 
 describe('sluice simulate tchannel', () => {
