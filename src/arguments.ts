@@ -34,12 +34,6 @@ export function requireKey(key: unknown): void {
   if (typeof key !== 'string') throw new ConfigError('key', 'a text', key);
 }
 
-/** Infinity is a cost, one that can never fit. */
-export function requireCost(cost: unknown): void {
-  if (typeof cost === 'number' && cost >= 0) return;
-  throw new ConfigError('cost', 'a number of at least 0', cost);
-}
-
 /** How long, and how badly, somebody wants to wait. */
 export function requirePatience(patience: object): void {
   requireFields('options', patience, PATIENCE_FIELDS);

@@ -9,7 +9,6 @@
 
 import {
   type Result,
-  requireCost,
   requireKey,
   requireNews,
   requirePatience,
@@ -19,6 +18,7 @@ import { type Clock, type Millis, systemClock, turnClock } from './clock.ts';
 import { type Decision, NEVER } from './decision.ts';
 import { Fields, isRecord, requireNumber } from './options.ts';
 import { Permit, Refusal } from './permit.ts';
+import { requireCost } from './policy/cost.ts';
 import { type Limit, policyOf } from './policy/limit.ts';
 import type { News, Policy, View } from './policy/policy.ts';
 import { type Random, systemRandom } from './random.ts';

@@ -78,7 +78,7 @@ interface Row {
 }
 
 /** Checks and runs a whole file. @throws {ConfigError} naming the field that is wrong. */
-export function runTrace(file: unknown): Row[] {
+function runTrace(file: unknown): Row[] {
   const fields = new Fields('', file, 'an object with a limit and calls');
   const calls = fields.raw('calls');
   const run = new TraceRun(fields.raw('limit'));

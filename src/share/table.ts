@@ -79,7 +79,7 @@ export class KeyTable {
 
   /** Bytes held, full or not. */
   get bytes(): number {
-    return this.cells.byteLength;
+    return this.cells.byteLength + (this.#freshAt?.byteLength ?? 0);
   }
 
   /** Where the key's state begins, or -1 if it has none. */

@@ -82,7 +82,7 @@ export const HEALTHY_AT = 10;
 const CONVERGED_BY = 30;
 
 /** One second more is looked at, too late to count. */
-export const TIME_MAX = 31;
+const TIME_MAX = 31;
 
 /** More calls than the largest limit would be throttled for ever. */
 export const CALLS_MAX = UNLIMITED;

@@ -8,7 +8,7 @@
 export type Point = readonly [x: number, y: number | undefined];
 
 /** Shades stand behind, bars before them, lines before both; in each, later before earlier. */
-export const LOOKS = ['shade', 'bars', 'line'] as const;
+const LOOKS = ['shade', 'bars', 'line'] as const;
 export type Look = (typeof LOOKS)[number];
 
 export interface Series {

@@ -12,7 +12,7 @@ import { Fields } from '../../options.ts';
 import type { AdaptiveOptions } from '../../policy/adaptive.ts';
 
 /** Where the limiter stands among retry, measuring and time-out, from the outside in. */
-export const LAYERINGS = {
+const LAYERINGS = {
   /** Each attempt takes a permit and is timed. */
   'retry(limiter(timeout(server)))': 'per-attempt',
   /** One permit and one timing for the whole sequence of retries. */
@@ -66,7 +66,7 @@ export interface Load {
   readonly action: 'defer' | 'drop';
 }
 
-export const SIDES = {
+const SIDES = {
   server: ['in_flight', 'rate'],
   controller: ['in_flight', 'concurrency_limit', 'observed_rtt', 'averaged_rtt'],
 } as const;
