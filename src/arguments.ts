@@ -23,11 +23,24 @@ export interface Result {
   readonly dueAt?: Millis;
   /** How long the work took. */
   readonly rttMs?: Millis;
+  /** The other side wants nothing more for so long: nobody is let through until then. */
+  readonly retryAfterMs?: Millis;
+  /** Which partition it was asked for. */
+  readonly partition?: string;
 }
 
-const RESULT_FIELDS = ['outcome', 'cost', 'used', 'dueAt', 'rttMs'];
-const PATIENCE_FIELDS = ['signal', 'maxWaitMs', 'priority'];
-const NEWS_FIELDS = ['hits', 'poolSize', 'rank', 'resume', 'reachedAt'];
+const RESULT_FIELDS = ['outcome', 'cost', 'used', 'dueAt', 'rttMs', 'retryAfterMs', 'partition'];
+const PATIENCE_FIELDS = ['signal', 'maxWaitMs', 'priority', 'partition'];
+const NEWS_FIELDS = [
+  'hits',
+  'poolSize',
+  'rank',
+  'resume',
+  'reachedAt',
+  'remaining',
+  'resetMs',
+  'retryAfterMs',
+];
 const OUTCOME_NAMES = `one of ${OUTCOMES.join(', ')}`;
 
 export function requireKey(key: unknown): void {
@@ -52,7 +65,7 @@ export const isSignal = (value: unknown): value is AbortSignal =>
 
 export function requireResult(result: Result): void {
   requireFields('result', result, RESULT_FIELDS);
-  const { outcome, cost, used, dueAt, rttMs } = result;
+  const { outcome, cost, used, dueAt, rttMs, retryAfterMs } = result;
   if (outcome !== undefined && !OUTCOMES.includes(outcome)) {
     throw new ConfigError('outcome', OUTCOME_NAMES, outcome);
   }
@@ -60,6 +73,7 @@ export function requireResult(result: Result): void {
   if (used !== undefined) requireNumber('used', used, { min: 0 });
   if (dueAt !== undefined) requireNumber('dueAt', dueAt, {});
   if (rttMs !== undefined) requireNumber('rttMs', rttMs, { min: 0 });
+  if (retryAfterMs !== undefined) requireNumber('retryAfterMs', retryAfterMs, { min: 0 });
 }
 
 export function requireNews(news: News): void {
@@ -70,6 +84,11 @@ export function requireNews(news: News): void {
     requireNumber('poolSize', news.poolSize, { min: 1, whole: true });
     if (news.rank === undefined) return;
     requireNumber('rank', news.rank, { min: 0, max: news.poolSize - 1, whole: true });
+  } else if ('remaining' in news) {
+    requireNumber('remaining', news.remaining, { min: 0 });
+    if (news.resetMs !== undefined) requireNumber('resetMs', news.resetMs, { min: 0 });
+  } else if ('retryAfterMs' in news) {
+    requireNumber('retryAfterMs', news.retryAfterMs, { min: 0 });
   } else {
     requireNumber('resume', news.resume, { above: 0 });
     requireNumber('reachedAt', news.reachedAt, {});

@@ -53,6 +53,11 @@ export function sleepUntil(
   return () => clearTimeout(timer);
 }
 
+/** Calls `act` at an instant of this clock; what comes back cancels it. */
+export function alarm(clock: Clock, at: Millis, act: () => void, keepAlive: boolean): () => void {
+  return clock.wakeAt?.(at, act, keepAlive) ?? sleepUntil(clock, at, act, keepAlive);
+}
+
 /** Looks closer together than this are one run of asks, not two unrelated events. */
 const RUN_GAP_MS = 0.01;
 

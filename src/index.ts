@@ -2,11 +2,22 @@
 
 export type { Result } from './arguments.ts';
 export { type Clock, type Millis, systemClock, turnClock } from './clock.ts';
+export type { Counted, Histogram } from './counts.ts';
 export { type Decision, NEVER, type Outcome, WHEN_SETTLED } from './decision.ts';
 export type { Duration, Rate } from './duration.ts';
 export { ConfigError, type Denial, DeniedError, type ErrorCode, SluiceError } from './errors.ts';
+export type {
+  DecisionEvent,
+  LeftEvent,
+  LimitEvent,
+  Listener,
+  LostEvent,
+  SettledEvent,
+} from './events.ts';
+export type { Inspection, NamedStanding } from './inspection.ts';
 export {
   type AcquireOptions,
+  type AskOptions,
   type Limiter,
   type LimiterOptions,
   limiter,
@@ -18,7 +29,7 @@ export type { AdaptiveOptions } from './policy/adaptive.ts';
 export type { BucketOptions } from './policy/bucket.ts';
 export type { BusyOptions } from './policy/busy.ts';
 export type { Limit } from './policy/limit.ts';
-export type { News, View } from './policy/policy.ts';
+export type { News, Standing, View } from './policy/policy.ts';
 export type { RampMode, RampOptions } from './policy/ramp.ts';
 export type { SpacingOptions } from './policy/spacing.ts';
 export { type Random, seededRandom, systemRandom } from './random.ts';

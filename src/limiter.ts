@@ -15,23 +15,46 @@ import {
   requireResult,
 } from './arguments.ts';
 import { type Clock, type Millis, systemClock, turnClock } from './clock.ts';
-import { type Decision, NEVER } from './decision.ts';
+import { type Counted, Counts } from './counts.ts';
+import { type Decision, deny, NEVER } from './decision.ts';
+import type { Duration } from './duration.ts';
+import { ConfigError } from './errors.ts';
+import { Events, type Listener } from './events.ts';
+import { HeldPermits } from './held.ts';
+import { type Inspection, inspectionOf } from './inspection.ts';
 import { Fields, isRecord, requireNumber } from './options.ts';
+import { Pauses } from './pauses.ts';
 import { Permit, Refusal } from './permit.ts';
 import { requireCost } from './policy/cost.ts';
 import { type Limit, policyOf } from './policy/limit.ts';
-import type { News, Policy, View } from './policy/policy.ts';
+import { partitionOf } from './policy/partitions.ts';
+import type { News, Policy } from './policy/policy.ts';
 import { type Random, systemRandom } from './random.ts';
 import { LocalShare } from './share/local.ts';
 import type { Share } from './share/share.ts';
 import { KEYS_MAX_DEFAULT, KEYS_MAX_MAX } from './share/table.ts';
-import { ORDERS, type Order, WaitingRoom } from './waiting.ts';
+import {
+  type Entry,
+  ORDERS,
+  type Order,
+  type Patience,
+  type Reason,
+  WaitingRoom,
+  type Want,
+} from './waiting.ts';
+import { warn } from './warning.ts';
 
 export interface LimiterOptions {
   /** The rule, spelled with one key: `{ bucket: { rate: '100/s' } }`. */
   readonly limit: Limit;
+  /** What it is called in events, metrics, log lines and headers. Default: the rule's name. */
+  readonly name?: string;
   /** How `acquire` lets people wait. */
   readonly queue?: QueueOptions;
+  /** A permit held longer than this counts as lost: its place is given back. Default 10 minutes. */
+  readonly holdMax?: Duration;
+  /** The longest anybody is kept out because the other side asked for it. Default 5 minutes. */
+  readonly pauseMax?: Duration;
   /** The most keys to remember at once. Default 1,048,576. */
   readonly keysMax?: number;
   /** Where time comes from. Default: the system's, looked at as often as the rule needs. */
@@ -49,7 +72,12 @@ export interface QueueOptions {
   readonly keepAlive?: boolean;
 }
 
-export interface AcquireOptions {
+export interface AskOptions {
+  /** Which part of a limit with partitions it counts against. Default: none, what they leave. */
+  readonly partition?: string;
+}
+
+export interface AcquireOptions extends AskOptions {
   /** Gives up, and gives the place back, when it aborts. */
   readonly signal?: AbortSignal;
   /** The longest it wants to wait. Default: as long as it takes. */
@@ -59,14 +87,17 @@ export interface AcquireOptions {
 }
 
 export interface Limiter {
+  readonly name: string;
   /** May `cost` (default 1) happen for this key now? All or nothing. */
-  ask(key: string, cost?: number): Decision;
+  ask(key: string, cost?: number, options?: AskOptions): Decision;
+  /** What `tryAcquire` would be told. Looking changes nothing, and nobody hears of it. */
+  peek(key: string, cost?: number, options?: AskOptions): Decision;
   /** A permit at once or none: `ask` for those who hold and settle. */
-  tryAcquire(key: string, cost?: number): Permit | Refusal;
+  tryAcquire(key: string, cost?: number, options?: AskOptions): Permit | Refusal;
   /** Waits for a permit if it has to. A refusal is a value here too; only an abort rejects. */
   acquire(key: string, cost?: number, options?: AcquireOptions): Promise<Permit | Refusal>;
   /** True if somebody waits for this key: whoever asks now would jump the line. */
-  hasLine(key: string): boolean;
+  hasLine(key: string, options?: AskOptions): boolean;
   /** Takes up to `most` and says how many it got; Infinity takes all there is. */
   take(key: string, most: number): number;
   /** Gives back `unused` of what `take` granted, now or at `takenAt`: a ramp drops what is late. */
@@ -77,23 +108,35 @@ export interface Limiter {
   isExpired(dueAt: Millis, at?: Millis): boolean;
   /** Takes in what happened elsewhere; false if this limit has no use for it. */
   hear(key: string, news: News): boolean;
-  /** How the key stands. Looking changes nothing. */
-  inspect(key: string): View;
-  /** Keys remembered, keys that had to make room, memory held, how many wait, permits out. */
+  /** How the key stands: what is left, which rule says no, until when. Looking changes nothing. */
+  inspect(key: string): Inspection;
+  /** Tells `listener` of every decision and every call settled; what comes back ends that. */
+  on(listener: Listener): () => void;
+  /** What it holds now, and what it has done since it was made. */
   stats(): Stats;
   /** True if an ask is answered with allow or deny only, and a call as asked for needs no settling. */
   readonly isSimple: boolean;
+  /** The time it lives in, for those who wait on its behalf. */
+  readonly clock: Clock;
+  readonly random: Random;
 }
 
-export interface Stats {
+export interface Stats extends Counted {
+  /** Keys that have a state right now. */
   readonly keys: number;
+  /** Keys that had to make room while still in use: above 0, `keysMax` is too small. */
   readonly evicted: number;
+  /** Memory held for keys. */
   readonly bytes: number;
+  /** How many wait in line. */
   readonly waiting: number;
+  /** Permits that are out. */
   readonly held: number;
 }
 
 const WAITERS_MAX_DEFAULT = 10_000;
+const HOLD_MS_DEFAULT: Millis = 600_000;
+const PAUSE_MS_DEFAULT: Millis = 300_000;
 
 /** Makes a limiter. @throws {ConfigError} if the limit makes no sense. */
 export function limiter(options: LimiterOptions): Limiter {
@@ -104,12 +147,16 @@ export function limiter(options: LimiterOptions): Limiter {
   const keysMax = fields.number('keysMax', range, KEYS_MAX_DEFAULT);
   const given = fields.optional('clock', isClock, 'a clock: an object with now()');
   const random = fields.optional('random', isFunction, 'a function') ?? systemRandom;
+  const name = fields.optional('name', isName, 'a text of at least one letter');
+  const holdMaxMs = fields.duration('holdMax', HOLD_MS_DEFAULT);
+  const pauseMaxMs = fields.duration('pauseMax', PAUSE_MS_DEFAULT);
   fields.done();
 
   const policy = policyOf(limit, random);
   const clock = given ?? (policy.exactTime ? systemClock : turnClock());
   const share = new LocalShare(policy, { clock, random, keysMax });
-  return new Engine(policy, share, clock, queue);
+  const settings = { name: name ?? policy.kind, clock, random, queue, holdMaxMs, pauseMaxMs };
+  return new Engine(policy, share, settings);
 }
 
 function readQueue(fields: Fields): Required<QueueOptions> {
@@ -124,80 +171,156 @@ function readQueue(fields: Fields): Required<QueueOptions> {
 
 const isFunction = (value: unknown): value is Random => typeof value === 'function';
 
+const isName = (value: unknown): value is string => typeof value === 'string' && value !== '';
+
 /** Anything with now(): a clock of ours, or `Date` itself. */
 const isClock = (value: unknown): value is Clock =>
   (isFunction(value) || isRecord(value)) && 'now' in value && isFunction(value.now);
 
-class Engine implements Limiter {
-  readonly isSimple: boolean;
-  readonly #share: Share;
-  readonly #clock: Clock;
-  readonly #expireMs: Millis;
-  readonly #room: WaitingRoom;
-  #held = 0;
+interface Settings {
+  readonly name: string;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly queue: Required<QueueOptions>;
+  readonly holdMaxMs: Millis;
+  readonly pauseMaxMs: Millis;
+}
 
-  constructor(policy: Policy, share: Share, clock: Clock, queue: Required<QueueOptions>) {
+export class Engine implements Limiter {
+  readonly name: string;
+  readonly isSimple: boolean;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly #policy: Policy;
+  readonly #share: Share;
+  readonly #room: WaitingRoom;
+  readonly #pauses = new Pauses();
+  readonly #pauseMaxMs: Millis;
+  readonly #counts = new Counts();
+  readonly #events = new Events();
+  readonly #held: HeldPermits<Permit>;
+
+  constructor(policy: Policy, share: Share, settings: Settings) {
+    const { name, clock, random, queue, holdMaxMs, pauseMaxMs } = settings;
+    this.name = name;
+    this.clock = clock;
+    this.random = random;
     this.isSimple = !policy.learns && !policy.reserves;
+    this.#policy = policy;
     this.#share = share;
-    this.#clock = clock;
-    this.#expireMs = policy.expireMs;
+    this.#pauseMaxMs = pauseMaxMs;
+    this.#held = new HeldPermits(clock, holdMaxMs, (permit) => this.#lose(permit));
     this.#room = new WaitingRoom({
       clock,
       order: queue.order,
       waitersMax: queue.max,
       keepAlive: queue.keepAlive,
-      askNow: (key, cost, now) => share.askNow(key, cost, now),
+      partitions: policy.partitions ?? [],
+      askNow: (key, cost, now, part) => this.#askNow(key, cost, now, part),
     });
   }
 
-  ask(key: string, cost = 1): Decision {
+  ask(key: string, cost = 1, options?: AskOptions): Decision {
     requireKey(key);
     requireCost(cost);
-    return this.#share.ask(key, cost);
+    const part = options && this.#partOf(options);
+    const decision = this.#pauses.isEmpty
+      ? this.#share.ask(key, cost, part)
+      : (this.#paused(key, cost) ?? this.#share.ask(key, cost, part));
+    this.#counts.decided(decision, 0);
+    if (this.#events.hasListeners) this.#tell(key, cost, decision, 0);
+    return decision;
   }
 
-  tryAcquire(key: string, cost = 1): Permit | Refusal {
+  peek(key: string, cost = 1, options?: AskOptions): Decision {
     requireKey(key);
     requireCost(cost);
-    const now = this.#clock.now();
-    const decision = this.#share.askNow(key, cost, now);
-    if (decision.verdict !== 'deny') return this.#permit(key, cost, now);
+    const part = options && this.#partOf(options);
+    return this.#paused(key, cost) ?? this.#share.peek(key, cost, part);
+  }
+
+  tryAcquire(key: string, cost = 1, options?: AskOptions): Permit | Refusal {
+    requireKey(key);
+    requireCost(cost);
+    const now = this.clock.now();
+    const decision = this.#askNow(key, cost, now, options && this.#partOf(options));
+    if (decision.verdict !== 'deny') return this.admit(key, cost, now, 0, options?.partition);
     const { retryAfterMs } = decision;
     const reason = retryAfterMs === NEVER ? 'never' : 'too-long';
-    return new Refusal({ verdict: 'deny', retryAfterMs, reason });
+    return this.refuse(key, cost, { retryAfterMs, reason }, 0);
   }
 
   async acquire(key: string, cost = 1, options: AcquireOptions = {}): Promise<Permit | Refusal> {
     requireKey(key);
     requireCost(cost);
     requirePatience(options);
-    const { signal, maxWaitMs = Infinity, priority = 0 } = options;
-    const patience = { maxWaitMs, priority, ...(signal && { signal }) };
-    const entry = await this.#room.enter(key, cost, patience);
-    return entry.verdict === 'deny' ? new Refusal(entry) : this.#permit(key, cost, entry.dueAt);
+    const { signal, maxWaitMs = Infinity, priority = 0, partition } = options;
+    const want = { key, cost, part: this.#partOf(options) };
+    const since = this.clock.now();
+    const entry = await this.enter(want, { maxWaitMs, priority, ...(signal && { signal }) });
+    const waitedMs = Math.max(0, this.clock.now() - since);
+    if (entry.verdict === 'allow')
+      return this.admit(key, cost, entry.dueAt, entry.dueAt - since, partition);
+    return this.refuse(key, cost, entry as Extract<Entry, { verdict: 'deny' }>, waitedMs);
   }
 
-  #permit(key: string, cost: number, dueAt: Millis): Permit {
-    const startedAt = this.#clock.now();
-    this.#held++;
-    return new Permit(key, cost, dueAt, (settled) => {
-      this.#held--;
-      const rttMs = Math.max(0, this.#clock.now() - startedAt); // some clocks do go backwards
-      this.settle(key, { rttMs, ...settled, cost, dueAt });
+  /** Stands in line; whoever gives up is counted. */
+  async enter(want: Want, patience: Patience): Promise<Entry> {
+    const since = this.clock.now();
+    try {
+      return await this.#room.enter(want, patience);
+    } catch (error) {
+      this.#counts.left();
+      const { key, cost } = want;
+      const at = this.clock.now();
+      if (this.#events.hasListeners) {
+        this.#events.emit({ type: 'left', limit: this.name, key, cost, at, waitedMs: at - since });
+      }
+      throw error;
+    }
+  }
+
+  /** Hands out the permit for what was taken already. */
+  admit(key: string, cost: number, dueAt: Millis, waitedMs: Millis, partition?: string): Permit {
+    const decision = { verdict: 'allow', remaining: 0 } as const;
+    this.#counts.decided(decision, waitedMs);
+    if (this.#events.hasListeners) this.#tell(key, cost, decision, waitedMs);
+    const heldAt = this.clock.now();
+    const permit: Permit = new Permit({ key, cost, dueAt, heldAt }, (settled) => {
+      this.#held.remove(permit);
+      const rttMs = Math.max(0, this.clock.now() - heldAt); // some clocks do go backwards
+      this.settle(key, { rttMs, ...settled, cost, dueAt, ...(partition && { partition }) });
     });
+    this.#held.add(permit);
+    return permit;
   }
 
-  hasLine(key: string): boolean {
-    return this.#room.hasLine(key);
+  refuse(
+    key: string,
+    cost: number,
+    { retryAfterMs, reason }: { readonly retryAfterMs: Millis; readonly reason: Reason },
+    waitedMs: Millis,
+  ): Refusal {
+    const decision = deny(retryAfterMs);
+    this.#counts.decided(decision, waitedMs);
+    if (this.#events.hasListeners) this.#tell(key, cost, decision, waitedMs);
+    return new Refusal({ limit: this.name, retryAfterMs, reason });
+  }
+
+  hasLine(key: string, options?: AskOptions): boolean {
+    return this.#room.hasLine(key, options && this.#partOf(options));
   }
 
   take(key: string, most: number): number {
     requireKey(key);
     if (most !== Infinity) requireNumber('most', most, { min: 0, whole: true });
-    return this.#share.take(key, most);
+    const paused = most > 0 ? this.#paused(key, 1) : undefined;
+    const taken = paused ? 0 : this.#share.take(key, most);
+    if (most > 0) this.#counts.decided(taken > 0 ? TAKEN : (paused ?? NOTHING_LEFT), 0);
+    return taken;
   }
 
-  give(key: string, unused: number, takenAt = this.#clock.now()): void {
+  give(key: string, unused: number, takenAt = this.clock.now()): void {
     requireNumber('unused', unused, { min: 0, whole: true });
     this.settle(key, { outcome: 'ignored', cost: unused, dueAt: takenAt });
   }
@@ -205,30 +328,98 @@ class Engine implements Limiter {
   settle(key: string, result: Result = {}): void {
     requireKey(key);
     requireResult(result);
-    const { outcome = 'ok', cost = 1, dueAt = this.#clock.now() } = result;
-    this.#share.settle(key, { ...result, outcome, cost, dueAt });
+    const now = this.clock.now();
+    const { outcome = 'ok', cost = 1, dueAt = now, rttMs, used, retryAfterMs, partition } = result;
+    const part = partition === undefined ? undefined : partitionOf(this.#policy, partition);
+    const known = { ...(used !== undefined && { used }), ...(rttMs !== undefined && { rttMs }) };
+    this.#share.settle(key, { outcome, cost, dueAt, part, ...known });
+    this.#counts.settled(outcome, rttMs);
+    if (this.#events.hasListeners) {
+      const about = { limit: this.name, key, cost, at: now };
+      this.#events.emit({ type: 'settled', ...about, outcome, ...known });
+    }
+    if (retryAfterMs !== undefined) this.#pause(key, retryAfterMs);
     this.#room.poke(key); // whatever came back may be what somebody waits for
   }
 
-  isExpired(dueAt: Millis, at = this.#clock.now()): boolean {
-    return at > dueAt + this.#expireMs;
+  isExpired(dueAt: Millis, at = this.clock.now()): boolean {
+    return at > dueAt + this.#policy.expireMs;
   }
 
   hear(key: string, news: News): boolean {
     requireKey(key);
     requireNews(news);
+    const pauseMs = pauseIn(news);
+    if (pauseMs > 0) this.#pause(key, pauseMs);
     const heard = this.#share.hear(key, news);
     this.#room.poke(key);
-    return heard;
+    return heard || pauseMs > 0;
   }
 
-  inspect(key: string): View {
+  inspect(key: string): Inspection {
     requireKey(key);
-    return this.#share.inspect(key);
+    const pausedMs = this.#pauses.leftMs(key, this.clock.now());
+    return inspectionOf(this.name, this.#share.inspect(key), this.#share.standings(key), pausedMs);
+  }
+
+  on(listener: Listener): () => void {
+    if (!isFunction(listener)) throw new ConfigError('listener', 'a function', listener);
+    return this.#events.on(listener);
   }
 
   stats(): Stats {
     const { keys, evicted, bytes } = this.#share;
-    return { keys, evicted, bytes, waiting: this.#room.size, held: this.#held };
+    const [waiting, held] = [this.#room.size, this.#held.size];
+    return { keys, evicted, bytes, waiting, held, ...this.#counts.read() };
   }
+
+  #askNow(key: string, cost: number, now: Millis, part?: number): Decision {
+    return this.#paused(key, cost) ?? this.#share.askNow(key, cost, now, part);
+  }
+
+  /** The refusal of a key that is paused. Looking, at no cost, is always allowed. */
+  #paused(key: string, cost: number): Decision | undefined {
+    if (this.#pauses.isEmpty || cost === 0) return undefined;
+    const leftMs = this.#pauses.leftMs(key, this.clock.now());
+    return leftMs > 0 ? deny(leftMs) : undefined;
+  }
+
+  #pause(key: string, ms: Millis): void {
+    if (ms > 0) this.#pauses.add(key, this.clock.now() + Math.min(ms, this.#pauseMaxMs));
+  }
+
+  #partOf({ partition }: AskOptions): number | undefined {
+    return partition === undefined ? undefined : partitionOf(this.#policy, partition);
+  }
+
+  #tell(key: string, cost: number, decision: Decision, waitedMs: Millis): void {
+    const at = this.clock.now();
+    this.#events.emit({ type: 'decision', limit: this.name, key, cost, at, decision, waitedMs });
+  }
+
+  #lose(permit: Permit): void {
+    const { key, cost } = permit;
+    const at = this.clock.now();
+    const heldMs = at - permit.heldAt;
+    this.#counts.lost();
+    if (this.#events.hasListeners) {
+      this.#events.emit({ type: 'lost', limit: this.name, key, cost, at, heldMs });
+    } else {
+      warn('LOST_PERMIT', lostPermit(this.name, key, heldMs));
+    }
+    permit.settle({ outcome: 'failed' });
+  }
+}
+
+const TAKEN: Decision = { verdict: 'allow', remaining: 0 };
+const NOTHING_LEFT: Decision = deny(0);
+
+const lostPermit = (name: string, key: string, heldMs: Millis): string =>
+  `a permit of limit "${name}" for key ${JSON.stringify(key)} was not settled within ` +
+  `${Math.round(heldMs / 1000)} s and counts as lost; settle every permit, or raise holdMax`;
+
+/** How long the other side wants nothing, as far as the news says so. */
+function pauseIn(news: News): Millis {
+  if ('retryAfterMs' in news) return news.retryAfterMs;
+  return 'remaining' in news && news.remaining < 1 ? (news.resetMs ?? 0) : 0;
 }

@@ -11,10 +11,17 @@
 
 import { type Result, requireResult } from './arguments.ts';
 import type { Millis } from './clock.ts';
-import type { Entry, Reason } from './waiting.ts';
+import type { Reason } from './waiting.ts';
 
 /** How a permit was settled: what it was for is known already. */
-export type Settled = Omit<Result, 'cost' | 'dueAt'>;
+export type Settled = Omit<Result, 'cost' | 'dueAt' | 'partition'>;
+
+interface Granted {
+  readonly key: string;
+  readonly cost: number;
+  readonly dueAt: Millis;
+  readonly heldAt: Millis;
+}
 
 export class Permit implements Disposable {
   readonly verdict = 'allow';
@@ -22,12 +29,15 @@ export class Permit implements Disposable {
   readonly cost: number;
   /** When it was good. */
   readonly dueAt: Millis;
+  /** Since when it is out. */
+  readonly heldAt: Millis;
   #settle: ((settled: Settled) => void) | undefined;
 
-  constructor(key: string, cost: number, dueAt: Millis, settle: (settled: Settled) => void) {
+  constructor({ key, cost, dueAt, heldAt }: Granted, settle: (settled: Settled) => void) {
     this.key = key;
     this.cost = cost;
     this.dueAt = dueAt;
+    this.heldAt = heldAt;
     this.#settle = settle;
   }
 
@@ -50,10 +60,13 @@ export class Permit implements Disposable {
 
 export class Refusal implements Disposable {
   readonly verdict = 'deny';
+  /** The name of the limit that refused. */
+  readonly limit: string;
   readonly retryAfterMs: Millis;
   readonly reason: Reason;
 
-  constructor({ retryAfterMs, reason }: Extract<Entry, { verdict: 'deny' }>) {
+  constructor({ limit, retryAfterMs, reason }: Omit<Refusal, 'verdict' | typeof Symbol.dispose>) {
+    this.limit = limit;
     this.retryAfterMs = retryAfterMs;
     this.reason = reason;
   }

@@ -14,7 +14,7 @@
  * a stall of the event loop, places reserved for the time of the stall would all be used at once.
  */
 
-import { type Clock, type Millis, sleepUntil } from './clock.ts';
+import { alarm, type Clock, type Millis } from './clock.ts';
 import { type Decision, NEVER, WHEN_SETTLED } from './decision.ts';
 import { Heap } from './heap.ts';
 
@@ -30,9 +30,30 @@ export interface WaitingOptions {
   readonly waitersMax: number;
   /** Whether the process stays alive for those who wait. */
   readonly keepAlive: boolean;
+  /** Names of the limit's partitions: each has a line of its own, for every key. */
+  readonly partitions: readonly string[];
   /** Asks the limit for a permit now or none: it never answers `wait`. */
-  askNow(key: string, cost: number, now: Millis): Decision;
+  askNow(key: string, cost: number, now: Millis, part?: number): Decision;
 }
+
+/** It is not this limit that stands in the way, but another one it must also pass. */
+export const ELSEWHERE = { verdict: 'elsewhere' } as const;
+
+/** What somebody wants in for. */
+export interface Want {
+  readonly key: string;
+  readonly cost: number;
+  readonly part: number | undefined;
+  /** Asks in its own way, for more than this limit, when its turn comes. */
+  readonly ask?: () => Decision | typeof ELSEWHERE;
+  /** Its place in the order of arrival, if it has stood in another line before. */
+  readonly ticket?: number;
+}
+
+let ticketsGiven = 0;
+
+/** A place in the order of arrival, over all lines there are. */
+export const nextTicket = (): number => ++ticketsGiven;
 
 /** Why somebody did not get in. */
 export type Reason =
@@ -46,7 +67,8 @@ export type Reason =
 /** What became of a wait: when the permit was good, or why there is none. */
 export type Entry =
   | { readonly verdict: 'allow'; readonly dueAt: Millis }
-  | { readonly verdict: 'deny'; readonly retryAfterMs: Millis; readonly reason: Reason };
+  | { readonly verdict: 'deny'; readonly retryAfterMs: Millis; readonly reason: Reason }
+  | typeof ELSEWHERE;
 
 export interface Patience {
   readonly maxWaitMs: Millis;
@@ -56,7 +78,8 @@ export interface Patience {
 
 interface Waiter {
   readonly line: Line;
-  readonly cost: number;
+  readonly want: Want;
+  readonly ticket: number;
   readonly priority: number;
   readonly deadline: Millis;
   readonly signal: AbortSignal | undefined;
@@ -65,15 +88,22 @@ interface Waiter {
   isWaiting: boolean;
 }
 
-/** Those who wait for one key, the next one first. */
+/** Those who wait for one key (and partition), the next one first. */
 interface Line {
-  readonly key: string;
+  readonly id: string;
   readonly waiters: Waiter[];
   /** When the first may ask again; Infinity: when something comes back. */
   openAt: Millis;
   /** The opening that is in the heap for this line; Infinity if none is. */
   watchedAt: Millis;
 }
+
+/** By order: true if `a` has its turn before `b`. Who has come from another line keeps its ticket. */
+const GOES_BEFORE: Readonly<Record<Order, (a: Waiter, b: Waiter) => boolean>> = {
+  fifo: (a, b) => a.ticket < b.ticket,
+  lifo: (a, b) => a.ticket > b.ticket,
+  priority: (a, b) => a.priority > b.priority || (a.priority === b.priority && a.ticket < b.ticket),
+};
 
 /** Heaps may hold this many who have left, beside as many as still wait. */
 const LEFT_BEHIND = 64;
@@ -97,33 +127,53 @@ export class WaitingRoom {
     return this.#waiting;
   }
 
-  hasLine(key: string): boolean {
-    return this.#waiting > 0 && this.#lines.has(key);
+  hasLine(key: string, part?: number): boolean {
+    return this.#waiting > 0 && this.#lines.has(this.#idOf(key, part));
+  }
+
+  #idOf(key: string, part: number | undefined): string {
+    return this.#options.partitions.length === 0 ? key : `${part ?? '-'}|${key}`;
   }
 
   /** Waits for a permit; rejects only if the signal aborts. */
-  enter(key: string, cost: number, patience: Patience): Promise<Entry> {
+  enter(want: Want, patience: Patience): Promise<Entry> {
     const { signal, maxWaitMs } = patience;
     if (signal?.aborted) return Promise.reject(signal.reason);
     const now = this.#options.clock.now();
-    let line = this.#lines.get(key);
+    const id = this.#idOf(want.key, want.part);
+    let line = this.#lines.get(id);
     let soonest = line ? untilOpen(line, now) : 0;
     if (!line) {
-      const decision = this.#options.askNow(key, cost, now);
+      const decision = this.#ask(want, now);
+      if (decision.verdict === 'elsewhere') return Promise.resolve(decision);
       if (decision.verdict !== 'deny') return Promise.resolve({ verdict: 'allow', dueAt: now });
       soonest = decision.retryAfterMs;
-      line = { key, waiters: [], openAt: openingAfter(soonest, now), watchedAt: Infinity };
+      line = { id, waiters: [], openAt: openingAfter(soonest, now), watchedAt: Infinity };
     }
     const refused = this.#refusal(soonest, maxWaitMs);
-    return refused ? Promise.resolve(refused) : this.#wait(line, cost, now, patience);
+    return refused ? Promise.resolve(refused) : this.#wait(line, want, now, patience);
+  }
+
+  #ask(want: Want, now: Millis): Decision | typeof ELSEWHERE {
+    return want.ask ? want.ask() : this.#options.askNow(want.key, want.cost, now, want.part);
   }
 
   /** Something came back or changed: the first in the key's line may try again. */
   poke(key: string): void {
-    const line = this.#lines.get(key);
-    if (!line) return;
-    this.#serve(line, this.#options.clock.now());
+    if (this.#waiting === 0) return;
+    const now = this.#options.clock.now();
+    for (const line of this.#linesOf(key)) this.#serve(line, now);
     this.#watch();
+  }
+
+  /** The lines of a key, whoever has waited longest first. */
+  #linesOf(key: string): Line[] {
+    const { partitions } = this.#options;
+    const parts = partitions.length === 0 ? [undefined] : [undefined, ...partitions.keys()];
+    return parts
+      .map((part) => this.#lines.get(this.#idOf(key, part)))
+      .filter((line) => line !== undefined)
+      .sort((a, b) => a.waiters[0].ticket - b.waiters[0].ticket);
   }
 
   /** Whether there is no point in waiting, as far as can be known. */
@@ -134,11 +184,13 @@ export class WaitingRoom {
     return this.#waiting >= this.#options.waitersMax ? deny('queue-full') : undefined;
   }
 
-  #wait(line: Line, cost: number, now: Millis, patience: Patience): Promise<Entry> {
+  #wait(line: Line, want: Want, now: Millis, patience: Patience): Promise<Entry> {
     return new Promise((resolve, reject) => {
       const { priority, signal, maxWaitMs } = patience;
       const deadline = now + maxWaitMs;
-      const waiter = { line, cost, priority, deadline, signal, resolve, reject, isWaiting: true };
+      const ticket = want.ticket ?? nextTicket();
+      const about = { line, want, ticket, priority, deadline, signal };
+      const waiter = { ...about, resolve, reject, isWaiting: true };
       this.#waiting++;
       if (deadline < Infinity) this.#deadlines.push(waiter);
       if (signal) this.#listen(signal, waiter);
@@ -149,11 +201,12 @@ export class WaitingRoom {
 
   #join(line: Line, waiter: Waiter, now: Millis): void {
     const { waiters } = line;
-    this.#lines.set(line.key, line);
-    let at = this.#options.order === 'lifo' ? 0 : waiters.length;
-    if (this.#options.order === 'priority') {
-      while (at > 0 && waiters[at - 1].priority < waiter.priority) at--;
-    }
+    this.#lines.set(line.id, line);
+    const isBefore = GOES_BEFORE[this.#options.order];
+    const isLifo = this.#options.order === 'lifo'; // who comes late stands in front
+    let at = isLifo ? 0 : waiters.length;
+    if (isLifo) while (at < waiters.length && isBefore(waiters[at], waiter)) at++;
+    else while (at > 0 && isBefore(waiter, waiters[at - 1])) at--;
     waiters.splice(at, 0, waiter);
     // Who comes first now may need less than who was first before.
     if (at === 0 && waiters.length > 1) this.#serve(line, now);
@@ -163,9 +216,11 @@ export class WaitingRoom {
   /** Lets the first of a line ask, and the next, until one is refused. */
   #serve(line: Line, now: Millis): void {
     for (let first = line.waiters[0]; first; first = line.waiters[0]) {
-      const decision = this.#options.askNow(line.key, first.cost, now);
+      const decision = this.#ask(first.want, now);
       const retryAfterMs = decision.verdict === 'deny' ? decision.retryAfterMs : 0;
-      if (decision.verdict !== 'deny') {
+      if (decision.verdict === 'elsewhere') {
+        this.#finish(first, decision);
+      } else if (decision.verdict !== 'deny') {
         this.#finish(first, { verdict: 'allow', dueAt: now });
       } else if (retryAfterMs === NEVER) {
         this.#finish(first, { verdict: 'deny', retryAfterMs, reason: 'never' });
@@ -199,7 +254,7 @@ export class WaitingRoom {
     this.#waiting--;
     line.waiters.splice(line.waiters.indexOf(waiter), 1);
     if (line.waiters.length === 0) {
-      this.#lines.delete(line.key);
+      this.#lines.delete(line.id);
       line.watchedAt = Infinity; // so that what the heap still holds of it is known to be over
     }
     if (signal) this.#stopListening(signal, waiter);
@@ -285,9 +340,7 @@ export class WaitingRoom {
     this.#alarm = undefined;
     if (at === Infinity) return;
     const { clock, keepAlive } = this.#options;
-    const wake = (): void => this.#wake();
-    const cancel = clock.wakeAt?.(at, wake, keepAlive) ?? sleepUntil(clock, at, wake, keepAlive);
-    this.#alarm = { at, cancel };
+    this.#alarm = { at, cancel: alarm(clock, at, () => this.#wake(), keepAlive) };
   }
 }
 

@@ -17,7 +17,13 @@ const sources: readonly Source[] = readdirSync('src', { recursive: true, encodin
   .map((path) => ({ path, text: readFileSync(`src/${path}`, 'utf8') }));
 
 /** The words everything else is said in: the ground floor. */
-const WORDS = ['clock', 'decision', 'duration', 'errors', 'heap', 'options', 'random'];
+const WORDS = ['clock', 'decision', 'duration', 'errors', 'heap', 'options', 'random', 'warning'];
+
+/** What stands between a limiter's doors and the rules. */
+const ENGINE = [
+  ...['policy', 'share', 'arguments', 'waiting', 'permit'],
+  ...['held', 'pauses', 'counts', 'events', 'inspection'],
+];
 
 /** What each room may import from outside itself. Arrows point down, and only down. */
 const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
@@ -25,6 +31,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   errors: ['decision'],
   random: [],
   heap: [],
+  warning: [],
   decision: ['clock'],
   duration: ['clock'],
   options: ['clock', 'duration', 'errors'],
@@ -33,13 +40,22 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   arguments: [...WORDS, 'policy'],
   waiting: WORDS,
   permit: [...WORDS, 'arguments', 'waiting'],
-  limiter: [...WORDS, 'policy', 'share', 'arguments', 'waiting', 'permit'],
-  throttle: [...WORDS, 'arguments', 'permit', 'limiter'],
+  held: WORDS,
+  pauses: WORDS,
+  counts: WORDS,
+  events: WORDS,
+  inspection: [...WORDS, 'policy'],
+  limiter: [...WORDS, ...ENGINE],
+  'all-of': [...WORDS, ...ENGINE, 'limiter'],
+  retry: [...WORDS, 'arguments'],
+  throttle: [...WORDS, 'arguments', 'permit', 'limiter', 'retry'],
+  // What a surface does with a limit, it does through the front door's rooms.
+  adapters: [...WORDS, 'counts', 'events', 'inspection', 'permit', 'limiter', 'throttle', 'retry'],
   testing: WORDS,
   sim: [...WORDS, 'policy', 'share', 'limiter', 'testing'],
   // A surface never meets a policy.
   cli: [...WORDS, 'limiter', 'sim', 'testing'],
-  index: [...WORDS, 'policy', 'arguments', 'waiting', 'permit', 'limiter', 'throttle'],
+  index: [...WORDS, ...ENGINE, 'limiter', 'all-of', 'throttle', 'retry'],
 };
 
 /** Rooms that also run in a browser, and so know nothing of Node. */

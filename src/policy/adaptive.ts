@@ -23,7 +23,7 @@ import { allow, deny, NEVER, type Outcome, WHEN_SETTLED } from '../decision.ts';
 import { Fields } from '../options.ts';
 import type { Random } from '../random.ts';
 import { requireCost } from './cost.ts';
-import type { Policy, State } from './policy.ts';
+import { opening, type Policy, type State } from './policy.ts';
 
 export interface AdaptiveOptions {
   /** Calls allowed in flight at the start. Default 1. */
@@ -42,6 +42,8 @@ export interface AdaptiveOptions {
   readonly slowStart?: boolean;
   /** Delay each adjustment by up to this part of the mean, so that clients do not move in step. Default 0. */
   readonly jitter?: number;
+  /** Parts of the limit kept for some calls: `{ live: 0.9, batch: 0.1 }`. What one leaves, others use. */
+  readonly partitions?: Readonly<Record<string, number>>;
 }
 
 /**
@@ -53,13 +55,13 @@ const roundToMicros = (ms: Millis): Millis => Math.round(ms * 1000) / 1000;
 /** What was learnt about a sink that has not been called for so long is worth nothing any more. */
 const STALE_MS = 60_000;
 
-const LIMIT = 0;
-const IN_FLIGHT = 1;
+export const LIMIT = 0;
+export const IN_FLIGHT = 1;
 const REACHED = 2; //       1 if the limit was reached in this window
 const PRESSURE = 3; //      1 if somebody complained in this window
 const WINDOW_SUM = 4; //    of the round-trip times of successes in this window
 const WINDOW_COUNT = 5;
-const PAST_MEAN = 6; //     NaN before anything was learnt
+export const PAST_MEAN = 6; //     NaN before anything was learnt
 const PAST_VARIANCE = 7;
 const NEXT_UPDATE = 8;
 const STARTING = 9; //      1 until the first cut
@@ -94,6 +96,7 @@ export function adaptive(
   const deviationScale = fields.number('deviationScale', { min: 0 }, 2.5);
   const slowStart = fields.flag('slowStart', false);
   const jitter = fields.number('jitter', { min: 0, max: 1 }, 0);
+  fields.has('partitions'); // read by those who keep them apart: partitions.ts
   fields.done();
 
   const note = (state: State, i: number, outcome: Outcome, rttMs: Millis | undefined): void => {
@@ -156,8 +159,9 @@ export function adaptive(
     }
   };
 
-  return {
-    kind: 'adaptive',
+  const kind = 'adaptive';
+  const policy: AdaptivePolicy = {
+    kind,
     width: WIDTH,
     exactTime: true, // what it measures is time
     learns: true,
@@ -216,7 +220,14 @@ export function adaptive(
       inFlight: state[i + IN_FLIGHT],
       ...(Number.isNaN(state[i + PAST_MEAN]) ? {} : { rttMs: state[i + PAST_MEAN] }),
     }),
+
+    standings(state, i, now) {
+      const quota = state[i + LIMIT];
+      const remaining = Math.max(0, quota - state[i + IN_FLIGHT]);
+      return [{ kind, quota, remaining, ...opening(policy, state, i, now) }];
+    },
   };
+  return policy;
 }
 
 /** True if anything at all was learnt, or is about to be. */

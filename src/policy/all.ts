@@ -2,7 +2,7 @@
  * All: several limits, and every one must allow.
  *
  * "Ten a second, and a thousand an hour"; "whatever the adaptive limit says, but never more than
- * fifty a second". All or nothing: each rule is asked, and if one refuses, every one gets its
+ * fifty a second". All or nothing: each rule is asked, and if one refuses, the others get their
  * numbers back exactly as they were. The parts stand side by side in one state:
  *
  *     state:  │ bucket: spent, at │ adaptive: limit, in flight, … │
@@ -29,20 +29,28 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
   const width = policies.reduce((sum, policy) => sum + policy.width, 0);
   const parts = withOffsets(policies);
   const saved = new Float64Array(width);
+  const took = new Uint8Array(parts.length);
 
   const save = (state: State, i: number): void => {
     for (let n = 0; n < width; n++) saved[n] = state[i + n];
   };
+  /** Whoever refused took nothing, and may keep that it was asked. */
   const restore = (state: State, i: number): void => {
-    for (let n = 0; n < width; n++) state[i + n] = saved[n];
+    for (let p = 0; p < parts.length; p++) {
+      const { policy, offset } = parts[p];
+      const end = took[p] === 1 ? offset + policy.width : offset;
+      for (let n = offset; n < end; n++) state[i + n] = saved[n];
+    }
   };
 
-  const askAll = (state: State, i: number, cost: number, now: Millis): Decision => {
+  const askAll = (state: State, i: number, cost: number, now: Millis, part?: number): Decision => {
     let remaining = Infinity;
     let waitMs = 0;
     let retryAfterMs = -1;
-    for (const { policy, offset } of parts) {
-      const decision = policy.ask(state, i + offset, cost, now);
+    for (let p = 0; p < parts.length; p++) {
+      const { policy, offset } = parts[p];
+      const decision = policy.ask(state, i + offset, cost, now, part);
+      took[p] = decision.verdict === 'deny' ? 0 : 1;
       if (decision.verdict === 'allow') remaining = Math.min(remaining, decision.remaining);
       else if (decision.verdict === 'wait') waitMs = Math.max(waitMs, decision.waitMs);
       else retryAfterMs = Math.max(retryAfterMs, decision.retryAfterMs);
@@ -68,17 +76,18 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
     learns: policies.some((policy) => policy.learns),
     reserves: policies.some((policy) => policy.reserves),
     expireMs: Math.min(...policies.map((policy) => policy.expireMs)),
+    ...partitionsOf(policies, path),
 
     start(state, i, now, freshAt) {
       for (const { policy, offset } of parts) policy.start(state, i + offset, now, freshAt);
     },
 
-    ask(state, i, cost, now) {
+    ask(state, i, cost, now, part) {
       // A refused call is still a call: every part moves to its second before anything is saved.
       if (cost > 0)
         for (const { policy, offset } of parts) policy.available(state, i + offset, now);
       save(state, i);
-      const decision = askAll(state, i, cost, now);
+      const decision = askAll(state, i, cost, now, part);
       if (decision.verdict === 'deny') restore(state, i);
       return decision;
     },
@@ -108,17 +117,30 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
         .map(({ policy, offset }) => policy.view(state, i + offset, now))
         .reduce(strictest);
     },
+
+    standings: (state, i, now) =>
+      parts.flatMap(({ policy, offset }) => policy.standings(state, i + offset, now)),
   };
 }
 
 /** Of every figure the one that binds: the least room, the most that is out. */
 function strictest(a: View, b: View): View {
-  const view: Record<string, number> = { ...a };
+  const view: Record<string, unknown> = { ...a };
   for (const [name, value] of Object.entries(b)) {
     const binding = name === 'reserved' || name === 'inFlight' ? Math.max : Math.min;
-    view[name] = binding(view[name] ?? value, value);
+    const other = view[name] ?? value;
+    view[name] = typeof other === 'number' ? binding(other, value) : other;
   }
   return view as unknown as View;
+}
+
+/** Partitions of one part are those of the whole; two with different names could not be told apart. */
+function partitionsOf(policies: readonly Policy[], path: string): Pick<Policy, 'partitions'> {
+  const [first, ...others] = policies.flatMap(({ partitions }) => (partitions ? [partitions] : []));
+  if (first === undefined) return {};
+  const stray = others.find((names) => names.join('\n') !== first.join('\n'));
+  if (stray) throw new ConfigError(path, `limits with the same partitions (${first})`, stray);
+  return { partitions: first };
 }
 
 interface Part {

@@ -22,7 +22,7 @@ import type { Rate } from '../duration.ts';
 import { Fields } from '../options.ts';
 import { requireCost } from './cost.ts';
 import { later } from './instant.ts';
-import type { Policy, State } from './policy.ts';
+import { opening, type Policy, type State } from './policy.ts';
 
 export interface BucketOptions {
   /** Calls in the long run: `'100/s'`, `'500/m'`, `'1/6s'`, or a number of calls a second. */
@@ -39,6 +39,9 @@ export interface BucketOptions {
  */
 const GRACE_MS = 0.001;
 const GRACE_TOKENS = 1e-6;
+
+/** What part of a second or a token may be floating-point dust. */
+const DUST = 1e-9;
 
 const SPENT = 0;
 const AT = 1;
@@ -83,8 +86,11 @@ export function bucket(options: BucketOptions, path = 'bucket'): Policy {
   const fullAt = (state: State, i: number): Millis =>
     later(state[i + AT], state[i + SPENT] / perMs);
 
-  return {
-    kind: 'bucket',
+  const kind = 'bucket';
+  const terms = termsOf(burst, perMs);
+
+  const policy: Policy = {
+    kind,
     width: 2,
     exactTime: false,
     learns: false,
@@ -119,6 +125,11 @@ export function bucket(options: BucketOptions, path = 'bucket'): Policy {
     },
 
     hear(state, i, news, now) {
+      if ('remaining' in news) {
+        // Who counts on the other side knows better, but never that there is more than we know of.
+        write(state, i, Math.max(spentAt(state, i, now), burst - news.remaining), now);
+        return true;
+      }
       if (!('hits' in news)) return false;
       const spent = spentAt(state, i, now);
       write(state, i, Math.max(spent, Math.min(spent + news.hits, burst + debtMax)), now);
@@ -129,5 +140,22 @@ export function bucket(options: BucketOptions, path = 'bucket'): Policy {
     evictAt: fullAt,
 
     view: (state, i, now) => ({ remaining: tokensLeft(spentAt(state, i, now)) }),
+
+    standings(state, i, now) {
+      const spent = spentAt(state, i, now);
+      const remaining = Math.max(0, tokensLeft(spent));
+      const freshInMs = spent > grace ? Math.ceil(Math.max(0, fullAt(state, i) - now)) : 0;
+      return [{ kind, ...terms, remaining, freshInMs, ...opening(policy, state, i, now) }];
+    },
+  };
+  return policy;
+}
+
+/** A bucket in the words of a window: in whole seconds, and never more than it lets through. */
+function termsOf(burst: number, perMs: number): { quota: number; windowMs: Millis } {
+  const seconds = Math.max(1, Math.ceil(burst / perMs / 1000 - DUST));
+  return {
+    quota: Math.floor(Math.max(burst, perMs * seconds * 1000) + DUST),
+    windowMs: seconds * 1000,
   };
 }

@@ -21,7 +21,7 @@ import type { Millis } from '../clock.ts';
 import { allow, deny, NEVER } from '../decision.ts';
 import { Fields } from '../options.ts';
 import { requireCost } from './cost.ts';
-import type { Policy, State } from './policy.ts';
+import { opening, type Policy, type State } from './policy.ts';
 
 export interface BusyOptions {
   /** Every second the limit grows by this many times itself. Default 3. */
@@ -132,8 +132,9 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
     return Math.ceil((state[i + SECOND] + seconds) * 1000 - now);
   };
 
-  return {
-    kind: 'busy',
+  const kind = 'busy';
+  const policy: Policy = {
+    kind,
     width: WIDTH,
     exactTime: false,
     learns: true,
@@ -184,7 +185,16 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
       const sent = gap === 0 ? state[i + SENT] : 0;
       return { remaining: Math.max(0, Math.floor(limit + DUST) - sent), limit };
     },
+
+    standings(state, i, now) {
+      roll(state, i, now);
+      const remaining = spare(state, i);
+      const terms = { quota: Math.floor(state[i + LIMIT] + DUST), windowMs: 1000 };
+      const freshInMs = Math.ceil((state[i + SECOND] + 1) * 1000 - now);
+      return [{ kind, ...terms, remaining, freshInMs, ...opening(policy, state, i, now) }];
+    },
   };
+  return policy;
 
   function climbedAt(state: State, i: number): Millis {
     // One second more than the climb: what was sent before counts as the rate until then.

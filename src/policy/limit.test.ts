@@ -164,7 +164,7 @@ describe('a limit', () => {
       'adaptive',
       {},
       'initialLimit',
-      'fixed, max, initial, decreaseRatio, alpha, deviationScale, slowStart, jitter',
+      'fixed, max, initial, decreaseRatio, alpha, deviationScale, slowStart, jitter, partitions',
     ],
     ['busy', {}, 'recover', 'recoverValue, recoverRate, max'],
   ])('%s: a misspelt option is an error, not a default', (kind, fine, stray, known) => {

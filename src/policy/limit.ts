@@ -14,6 +14,7 @@ import { type AdaptiveOptions, adaptive } from './adaptive.ts';
 import { all } from './all.ts';
 import { type BucketOptions, bucket } from './bucket.ts';
 import { type BusyOptions, busy } from './busy.ts';
+import { partitioned } from './partitions.ts';
 import type { Policy } from './policy.ts';
 import { type RampOptions, ramp } from './ramp.ts';
 import { type SpacingOptions, spacing } from './spacing.ts';
@@ -36,7 +37,13 @@ const MAKERS: Readonly<Record<string, Maker>> = {
   bucket: (options, path) => bucket(options as BucketOptions, path),
   spacing: (options, path) => spacing(options as SpacingOptions, path),
   ramp: (options, path) => ramp(options as RampOptions, path),
-  adaptive: (options, path, random) => adaptive(options as AdaptiveOptions, random, path),
+  adaptive: (options, path, random) => {
+    const policy = adaptive(options as AdaptiveOptions, random, path);
+    const { partitions } = options as AdaptiveOptions;
+    return partitions === undefined
+      ? policy
+      : partitioned(policy, partitions, `${path}.partitions`);
+  },
   busy: (options, path) => busy(options as BusyOptions, path),
   all: (parts, path, random, depth) => {
     if (!Array.isArray(parts)) throw new ConfigError(path, 'a list of limits', parts);

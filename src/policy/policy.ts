@@ -17,7 +17,7 @@
  */
 
 import type { Millis } from '../clock.ts';
-import type { Decision, Outcome } from '../decision.ts';
+import { type Decision, type Outcome, WHEN_SETTLED } from '../decision.ts';
 
 /** The numbers of many keys. A policy reads and writes `width` of them, from index `i` on. */
 export type State = Float64Array;
@@ -33,6 +33,8 @@ export interface Settlement {
   readonly dueAt: Millis;
   /** How long the work took. */
   readonly rttMs?: Millis;
+  /** Which partition it counted against, as it was asked for. */
+  readonly part?: number | undefined;
 }
 
 /** What comes in from elsewhere. */
@@ -42,7 +44,11 @@ export type News =
   /** How many share the limit, and which of them this is (0 first), if it knows. */
   | { readonly poolSize: number; readonly rank?: number }
   /** The pool that had been reached at `reachedAt`, before a restart. */
-  | { readonly resume: number; readonly reachedAt: Millis };
+  | { readonly resume: number; readonly reachedAt: Millis }
+  /** The other side says that so much is left, and until when that holds. */
+  | { readonly remaining: number; readonly resetMs?: Millis }
+  /** The other side wants nothing more for so long. */
+  | { readonly retryAfterMs: Millis };
 
 /** What a key's state looks like from outside, in words; whichever of them apply. */
 export interface View {
@@ -58,6 +64,22 @@ export interface View {
   reserved?: number;
   /** adaptive: the round-trip time it holds to be normal. */
   rttMs?: Millis;
+  /** adaptive with partitions: calls in flight by partition. */
+  partitions?: Readonly<Record<string, number>>;
+}
+
+/** One rule as a caller may be told of it: how much there is, how much is left, until when. */
+export interface Standing {
+  readonly kind: string;
+  /** Calls in a window; without a window, calls at once. */
+  readonly quota: number;
+  readonly windowMs?: Millis;
+  /** What would be granted at this instant, never below zero. */
+  readonly remaining: number;
+  /** How long until one call fits: 0 now, NEVER never; left out if a call in flight must settle. */
+  readonly opensInMs?: Millis;
+  /** How long until nothing that was spent counts any more; left out where that has no time. */
+  readonly freshInMs?: Millis;
 }
 
 export interface Policy {
@@ -76,6 +98,9 @@ export interface Policy {
   /** True if it may answer `wait`: go ahead later, a place is reserved. */
   readonly reserves: boolean;
 
+  /** Names of the parts it keeps apart; an ask says which by its place in this list. */
+  readonly partitions?: readonly string[];
+
   /** A permit not used this long after it was due is wasted, and must be asked for again. */
   readonly expireMs: Millis;
 
@@ -86,7 +111,7 @@ export interface Policy {
   start(state: State, i: number, now: Millis, freshAt?: Millis): void;
 
   /** May `cost` happen now? All or nothing; a cost of 0 looks without touching. */
-  ask(state: State, i: number, cost: number, now: Millis): Decision;
+  ask(state: State, i: number, cost: number, now: Millis, part?: number): Decision;
 
   /** The place it has just given is used only at `dueAt`, because another limit says so. */
   postpone?(state: State, i: number, dueAt: Millis): void;
@@ -106,6 +131,22 @@ export interface Policy {
   evictAt(state: State, i: number): Millis;
 
   view(state: State, i: number, now: Millis): View;
+
+  /** How each of its rules stands; `state` is a copy, which it may spoil. */
+  standings(state: State, i: number, now: Millis): Standing[];
+}
+
+/** How long until one call fits, found by asking a state that may be spoilt. */
+export function opening(
+  policy: Pick<Policy, 'ask'>,
+  state: State,
+  i: number,
+  now: Millis,
+): Pick<Standing, 'opensInMs'> {
+  const decision = policy.ask(state, i, 1, now);
+  if (decision.verdict === 'allow') return { opensInMs: 0 };
+  const opensInMs = decision.verdict === 'wait' ? decision.waitMs : decision.retryAfterMs;
+  return opensInMs === WHEN_SETTLED ? {} : { opensInMs };
 }
 
 /**

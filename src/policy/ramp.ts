@@ -27,7 +27,7 @@ import { allow, deny, NEVER } from '../decision.ts';
 import type { Duration } from '../duration.ts';
 import { Fields } from '../options.ts';
 import { requireCost } from './cost.ts';
-import type { News, Policy, State } from './policy.ts';
+import { type News, opening, type Policy, type State } from './policy.ts';
 
 export const RAMP_MODES = ['scheduled', 'relaxed', 'only-if-used', 'go-back-n'] as const;
 export type RampMode = (typeof RAMP_MODES)[number];
@@ -158,8 +158,9 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
     state[i + TAKEN] = 0;
   };
 
-  return {
-    kind: 'ramp',
+  const kind = 'ramp';
+  const policy: Policy = {
+    kind,
     width: WIDTH,
     exactTime: false,
     learns: false,
@@ -215,8 +216,11 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
       } else if ('hits' in news) {
         roll(state, i, now);
         state[i + LEFT] = Math.max(0, state[i + LEFT] - news.hits);
-      } else if (Number.isNaN(state[i + SECOND]) && now - news.reachedAt <= resumeForMs) {
-        begin(state, i, within(news.resume)); // too late once this process has a pool of its own
+      } else if ('resume' in news) {
+        const isNew = Number.isNaN(state[i + SECOND]); // too late once it has a pool of its own
+        if (isNew && now - news.reachedAt <= resumeForMs) begin(state, i, within(news.resume));
+      } else {
+        return false;
       }
       return true;
     },
@@ -242,7 +246,16 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
       const then = peek(state, i, now);
       return { remaining: spare(then, 0), pool: within(then[POOL]) };
     },
+
+    standings(state, i, now) {
+      roll(state, i, now);
+      const remaining = spare(state, i);
+      const terms = { quota: partOf(state, i), windowMs: 1000 };
+      const freshInMs = Math.ceil((state[i + SECOND] + 1) * 1000 - now);
+      return [{ kind, ...terms, remaining, freshInMs, ...opening(policy, state, i, now) }];
+    },
   };
+  return policy;
 }
 
 const wholeOf = (pool: number): number => Math.floor(pool + DUST);

@@ -22,7 +22,7 @@ import type { Duration } from '../duration.ts';
 import { Fields } from '../options.ts';
 import { requireCost } from './cost.ts';
 import { later } from './instant.ts';
-import type { Policy } from './policy.ts';
+import { opening, type Policy } from './policy.ts';
 
 export interface SpacingOptions {
   /** The least time between two permits: `'6s'`, or a number of milliseconds. */
@@ -60,8 +60,9 @@ export function spacing(options: SpacingOptions, path = 'spacing'): Policy {
     return isOpen(nextAt, now + ms) ? ms : ms + 1;
   };
 
-  return {
-    kind: 'spacing',
+  const kind = 'spacing';
+  const policy: Policy = {
+    kind,
     width: 1,
     // A permit handed out on yesterday's time may stand too close to the next one.
     exactTime: true,
@@ -117,5 +118,13 @@ export function spacing(options: SpacingOptions, path = 'spacing'): Policy {
       remaining: now >= state[i] ? 1 : 0,
       reserved: reservedAt(state[i], now),
     }),
+
+    standings(state, i, now) {
+      const freshInMs = Math.ceil(Math.max(0, state[i] - now));
+      const remaining = freshInMs === 0 ? 1 : 0;
+      const terms = { quota: 1, windowMs: everyMs };
+      return [{ kind, ...terms, remaining, freshInMs, ...opening(policy, state, i, now) }];
+    },
   };
+  return policy;
 }

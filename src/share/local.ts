@@ -6,7 +6,15 @@
 
 import type { Clock, Millis } from '../clock.ts';
 import { type Decision, deny } from '../decision.ts';
-import { type News, type Policy, type Settlement, takeUpTo, type View } from '../policy/policy.ts';
+import {
+  type News,
+  type Policy,
+  type Settlement,
+  type Standing,
+  type State,
+  takeUpTo,
+  type View,
+} from '../policy/policy.ts';
 import type { Random } from '../random.ts';
 import { hasher } from './hash.ts';
 import type { Share } from './share.ts';
@@ -44,21 +52,21 @@ export class LocalShare implements Share {
     return this.#table.bytes;
   }
 
-  ask(key: string, cost: number): Decision {
+  ask(key: string, cost: number, part?: number): Decision {
     const now = this.#clock.now();
     const i = this.#table.place(key, now);
-    return i < 0 ? deny(CROWDED_RETRY_MS) : this.#policy.ask(this.#table.cells, i, cost, now);
+    if (i < 0) return deny(CROWDED_RETRY_MS);
+    return this.#policy.ask(this.#table.cells, i, cost, now, part);
   }
 
-  askNow(key: string, cost: number, now: Millis): Decision {
+  askNow(key: string, cost: number, now: Millis, part?: number): Decision {
     const i = this.#table.place(key, now);
     if (i < 0) return deny(CROWDED_RETRY_MS);
     const { cells } = this.#table;
     const before = this.#policy.reserves ? cells.slice(i, i + this.#policy.width) : undefined;
-    const decision = this.#policy.ask(cells, i, cost, now);
-    if (decision.verdict !== 'wait') return decision;
-    if (before) cells.set(before, i); // whatever a part of it took, it took for later
-    return deny(Math.ceil(decision.waitMs));
+    const decision = this.#policy.ask(cells, i, cost, now, part);
+    if (decision.verdict === 'wait' && before) cells.set(before, i); // what it took, it took for later
+    return nowOrNot(decision);
   }
 
   take(key: string, most: number): number {
@@ -78,12 +86,31 @@ export class LocalShare implements Share {
     return i >= 0 && this.#policy.hear(this.#table.cells, i, news, now);
   }
 
+  peek(key: string, cost: number, part?: number): Decision {
+    const now = this.#clock.now();
+    return nowOrNot(this.#policy.ask(this.#copyOf(key, now), 0, cost, now, part));
+  }
+
   inspect(key: string): View {
     const now = this.#clock.now();
+    return this.#policy.view(this.#copyOf(key, now), 0, now);
+  }
+
+  standings(key: string): Standing[] {
+    const now = this.#clock.now();
+    return this.#policy.standings(this.#copyOf(key, now), 0, now);
+  }
+
+  /** The key's numbers to look at and to spoil; those of a new key if it has none. */
+  #copyOf(key: string, now: Millis): State {
     const i = this.#table.find(key);
-    if (i >= 0) return this.#policy.view(this.#table.cells, i, now);
+    if (i >= 0) return this.#table.cells.slice(i, i + this.#policy.width);
     const stranger = new Float64Array(this.#policy.width);
     this.#table.startOutside(key, stranger, now);
-    return this.#policy.view(stranger, 0, now);
+    return stranger;
   }
 }
+
+/** Who cannot use a place later is refused until then. */
+const nowOrNot = (decision: Decision): Decision =>
+  decision.verdict === 'wait' ? deny(Math.ceil(decision.waitMs)) : decision;

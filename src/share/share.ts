@@ -6,12 +6,15 @@
 
 import type { Millis } from '../clock.ts';
 import type { Decision } from '../decision.ts';
-import type { News, Settlement, View } from '../policy/policy.ts';
+import type { News, Settlement, Standing, View } from '../policy/policy.ts';
 
 export interface Share {
-  ask(key: string, cost: number): Decision;
+  /** May it happen? `part` is the place of a partition in the policy's list. */
+  ask(key: string, cost: number, part?: number): Decision;
   /** The same for who cannot use a place later: allow or deny, and nothing is reserved. */
-  askNow(key: string, cost: number, now: Millis): Decision;
+  askNow(key: string, cost: number, now: Millis, part?: number): Decision;
+  /** What `askNow` would answer; nothing changes. */
+  peek(key: string, cost: number, part?: number): Decision;
   /** Takes up to `most` whole units, Infinity for all there are, and says how many it got. */
   take(key: string, most: number): number;
   settle(key: string, settlement: Settlement): void;
@@ -19,6 +22,8 @@ export interface Share {
   hear(key: string, news: News): boolean;
   /** What the key's state looks like; looking changes nothing. */
   inspect(key: string): View;
+  /** How each rule of the limit stands for the key. */
+  standings(key: string): Standing[];
 
   /** Keys that have a state right now. */
   readonly keys: number;

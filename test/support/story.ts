@@ -169,7 +169,7 @@ export function spell(decision: Decision): string {
 
 const useOf = (heard: boolean): string => (heard ? 'heard' : 'of no use');
 
-const VIEW_WORDS: readonly (readonly [keyof View, string])[] = [
+const VIEW_WORDS: readonly (readonly [Exclude<keyof View, 'partitions'>, string])[] = [
   ['remaining', 'remaining'],
   ['pool', 'pool'],
   ['limit', 'limit'],

@@ -1,0 +1,79 @@
+/**
+ * What a limiter tells those who listen: every decision, every call that was settled, every permit
+ * that was lost.
+ *
+ * Nobody listening costs one look at a number. A listener's own mistake never reaches the call that
+ * was being decided.
+ */
+
+import type { Millis } from './clock.ts';
+import type { Decision, Outcome } from './decision.ts';
+import { warn } from './warning.ts';
+
+/** What every event says. */
+interface About {
+  /** The limit's name. */
+  readonly limit: string;
+  readonly key: string;
+  readonly cost: number;
+  /** When, on the limiter's clock. */
+  readonly at: Millis;
+}
+
+/** May it happen? Told once for every call, however often it had to ask while it waited. */
+export interface DecisionEvent extends About {
+  readonly type: 'decision';
+  readonly decision: Decision;
+  /** How long it stood in line. */
+  readonly waitedMs: Millis;
+}
+
+/** Somebody in line gave up: its signal aborted. */
+export interface LeftEvent extends About {
+  readonly type: 'left';
+  readonly waitedMs: Millis;
+}
+
+/** A call is over. */
+export interface SettledEvent extends About {
+  readonly type: 'settled';
+  readonly outcome: Outcome;
+  readonly used?: number;
+  readonly rttMs?: Millis;
+}
+
+/** A permit was held for so long that it counts as lost: its place is given back. */
+export interface LostEvent extends About {
+  readonly type: 'lost';
+  readonly heldMs: Millis;
+}
+
+export type LimitEvent = DecisionEvent | LeftEvent | SettledEvent | LostEvent;
+export type Listener = (event: LimitEvent) => void;
+
+export class Events {
+  #listeners: readonly Listener[] = [];
+  hasListeners = false;
+
+  /** Adds a listener; what comes back removes it. */
+  on(listener: Listener): () => void {
+    const own: Listener = (event) => listener(event); // the same one twice is two listeners
+    this.#set([...this.#listeners, own]);
+    return () => this.#set(this.#listeners.filter((other) => other !== own));
+  }
+
+  #set(listeners: readonly Listener[]): void {
+    this.#listeners = listeners;
+    this.hasListeners = listeners.length > 0;
+  }
+
+  emit(event: LimitEvent): void {
+    for (const listener of this.#listeners) {
+      try {
+        listener(event);
+      } catch (error) {
+        warn('LISTENER', `a listener of limit "${event.limit}" failed: ${error}`);
+      }
+    }
+  }
+}
