@@ -27,8 +27,11 @@ export class ConfigError extends SluiceError {
   }
 }
 
-/** A call as an exception knows it: refused, and until when. */
-export type Denial = Extract<Decision, { verdict: 'deny' }> & { readonly reason?: string };
+/** A call as an exception knows it: refused by which limit, and until when. */
+export type Denial = Extract<Decision, { verdict: 'deny' }> & {
+  readonly limit?: string;
+  readonly reason?: string;
+};
 
 /** A wrapped call was refused. Carries the decision, so that callers can honour its wait. */
 export class DeniedError extends SluiceError {

@@ -1,5 +1,6 @@
 /** The front door. */
 
+export { type AllOptions, all, type PartOptions } from './all-of.ts';
 export type { Result } from './arguments.ts';
 export { type Clock, type Millis, systemClock, turnClock } from './clock.ts';
 export type { Counted, Histogram } from './counts.ts';
@@ -33,6 +34,7 @@ export type { News, Standing, View } from './policy/policy.ts';
 export type { RampMode, RampOptions } from './policy/ramp.ts';
 export type { SpacingOptions } from './policy/spacing.ts';
 export { type Random, seededRandom, systemRandom } from './random.ts';
+export type { RetryOptions } from './retry.ts';
 export {
   type Callable,
   type CallOptions,

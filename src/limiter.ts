@@ -96,6 +96,8 @@ export interface Limiter {
   tryAcquire(key: string, cost?: number, options?: AskOptions): Permit | Refusal;
   /** Waits for a permit if it has to. A refusal is a value here too; only an abort rejects. */
   acquire(key: string, cost?: number, options?: AcquireOptions): Promise<Permit | Refusal>;
+  /** True if it went through at once, past nobody who waits. A no is not counted: `acquire` next. */
+  pass(key: string, cost?: number): boolean;
   /** True if somebody waits for this key: whoever asks now would jump the line. */
   hasLine(key: string, options?: AskOptions): boolean;
   /** Takes up to `most` and says how many it got; Infinity takes all there is. */
@@ -232,6 +234,17 @@ export class Engine implements Limiter {
     return decision;
   }
 
+  pass(key: string, cost = 1): boolean {
+    requireKey(key);
+    requireCost(cost);
+    if (this.#room.hasLine(key)) return false;
+    const decision = this.#askNow(key, cost, this.clock.now());
+    if (decision.verdict === 'deny') return false;
+    this.#counts.decided(decision, 0);
+    if (this.#events.hasListeners) this.#tell(key, cost, decision, 0);
+    return true;
+  }
+
   peek(key: string, cost = 1, options?: AskOptions): Decision {
     requireKey(key);
     requireCost(cost);
@@ -240,12 +253,9 @@ export class Engine implements Limiter {
   }
 
   tryAcquire(key: string, cost = 1, options?: AskOptions): Permit | Refusal {
-    requireKey(key);
-    requireCost(cost);
-    const now = this.clock.now();
-    const decision = this.#askNow(key, cost, now, options && this.#partOf(options));
-    if (decision.verdict !== 'deny') return this.admit(key, cost, now, 0, options?.partition);
-    const { retryAfterMs } = decision;
+    const taken = this.tryTake(key, cost, 0, options);
+    if (taken.verdict === 'allow') return taken;
+    const { retryAfterMs } = taken;
     const reason = retryAfterMs === NEVER ? 'never' : 'too-long';
     return this.refuse(key, cost, { retryAfterMs, reason }, 0);
   }
@@ -255,20 +265,43 @@ export class Engine implements Limiter {
     requireCost(cost);
     requirePatience(options);
     const { signal, maxWaitMs = Infinity, priority = 0, partition } = options;
-    const want = { key, cost, part: this.#partOf(options) };
     const since = this.clock.now();
-    const entry = await this.enter(want, { maxWaitMs, priority, ...(signal && { signal }) });
-    const waitedMs = Math.max(0, this.clock.now() - since);
-    if (entry.verdict === 'allow')
-      return this.admit(key, cost, entry.dueAt, entry.dueAt - since, partition);
-    return this.refuse(key, cost, entry as Extract<Entry, { verdict: 'deny' }>, waitedMs);
+    const patience = { maxWaitMs, priority, ...(signal && { signal }) };
+    const entry = await this.enter({ key, cost }, patience, options);
+    if (entry.verdict === 'deny') return this.refuse(key, cost, entry, this.clock.now() - since);
+    const { dueAt = since } = entry;
+    return this.#admit(key, cost, dueAt, dueAt - since, partition);
+  }
+
+  // Four doors for `all`, which asks several of them as one.
+
+  /** A permit now, or a refusal that is not counted yet. */
+  tryTake(
+    key: string,
+    cost: number,
+    waitedMs: Millis,
+    options?: AskOptions,
+  ): Permit | Extract<Decision, { verdict: 'deny' }> {
+    requireKey(key);
+    requireCost(cost);
+    const now = this.clock.now();
+    const decision = this.#askNow(key, cost, now, options && this.#partOf(options));
+    if (decision.verdict === 'deny') return decision;
+    return this.#admit(key, cost, now, waitedMs, options?.partition);
+  }
+
+  /** The options as far as they mean something to this limit. */
+  known(options: AskOptions | undefined): AskOptions | undefined {
+    const partition = options?.partition;
+    if (partition === undefined) return undefined;
+    return this.#policy.partitions?.includes(partition) ? { partition } : undefined;
   }
 
   /** Stands in line; whoever gives up is counted. */
-  async enter(want: Want, patience: Patience): Promise<Entry> {
+  async enter(want: Want, patience: Patience, options: AskOptions = {}): Promise<Entry> {
     const since = this.clock.now();
     try {
-      return await this.#room.enter(want, patience);
+      return await this.#room.enter({ ...want, part: this.#partOf(options) }, patience);
     } catch (error) {
       this.#counts.left();
       const { key, cost } = want;
@@ -281,7 +314,7 @@ export class Engine implements Limiter {
   }
 
   /** Hands out the permit for what was taken already. */
-  admit(key: string, cost: number, dueAt: Millis, waitedMs: Millis, partition?: string): Permit {
+  #admit(key: string, cost: number, dueAt: Millis, waitedMs: Millis, partition?: string): Permit {
     const decision = { verdict: 'allow', remaining: 0 } as const;
     this.#counts.decided(decision, waitedMs);
     if (this.#events.hasListeners) this.#tell(key, cost, decision, waitedMs);

@@ -8,13 +8,13 @@
  * that it did not run. `onDeny` chooses another way.
  */
 
-import { isSignal } from './arguments.ts';
 import type { Millis } from './clock.ts';
 import type { Decision, Outcome } from './decision.ts';
 import { type Duration, parseDuration } from './duration.ts';
 import { ConfigError, type Denial, DeniedError } from './errors.ts';
-import { type Limiter, type LimiterOptions, limiter } from './limiter.ts';
+import { type AcquireOptions, type Limiter, type LimiterOptions, limiter } from './limiter.ts';
 import type { Permit, Refusal, Settled } from './permit.ts';
+import { Retries, type RetryOptions, signalReader } from './retry.ts';
 
 /** Whatever can be called. */
 export type Callable = (...args: never[]) => unknown;
@@ -30,10 +30,18 @@ export interface CallOptions<F extends Callable> {
   readonly used?: (result: ResultOf<F>) => number;
   /** How it went. Default: ok; timeout for a TimeoutError; failed for any other error. */
   readonly outcome?: (error: unknown, result: ResultOf<F> | undefined) => Outcome;
+  /** How long the other side wants nothing more, if it said so: nobody is let through until then. */
+  readonly retryAfter?: (error: unknown, result: ResultOf<F> | undefined) => Millis | undefined;
+  /** Try again when it went badly: true, so many times, or in detail. Default: once is enough. */
+  readonly retry?: boolean | number | RetryOptions;
   /** Wait for a turn, for as long as it takes (true) or no longer than this. Default false. */
   readonly wait?: boolean | Duration;
-  /** Stops waiting when it aborts. */
-  readonly signal?: AbortSignal;
+  /** Stops waiting when it aborts: one for all calls, or one found in a call's arguments. */
+  readonly signal?: AbortSignal | ((...args: Parameters<F>) => AbortSignal | undefined);
+  /** With a queue in order of priority: higher goes first. Default 0. */
+  readonly priority?: (...args: Parameters<F>) => number;
+  /** Which part of a limit with partitions it counts against. */
+  readonly partition?: (...args: Parameters<F>) => string | undefined;
   /** When refused: throw a DeniedError (default), skip (undefined), or return what this does. */
   readonly onDeny?: 'throw' | 'skip' | ((denial: Denial, ...args: Parameters<F>) => ResultOf<F>);
 }
@@ -47,20 +55,23 @@ type Skipped<F extends Callable> = (
   ...args: Parameters<F>
 ) => ReturnType<F> extends Promise<infer R> ? Promise<R | undefined> : ReturnType<F> | undefined;
 
+/** At once or not at all, and once: what a function that is not async can have. */
+interface AtOnce {
+  readonly wait?: false;
+  readonly retry?: false;
+}
+
 /**
  * Wraps a function. What comes back has the same type, and passes `this` on.
  *
- * A function that has to wait must return a promise; without `wait` any function will do, and one
- * that is not async stays so.
+ * A function that waits or tries again must return a promise; otherwise any function will do, and
+ * one that is not async stays so.
  */
 export function throttle<F extends Callable>(
   fn: F,
-  options: ThrottleOptions<F> & { readonly onDeny: 'skip'; readonly wait?: false },
+  options: ThrottleOptions<F> & AtOnce & { readonly onDeny: 'skip' },
 ): Skipped<F>;
-export function throttle<F extends Callable>(
-  fn: F,
-  options: ThrottleOptions<F> & { readonly wait?: false },
-): F;
+export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F> & AtOnce): F;
 export function throttle<F extends (...args: never[]) => Promise<unknown>>(
   fn: F,
   options: ThrottleOptions<F> & { readonly onDeny: 'skip' },
@@ -71,61 +82,146 @@ export function throttle<F extends (...args: never[]) => Promise<unknown>>(
 ): F;
 export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F>): unknown {
   if (typeof fn !== 'function') throw new ConfigError('fn', 'a function', fn);
-  const { key, cost, used, outcome, wait = false, signal, onDeny = 'throw', ...rest } = options;
-  requireFunctions({ key, cost, used, outcome });
-  if (signal !== undefined && !isSignal(signal)) {
-    throw new ConfigError('signal', 'an AbortSignal', signal);
-  }
-  const maxWaitMs = readWait(wait);
+  const {
+    key,
+    cost,
+    used,
+    outcome,
+    retryAfter,
+    retry = false,
+    partition,
+    priority,
+    ...more
+  } = options;
+  const { wait = false, signal, onDeny = 'throw', ...rest } = more;
+  requireFunctions({ key, cost, used, outcome, retryAfter, partition, priority });
   const engine = 'limiter' in rest ? requireLimiter(rest) : limiter(rest);
-  const settling = { used, outcome } as Settling;
-  const refuse = refuserOf(onDeny as OnDeny, isAsync(fn));
-  const keyOf = key ?? oneForAll;
-  const costOf = cost ?? one;
+  const call = {
+    engine,
+    keyOf: key ?? oneForAll,
+    costOf: cost ?? one,
+    signalOf: signalReader(signal),
+    partitionOf: partition,
+    priorityOf: priority,
+    maxWaitMs: readWait(wait),
+    refuse: refuserOf(onDeny as OnDeny, isAsync(fn)),
+    settling: { used, outcome, retryAfter },
+  } as unknown as Call;
   // Nothing to hold and nothing to settle: a check, then the call.
-  const isPlain = engine.isSimple && !used && !outcome;
+  const isPlain = engine.isSimple && !used && !outcome && !retryAfter && !partition;
 
-  if (wait !== false) {
-    const patience = { maxWaitMs, ...(signal && { signal }) };
-    return async function throttled(this: never, ...args: Parameters<F>) {
-      const [own, price] = [keyOf(...args), costOf(...args)];
-      const isFree = isPlain && !signal?.aborted && !engine.hasLine(own);
-      if (isFree && engine.ask(own, price).verdict === 'allow') return fn.apply(this, args);
-      const entry = await engine.acquire(own, price, patience);
-      return entry.verdict === 'deny'
-        ? refuse(own, entry, args)
-        : settled(entry, settling, () => fn.apply(this, args));
-    };
+  if (retry !== false) {
+    return retrying(fn, call, new Retries(retry, engine.clock, engine.random));
   }
-
-  if (isPlain && !key && !cost) {
-    return function throttled(this: never, ...args: Parameters<F>) {
-      const decision = engine.ask('');
-      return decision.verdict === 'allow' ? fn.apply(this, args) : refuse('', decision, args);
-    };
-  }
-
-  if (isPlain) {
-    return function throttled(this: never, ...args: Parameters<F>) {
-      const own = keyOf(...args);
-      const decision = engine.ask(own, costOf(...args));
-      return decision.verdict === 'allow' ? fn.apply(this, args) : refuse(own, decision, args);
-    };
-  }
-
-  return function throttled(this: never, ...args: Parameters<F>) {
-    const own = keyOf(...args);
-    const entry = engine.tryAcquire(own, costOf(...args));
-    return entry.verdict === 'deny'
-      ? refuse(own, entry, args)
-      : settled(entry, settling, () => fn.apply(this, args));
-  };
+  if (wait !== false) return waiting(fn, call, isPlain && !priority);
+  if (!isPlain) return holding(fn, call);
+  return key || cost ? checking(fn, call) : checkingOne(fn, call);
 }
 
 /** The same for a method: `@throttled({ limit: { bucket: { rate: '10/s' } } })`. */
 export function throttled<F extends Callable>(options: ThrottleOptions<F>) {
   return (method: F, _context: ClassMethodDecoratorContext): F =>
     throttle(method as never, options as never) as unknown as F;
+}
+
+/** How a wrapped function asks, refuses and settles. */
+interface Call {
+  readonly engine: Limiter;
+  readonly keyOf: (...args: never[]) => string;
+  readonly costOf: (...args: never[]) => number;
+  readonly signalOf: ((...args: never[]) => AbortSignal | undefined) | undefined;
+  readonly partitionOf: ((...args: never[]) => string | undefined) | undefined;
+  readonly priorityOf: ((...args: never[]) => number) | undefined;
+  readonly maxWaitMs: Millis;
+  readonly refuse: Refuse;
+  readonly settling: Settling;
+}
+
+// Five ways to call, from the cheapest to the one that does everything. Arguments are handed on by
+// spreading: where they go nowhere else, no list of them is ever made.
+
+function checkingOne(fn: Callable, { engine, refuse }: Call): Callable {
+  return function throttled(this: never, ...args: never[]) {
+    const decision = engine.ask('');
+    return decision.verdict === 'allow'
+      ? fn.call(this, ...args)
+      : refuse('', decision, engine.name, ...args);
+  };
+}
+
+function checking(fn: Callable, { engine, keyOf, costOf, refuse }: Call): Callable {
+  return function throttled(this: never, ...args: never[]) {
+    const key = keyOf(...args);
+    const decision = engine.ask(key, costOf(...args));
+    return decision.verdict === 'allow'
+      ? fn.call(this, ...args)
+      : refuse(key, decision, engine.name, ...args);
+  };
+}
+
+function holding(fn: Callable, call: Call): Callable {
+  return function throttled(this: never, ...args: never[]) {
+    const { engine, keyOf, costOf, refuse, settling } = call;
+    const key = keyOf(...args);
+    const entry = engine.tryAcquire(key, costOf(...args), askOptions(call, args));
+    return entry.verdict === 'deny'
+      ? refuse(key, entry, entry.limit, ...args)
+      : settled(entry, settling, () => fn.apply(this, args));
+  };
+}
+
+function waiting(fn: Callable, call: Call, isPlain: boolean): Callable {
+  const { engine, keyOf, costOf, signalOf, refuse, settling } = call;
+  const inLine = async (that: never, key: string, cost: number, args: never[]) => {
+    const entry = await engine.acquire(key, cost, patienceOf(call, args));
+    return entry.verdict === 'deny'
+      ? refuse(key, entry, entry.limit, ...args)
+      : settled(entry, settling, () => fn.apply(that, args));
+  };
+  const isAborted = (args: never[]): boolean => signalOf?.(...args)?.aborted === true;
+
+  return function throttled(this: never, ...args: never[]) {
+    try {
+      const key = keyOf(...args);
+      const cost = costOf(...args);
+      const isThrough = isPlain && !(signalOf && isAborted(args)) && engine.pass(key, cost);
+      // The function makes its own promise; another one around it would cost more than the limit.
+      return isThrough ? promised(fn.call(this, ...args)) : inLine(this, key, cost, args);
+    } catch (error) {
+      return Promise.reject(error);
+    }
+  };
+}
+
+const promised = (value: unknown): unknown =>
+  value instanceof Promise ? value : Promise.resolve(value);
+
+/** Each try is a call of its own: it asks, is timed and settles before the next is thought of. */
+function retrying(fn: Callable, call: Call, retries: Retries): Callable {
+  const { engine, keyOf, costOf, signalOf, refuse, settling } = call;
+  return async function throttled(this: never, ...args: never[]) {
+    const [key, cost, signal] = [keyOf(...args), costOf(...args), signalOf?.(...args)];
+    for (let n = 1; ; n++) {
+      const entry = await engine.acquire(key, cost, patienceOf(call, args));
+      if (entry.verdict === 'deny') return refuse(key, entry, entry.limit, ...args);
+      const result = await tried(entry, settling, () => fn.apply(this, args));
+      const delayMs = retries.delayMs(n, result.outcome, result.retryAfterMs);
+      if (delayMs === undefined) return result.give();
+      await retries.sleep(delayMs, signal);
+    }
+  };
+}
+
+function askOptions({ partitionOf }: Call, args: never[]): { partition?: string } | undefined {
+  const partition = partitionOf?.(...args);
+  return partition === undefined ? undefined : { partition };
+}
+
+function patienceOf(call: Call, args: never[]): AcquireOptions {
+  const { signalOf, priorityOf, maxWaitMs } = call;
+  const signal = signalOf?.(...args);
+  const priority = priorityOf?.(...args) ?? 0;
+  return { maxWaitMs, priority, ...(signal && { signal }), ...askOptions(call, args) };
 }
 
 const oneForAll = (): string => '';
@@ -146,7 +242,8 @@ function requireLimiter({ limiter: given, ...others }: { readonly limiter: Limit
 }
 
 function readWait(wait: unknown): Millis {
-  if (wait === true || wait === false) return Infinity;
+  if (wait === false) return 0;
+  if (wait === true) return Infinity;
   const ms = parseDuration(wait);
   if (ms !== undefined && ms >= 0) return ms;
   throw new ConfigError('wait', 'true, false or a duration such as "2s" or 2000 (ms)', wait);
@@ -159,6 +256,7 @@ const isAsync = (fn: Callable): boolean =>
 interface Settling {
   readonly used: ((result: unknown) => number) | undefined;
   readonly outcome: ((error: unknown, result: unknown) => Outcome) | undefined;
+  readonly retryAfter: ((error: unknown, result: unknown) => Millis | undefined) | undefined;
 }
 
 /** Does the work and says how it went, whether it answers at once or with a promise. */
@@ -180,28 +278,76 @@ function settled(permit: Permit, settling: Settling, work: () => unknown): unkno
   );
 }
 
-function done(permit: Permit, { used, outcome }: Settling, result: unknown): unknown {
-  settleWith(permit, {}, () => ({
+/** What became of one try: how it went, and what to give to the caller if it is the last. */
+interface Tried {
+  readonly outcome: Outcome;
+  readonly retryAfterMs: Millis | undefined;
+  readonly give: () => unknown;
+}
+
+async function tried(permit: Permit, settling: Settling, work: () => unknown): Promise<Tried> {
+  let said: Settled = {};
+  const give = (value: unknown) => () => value;
+  const fail = (error: unknown) => () => {
+    throw error;
+  };
+  let last: () => unknown;
+  try {
+    const result = await work();
+    last = give(result);
+    done(permit, settling, result, (own) => {
+      said = own;
+    });
+  } catch (error) {
+    last = fail(error);
+    failed(permit, settling, error, (own) => {
+      said = own;
+    });
+  }
+  return { outcome: said.outcome ?? 'ok', retryAfterMs: said.retryAfterMs, give: last };
+}
+
+type Hear = (said: Settled) => void;
+
+function done(permit: Permit, settling: Settling, result: unknown, hear?: Hear): unknown {
+  const { used, outcome, retryAfter } = settling;
+  settleWith(permit, {}, hear, () => ({
     ...(used && { used: used(result) }),
     ...(outcome && { outcome: outcome(undefined, result) }),
+    ...wantedLater(retryAfter?.(undefined, result)),
   }));
   return result;
 }
 
 /** The caller hears of its own error, whatever its `outcome` makes of it. */
-function failed(permit: Permit, { outcome }: Settling, error: unknown): void {
+function failed(permit: Permit, settling: Settling, error: unknown, hear?: Hear): void {
+  const { outcome, retryAfter } = settling;
   const usual = { outcome: outcomeOf(error) };
   try {
-    settleWith(permit, usual, () => (outcome ? { outcome: outcome(error, undefined) } : usual));
+    settleWith(permit, usual, hear, () => ({
+      ...(outcome ? { outcome: outcome(error, undefined) } : usual),
+      ...wantedLater(retryAfter?.(error, undefined)),
+    }));
   } catch {
     // settled as usual; the error that matters is on its way
   }
 }
 
+const wantedLater = (retryAfterMs: Millis | undefined): Settled =>
+  retryAfterMs === undefined ? {} : { retryAfterMs };
+
 /** Settles with what `judge` says, and as usual if it cannot say: a permit is never lost. */
-function settleWith(permit: Permit, usual: Settled, judge: () => Settled): void {
+function settleWith(
+  permit: Permit,
+  usual: Settled,
+  hear: Hear | undefined,
+  judge: () => Settled,
+): void {
+  hear?.(usual);
   try {
-    permit.settle(judge());
+    const said = judge();
+    permit.settle(said);
+    hear?.(said);
   } finally {
     permit.settle(usual); // counts only if the first did not
   }
@@ -218,17 +364,26 @@ const isPromise = (value: unknown): value is Promise<unknown> =>
 
 type OnDeny = 'throw' | 'skip' | ((denial: Denial, ...args: unknown[]) => unknown);
 
-function refuserOf(onDeny: OnDeny, isAsync: boolean) {
+/** Answers for a call that was refused. */
+type Refuse = (
+  key: string,
+  refused: Decision | Refusal,
+  limit: string,
+  ...args: never[]
+) => unknown;
+
+function refuserOf(onDeny: OnDeny, isAsync: boolean): Refuse {
   if (onDeny !== 'throw' && onDeny !== 'skip' && typeof onDeny !== 'function') {
     throw new ConfigError('onDeny', 'throw, skip or a function', onDeny);
   }
-  const refuse = (key: string, decision: Decision | Refusal, args: readonly unknown[]): unknown => {
+  const refuse: Refuse = (key, refused, limit, ...args) => {
     if (onDeny === 'skip') return undefined;
-    const denial = decision as Denial;
+    const { retryAfterMs, reason } = refused as Refusal;
+    const denial: Denial = { verdict: 'deny', retryAfterMs, limit, ...(reason && { reason }) };
     if (onDeny === 'throw') throw new DeniedError(key, denial);
     return onDeny(denial, ...args);
   };
   if (!isAsync) return refuse;
   // An async function never throws at once, and always gives a promise.
-  return async (...what: Parameters<typeof refuse>): Promise<unknown> => refuse(...what);
+  return async (...what): Promise<unknown> => refuse(...what);
 }

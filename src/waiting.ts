@@ -37,13 +37,15 @@ export interface WaitingOptions {
 }
 
 /** It is not this limit that stands in the way, but another one it must also pass. */
-export const ELSEWHERE = { verdict: 'elsewhere' } as const;
+export const ELSEWHERE: { readonly verdict: 'elsewhere'; readonly dueAt?: never } = {
+  verdict: 'elsewhere',
+};
 
 /** What somebody wants in for. */
 export interface Want {
   readonly key: string;
   readonly cost: number;
-  readonly part: number | undefined;
+  readonly part?: number | undefined;
   /** Asks in its own way, for more than this limit, when its turn comes. */
   readonly ask?: () => Decision | typeof ELSEWHERE;
   /** Its place in the order of arrival, if it has stood in another line before. */

@@ -1,0 +1,110 @@
+/**
+ * Trying again, with manners.
+ *
+ * A call that was told "busy" waits before it comes back, longer each time, and by a random part of
+ * that: callers that failed together must not return together. If the other side said when to come
+ * back, nobody comes before. Between two tries a call holds no place, and each try asks the limit
+ * anew and is timed on its own, so a retry is a call like any other.
+ *
+ * Bounded both ways: so many tries a call, and so many calls that may be backing off at once. During
+ * an outage everything backs off, and an unbounded crowd of those would eat the memory.
+ */
+
+import { isSignal } from './arguments.ts';
+import { alarm, type Clock, type Millis } from './clock.ts';
+import { OUTCOMES, type Outcome } from './decision.ts';
+import type { Duration } from './duration.ts';
+import { ConfigError } from './errors.ts';
+import { Fields } from './options.ts';
+import type { Random } from './random.ts';
+
+export interface RetryOptions {
+  /** How often to try again after the first time. Default 3. */
+  readonly times?: number;
+  /** The longest first back-off; each further one may be twice as long. Default 100 ms. */
+  readonly first?: Duration;
+  /** The longest back-off, and the longest "come back in" worth waiting for. Default 30 s. */
+  readonly max?: Duration;
+  /** The most calls that may be backing off at once; one more fails with what it has. Default 1,000. */
+  readonly waitingMax?: number;
+  /** Which outcomes are tried again. Default busy and timeout. */
+  readonly on?: readonly Outcome[];
+}
+
+const TIMES_MAX = 100;
+
+export class Retries {
+  readonly #clock: Clock;
+  readonly #random: Random;
+  readonly #times: number;
+  readonly #firstMs: Millis;
+  readonly #maxMs: Millis;
+  readonly #waitingMax: number;
+  readonly #outcomes: readonly Outcome[];
+  #waiting = 0;
+
+  constructor(options: number | true | RetryOptions, clock: Clock, random: Random) {
+    const given =
+      typeof options === 'number' ? { times: options } : options === true ? {} : options;
+    const fields = new Fields('retry', given, 'true, a number of times, or an object');
+    this.#clock = clock;
+    this.#random = random;
+    this.#times = fields.number('times', { min: 0, max: TIMES_MAX, whole: true }, 3);
+    this.#firstMs = fields.duration('first', 100);
+    this.#maxMs = fields.duration('max', 30_000);
+    this.#waitingMax = fields.whole('waitingMax', 0, 1000);
+    this.#outcomes = readOutcomes(fields);
+    fields.done();
+  }
+
+  /** How long before try `n` (1 is the first retry); undefined if there shall be none. */
+  delayMs(n: number, outcome: Outcome, retryAfterMs = 0): Millis | undefined {
+    const isOver = n > this.#times || this.#waiting >= this.#waitingMax;
+    if (isOver || !this.#outcomes.includes(outcome) || retryAfterMs > this.#maxMs) return undefined;
+    const backOffMs = Math.min(this.#maxMs, this.#firstMs * 2 ** (n - 1));
+    return retryAfterMs + backOffMs * this.#random();
+  }
+
+  /** Waits; rejects if the signal aborts first. */
+  async sleep(ms: Millis, signal?: AbortSignal): Promise<void> {
+    signal?.throwIfAborted();
+    this.#waiting++;
+    try {
+      await new Promise<void>((wake, giveUp) => {
+        const onAbort = (): void => {
+          cancel();
+          giveUp(signal?.reason);
+        };
+        const cancel = alarm(
+          this.#clock,
+          this.#clock.now() + ms,
+          () => {
+            signal?.removeEventListener('abort', onAbort);
+            wake();
+          },
+          true,
+        );
+        signal?.addEventListener('abort', onAbort, { once: true });
+      });
+    } finally {
+      this.#waiting--;
+    }
+  }
+}
+
+function readOutcomes(fields: Fields): readonly Outcome[] {
+  const given = fields.raw('on');
+  if (given === undefined) return ['busy', 'timeout'];
+  const isFine = Array.isArray(given) && given.every((name) => OUTCOMES.includes(name));
+  return isFine ? given : fields.fail('on', `a list out of ${OUTCOMES.join(', ')}`);
+}
+
+/** One signal for all calls, or one that is found in a call's arguments. */
+export function signalReader<A extends unknown[]>(
+  signal: unknown,
+): ((...args: A) => AbortSignal | undefined) | undefined {
+  if (signal === undefined) return undefined;
+  if (typeof signal === 'function') return signal as (...args: A) => AbortSignal | undefined;
+  if (!isSignal(signal)) throw new ConfigError('signal', 'an AbortSignal, or a function', signal);
+  return () => signal;
+}
