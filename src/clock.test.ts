@@ -22,6 +22,8 @@ describe('the system clock', () => {
   });
 });
 
+const nextTurn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+
 describe('the clock of a turn', () => {
   test('is looked at once for many asks that come in one run', () => {
     const source = countingClock(0.001);
@@ -42,9 +44,27 @@ describe('the clock of a turn', () => {
     const clock = turnClock(source);
     for (let n = 0; n < 5; n++) clock.now();
     const looks = source.looks;
-    await Promise.resolve();
+    await nextTurn();
     clock.now();
     expect(source.looks).toBe(looks + 1);
+  });
+
+  test('shares a look among the steps of an awaited loop: they are one turn', async () => {
+    const source = countingClock(0.001);
+    const clock = turnClock(source);
+    for (let n = 0; n < 1000; n++) {
+      await undefined;
+      clock.now();
+    }
+    expect(source.looks).toBeLessThan(40);
+  });
+
+  test('never shares a clock that is moved by hand: what it says is always new', () => {
+    let now = 5;
+    const clock = turnClock({ now: () => now });
+    for (let n = 0; n < 10; n++) clock.now();
+    now = 1005;
+    expect(clock.now()).toBe(1005);
   });
 
   test('goes on sharing in later turns', async () => {
@@ -52,7 +72,7 @@ describe('the clock of a turn', () => {
     const clock = turnClock(source);
     for (let turn = 0; turn < 10; turn++) {
       for (let n = 0; n < 100; n++) clock.now();
-      await Promise.resolve();
+      await nextTurn();
     }
     expect(source.looks).toBeLessThan(100);
   });

@@ -86,10 +86,10 @@ export function turnClock(source: Clock = systemClock): Clock {
 
   const look = (): Millis => {
     const now = source.now();
-    if (now - seen < RUN_GAP_MS) {
+    // Two looks that see the very same instant see a clock that somebody moves by hand: never shared.
+    if (now > seen && now - seen < RUN_GAP_MS) {
       shares = SHARED_LOOKS_MAX;
-      // A microtask runs when the current callback is done: the cheapest way to hear of its end.
-      if (!turnWatched) Promise.resolve().then(turnOver);
+      if (!turnWatched) atEndOfTurn(turnOver);
       turnWatched = true;
     }
     seen = now;
@@ -101,3 +101,11 @@ export function turnClock(source: Clock = systemClock): Clock {
     ...(source.wakeAt && { wakeAt: source.wakeAt.bind(source) }),
   };
 }
+
+/**
+ * Calls back when the current turn of the event loop is over, promises and all: in an awaited loop
+ * every step is a microtask, and a look is good for many of them. Where there is no such call, the
+ * next microtask is as near as one can get.
+ */
+const atEndOfTurn: (act: () => void) => unknown =
+  globalThis.setImmediate ?? ((act) => Promise.resolve().then(act));
