@@ -33,8 +33,8 @@ const DUST = 1e-9;
 
 // Of each partition, after the numbers of the adaptive rule itself:
 const IN = 0; //        its calls in flight
-const WANTS = 1; //     places it was refused although it had less than its part
-const WANTED_AT = 2; // when it was last refused so
+const WANTS = 1; //     places it was refused, up to its part
+const WANTED_AT = 2; // when it was last refused
 const WIDTH = 3;
 
 export function partitioned(inner: AdaptivePolicy, options: unknown, path: string): AdaptivePolicy {
@@ -82,14 +82,11 @@ export function partitioned(inner: AdaptivePolicy, options: unknown, path: strin
   const ask = (state: State, i: number, cost: number, now: Millis, part?: number): Decision => {
     const own = partOf(part);
     const isPromised = state[at(i, own) + IN] + cost <= promised(state, i, own);
-    if (!isPromised && cost > 0) {
-      const inFlight = state[i + IN_FLIGHT] + cost;
-      const kept = keptFor(state, i, own, now);
-      if (kept > 0 && inFlight + kept > state[i + LIMIT]) return deny(WHEN_SETTLED);
-    }
-    const decision = inner.ask(state, i, cost, now);
-    if (decision.verdict !== 'deny') enter(state, i, own, cost);
-    else if (isPromised) want(state, i, own, cost, now);
+    const kept = isPromised || cost === 0 ? 0 : keptFor(state, i, own, now);
+    const isKept = kept > 0 && state[i + IN_FLIGHT] + cost + kept > state[i + LIMIT];
+    const decision = isKept ? deny(WHEN_SETTLED) : inner.ask(state, i, cost, now);
+    if (decision.verdict === 'deny') want(state, i, own, cost, now);
+    else enter(state, i, own, cost);
     return decision;
   };
 

@@ -16,7 +16,8 @@ import { requireNumber } from '../options.ts';
  */
 export class VirtualClock implements Clock {
   #now: Millis;
-  readonly #alarms = new Heap<Alarm>((a, b) => a.at < b.at);
+  readonly #alarms = new Heap<Alarm>((a, b) => a.at < b.at || (a.at === b.at && a.nth < b.nth));
+  #alarmsSet = 0;
 
   constructor(now: Millis = 0) {
     this.#now = now;
@@ -27,7 +28,7 @@ export class VirtualClock implements Clock {
   }
 
   wakeAt(at: Millis, act: () => void): () => void {
-    const alarm: Alarm = { at, act, isOn: true };
+    const alarm: Alarm = { at, nth: ++this.#alarmsSet, act, isOn: true };
     this.#alarms.push(alarm);
     return () => {
       alarm.isOn = false;
@@ -65,6 +66,8 @@ export class VirtualClock implements Clock {
 
 interface Alarm {
   readonly at: Millis;
+  /** Whoever set its alarm first is woken first. */
+  readonly nth: number;
   readonly act: () => void;
   isOn: boolean;
 }

@@ -1,0 +1,147 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { ConfigError } from '../errors.ts';
+import { limiter } from '../limiter.ts';
+import { VirtualClock } from '../testing/virtual-clock.ts';
+
+const live = { partition: 'live' };
+const batch = { partition: 'batch' };
+
+function sinkOf(fixed: number, partitions: Record<string, number> = { live: 0.9, batch: 0.1 }) {
+  const clock = new VirtualClock();
+  const sink = limiter({ limit: { adaptive: { fixed, partitions } }, clock });
+  const ask = (options: object, times = 1): number =>
+    Array.from({ length: times }, () => sink.ask('', 1, options).verdict).filter(
+      (verdict) => verdict === 'allow',
+    ).length;
+  const settle = (options: { partition?: string }, times = 1): void => {
+    for (let n = 0; n < times; n++) sink.settle('', { ...options, rttMs: 10 });
+  };
+  const inFlight = () => sink.inspect('').partitions;
+  return { clock, sink, ask, settle, inFlight };
+}
+
+describe('partitions', () => {
+  test('what one leaves, another may use', () => {
+    const { ask, inFlight } = sinkOf(10);
+    expect(ask(batch, 20)).toBe(10);
+    expect(inFlight()).toEqual({ live: 0, batch: 10 });
+  });
+
+  test('who was refused below its part gets the places that come free, and the limit holds', () => {
+    const { ask, settle, inFlight, sink, clock } = sinkOf(10);
+    ask(batch, 10);
+    expect(ask(live, 9)).toBe(0); // no room yet, but noted
+    for (let n = 1; n <= 9; n++) {
+      settle(batch);
+      expect(ask(batch)).toBe(0); // kept for live
+      expect(ask(live)).toBe(1);
+      expect(sink.inspect('').inFlight).toBe(10);
+    }
+    expect(inFlight()).toEqual({ live: 9, batch: 1 });
+    settle(live);
+    ask(live, 2); // one more than its part
+    clock.advance(1001);
+    settle(batch);
+    expect(ask(live)).toBe(1); // batch has not asked for long: nothing is kept for it
+    expect(inFlight()).toEqual({ live: 10, batch: 0 });
+  });
+
+  test('the small one is sure of its part too', () => {
+    const { ask, settle, inFlight } = sinkOf(10);
+    ask(live, 10);
+    expect(ask(batch)).toBe(0);
+    settle(live);
+    expect(ask(live)).toBe(0);
+    expect(ask(batch)).toBe(1);
+    expect(inFlight()).toEqual({ live: 9, batch: 1 });
+  });
+
+  test('a wish that is not repeated is forgotten', () => {
+    const { ask, settle, clock } = sinkOf(10);
+    ask(batch, 10);
+    expect(ask(live, 5)).toBe(0);
+    clock.advance(1001);
+    settle(batch, 3);
+    expect(ask(batch, 5)).toBe(3);
+  });
+
+  test('who names none has what the others leave', () => {
+    const { ask, settle } = sinkOf(4, { live: 0.5 });
+    expect(ask({}, 9)).toBe(4);
+    expect(ask(live, 2)).toBe(0);
+    settle({}, 2);
+    expect(ask({}, 2)).toBe(0);
+    expect(ask(live, 2)).toBe(2);
+  });
+
+  test('in line, each partition has a line of its own', async () => {
+    const clock = new VirtualClock();
+    const partitions = { live: 0.5, batch: 0.5 };
+    const sink = limiter({ limit: { adaptive: { fixed: 2, partitions } }, clock });
+    const story: string[] = [];
+    const call = async (name: string, options: object): Promise<void> => {
+      const permit = await sink.acquire('', 1, options);
+      story.push(`${clock.now()} ${name}`);
+      clock.wakeAt(clock.now() + 100, () => permit.verdict === 'allow' && permit.settle());
+    };
+    for (const n of [1, 2, 3, 4]) call(`batch ${n}`, batch);
+    for (const n of [1, 2]) call(`live ${n}`, live);
+    await clock.pass(1000);
+    expect(story).toEqual([
+      '0 batch 1',
+      '0 batch 2',
+      '100 live 1', // before batch 3, which came earlier: live had less than its part
+      '100 batch 3',
+      '200 live 2',
+      '200 batch 4',
+    ]);
+  });
+
+  test('under any traffic: the limit holds, and whoever keeps asking has its part in the end', () => {
+    const partitions = { a: 0.5, b: 0.3, c: 0.2 };
+    const names = Object.keys(partitions) as (keyof typeof partitions)[];
+    fc.assert(
+      fc.property(
+        fc.integer({ min: 5, max: 40 }),
+        fc.array(fc.nat(2), { minLength: 100, maxLength: 300 }),
+        (fixed, who) => {
+          const { sink, ask, settle, inFlight } = sinkOf(fixed, partitions);
+          const had = () => inFlight() as Record<string, number>;
+          for (const n of who) {
+            ask({ partition: names[n] });
+            expect(sink.inspect('').inFlight).toBeLessThanOrEqual(fixed);
+          }
+          // From here on everybody always wants more, and calls end in turn.
+          for (let n = 0; n < fixed * 6; n++) {
+            for (const name of names) ask({ partition: name }, fixed);
+            const ending = names.filter((name) => had()[name] > 0)[n % 3] ?? names[0];
+            if (had()[ending] > 0) settle({ partition: ending });
+            for (const name of names) ask({ partition: name });
+          }
+          for (const name of names) {
+            expect(had()[name]).toBeGreaterThanOrEqual(Math.floor(fixed * partitions[name] + 1e-9));
+          }
+        },
+      ),
+      { numRuns: 50 },
+    );
+  });
+
+  test('nonsense is named', () => {
+    const make = (partitions: unknown) => () =>
+      limiter({ limit: { adaptive: { partitions } } as never });
+    expect(make({ live: 0.9, batch: 0.2 })).toThrow(
+      'expected `limit.adaptive.partitions` to be shares that add up to at most 1, got 1.1',
+    );
+    expect(make({ live: 0 })).toThrow('limit.adaptive.partitions.live');
+    expect(make({})).toThrow(ConfigError);
+    expect(make([0.5])).toThrow(ConfigError);
+    const { sink } = sinkOf(1);
+    expect(() => sink.ask('', 1, { partition: 'love' })).toThrow(
+      'expected `partition` to be one of live, batch, got "love"',
+    );
+    const plain = limiter({ limit: { adaptive: {} } });
+    expect(() => plain.ask('', 1, live)).toThrow('left out: the limit has none');
+  });
+});
