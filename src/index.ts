@@ -34,7 +34,7 @@ export type { News, Standing, View } from './policy/policy.ts';
 export type { RampMode, RampOptions } from './policy/ramp.ts';
 export type { SpacingOptions } from './policy/spacing.ts';
 export { type Random, seededRandom, systemRandom } from './random.ts';
-export type { RetryOptions } from './retry.ts';
+export type { RetryOptions, Tried } from './retry.ts';
 export {
   type Callable,
   type CallOptions,

@@ -27,8 +27,18 @@ export interface RetryOptions {
   readonly max?: Duration;
   /** The most calls that may be backing off at once; one more fails with what it has. Default 1,000. */
   readonly waitingMax?: number;
-  /** Which outcomes are tried again. Default busy and timeout. */
-  readonly on?: readonly Outcome[];
+  /** What is tried again: a list of outcomes, or a function that decides. Default busy and timeout. */
+  readonly on?: readonly Outcome[] | ((tried: Tried) => boolean);
+}
+
+/** What became of one try. */
+export interface Tried {
+  readonly outcome: Outcome;
+  /** How long the other side wants nothing more, if it said so. */
+  readonly retryAfterMs?: Millis | undefined;
+  /** What was thrown, if anything was. */
+  readonly error?: unknown;
+  readonly result?: unknown;
 }
 
 const TIMES_MAX = 100;
@@ -40,7 +50,7 @@ export class Retries {
   readonly #firstMs: Millis;
   readonly #maxMs: Millis;
   readonly #waitingMax: number;
-  readonly #outcomes: readonly Outcome[];
+  readonly #isWorthIt: (tried: Tried) => boolean;
   #waiting = 0;
 
   constructor(options: number | true | RetryOptions, clock: Clock, random: Random) {
@@ -53,14 +63,15 @@ export class Retries {
     this.#firstMs = fields.duration('first', 100);
     this.#maxMs = fields.duration('max', 30_000);
     this.#waitingMax = fields.whole('waitingMax', 0, 1000);
-    this.#outcomes = readOutcomes(fields);
+    this.#isWorthIt = readOn(fields);
     fields.done();
   }
 
   /** How long before try `n` (1 is the first retry); undefined if there shall be none. */
-  delayMs(n: number, outcome: Outcome, retryAfterMs = 0): Millis | undefined {
+  delayMs(n: number, tried: Tried): Millis | undefined {
+    const { retryAfterMs = 0 } = tried;
     const isOver = n > this.#times || this.#waiting >= this.#waitingMax;
-    if (isOver || !this.#outcomes.includes(outcome) || retryAfterMs > this.#maxMs) return undefined;
+    if (isOver || retryAfterMs > this.#maxMs || !this.#isWorthIt(tried)) return undefined;
     const backOffMs = Math.min(this.#maxMs, this.#firstMs * 2 ** (n - 1));
     return retryAfterMs + backOffMs * this.#random();
   }
@@ -92,11 +103,13 @@ export class Retries {
   }
 }
 
-function readOutcomes(fields: Fields): readonly Outcome[] {
-  const given = fields.raw('on');
-  if (given === undefined) return ['busy', 'timeout'];
-  const isFine = Array.isArray(given) && given.every((name) => OUTCOMES.includes(name));
-  return isFine ? given : fields.fail('on', `a list out of ${OUTCOMES.join(', ')}`);
+function readOn(fields: Fields): (tried: Tried) => boolean {
+  const given = fields.raw('on') ?? ['busy', 'timeout'];
+  if (typeof given === 'function') return given as (tried: Tried) => boolean;
+  if (!Array.isArray(given) || !given.every((name) => OUTCOMES.includes(name))) {
+    fields.fail('on', `a function, or a list out of ${OUTCOMES.join(', ')}`);
+  }
+  return ({ outcome }) => given.includes(outcome);
 }
 
 /** One signal for all calls, or one that is found in a call's arguments. */

@@ -14,7 +14,7 @@ import { type Duration, parseDuration } from './duration.ts';
 import { ConfigError, type Denial, DeniedError } from './errors.ts';
 import { type AcquireOptions, type Limiter, type LimiterOptions, limiter } from './limiter.ts';
 import type { Permit, Refusal, Settled } from './permit.ts';
-import { Retries, type RetryOptions, signalReader } from './retry.ts';
+import { Retries, type RetryOptions, signalReader, type Tried } from './retry.ts';
 
 /** Whatever can be called. */
 export type Callable = (...args: never[]) => unknown;
@@ -205,9 +205,10 @@ function retrying(fn: Callable, call: Call, retries: Retries): Callable {
       const entry = await engine.acquire(key, cost, patienceOf(call, args));
       if (entry.verdict === 'deny') return refuse(key, entry, entry.limit, ...args);
       const result = await tried(entry, settling, () => fn.apply(this, args));
-      const delayMs = retries.delayMs(n, result.outcome, result.retryAfterMs);
-      if (delayMs === undefined) return result.give();
-      await retries.sleep(delayMs, signal);
+      const delayMs = retries.delayMs(n, result);
+      if (delayMs !== undefined) await retries.sleep(delayMs, signal);
+      else if ('error' in result) throw result.error;
+      else return result.result;
     }
   };
 }
@@ -278,33 +279,22 @@ function settled(permit: Permit, settling: Settling, work: () => unknown): unkno
   );
 }
 
-/** What became of one try: how it went, and what to give to the caller if it is the last. */
-interface Tried {
-  readonly outcome: Outcome;
-  readonly retryAfterMs: Millis | undefined;
-  readonly give: () => unknown;
-}
-
+/** Does the work and keeps what became of it: whether it is the last word is not known yet. */
 async function tried(permit: Permit, settling: Settling, work: () => unknown): Promise<Tried> {
   let said: Settled = {};
-  const give = (value: unknown) => () => value;
-  const fail = (error: unknown) => () => {
-    throw error;
+  const hear = (own: Settled): void => {
+    said = own;
   };
-  let last: () => unknown;
+  const told = () => ({ outcome: said.outcome ?? 'ok', retryAfterMs: said.retryAfterMs });
+  let result: unknown;
   try {
-    const result = await work();
-    last = give(result);
-    done(permit, settling, result, (own) => {
-      said = own;
-    });
+    result = await work();
   } catch (error) {
-    last = fail(error);
-    failed(permit, settling, error, (own) => {
-      said = own;
-    });
+    failed(permit, settling, error, hear);
+    return { ...told(), error };
   }
-  return { outcome: said.outcome ?? 'ok', retryAfterMs: said.retryAfterMs, give: last };
+  done(permit, settling, result, hear);
+  return { ...told(), result };
 }
 
 type Hear = (said: Settled) => void;

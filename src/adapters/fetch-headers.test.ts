@@ -1,0 +1,79 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { isBackPressure, quotaIn, retryAfterIn } from './fetch-headers.ts';
+
+const NOW = Date.parse('2026-01-01T00:00:00Z');
+const of = (headers: Record<string, string>): Headers => new Headers(headers);
+
+describe('what an answer says about load', () => {
+  test('408, 429 and 5xx but 501 are back pressure', () => {
+    const statuses = [200, 204, 301, 400, 401, 404, 408, 418, 429, 500, 501, 502, 503, 504, 599];
+    expect(statuses.filter(isBackPressure)).toEqual([408, 429, 500, 502, 503, 504, 599]);
+  });
+
+  test.each([
+    [{ 'retry-after': '120' }, 120_000],
+    [{ 'retry-after': ' 0 ' }, 0],
+    [{ 'retry-after': 'Thu, 01 Jan 2026 00:00:05 GMT' }, 5000],
+    // The other side's clock is an hour behind: five seconds are five seconds all the same.
+    [
+      {
+        'retry-after': 'Wed, 31 Dec 2025 23:00:05 GMT',
+        date: 'Wed, 31 Dec 2025 23:00:00 GMT',
+      },
+      5000,
+    ],
+    [{ 'retry-after': 'Mon, 01 Jan 2024 00:00:00 GMT' }, 0],
+    [{ 'retry-after': 'soon' }, undefined],
+    [{ 'retry-after': '-5' }, undefined],
+    [{}, undefined],
+  ])('Retry-After %j is %s ms', (headers, expected) => {
+    expect(retryAfterIn(of(headers as Record<string, string>), NOW)).toBe(expected);
+  });
+
+  test.each([
+    [{ ratelimit: '"default";r=50;t=30' }, { remaining: 50, resetMs: 30_000 }],
+    [{ ratelimit: '"day";r=900;t=3600, "burst";r=5;t=2' }, { remaining: 5, resetMs: 2000 }],
+    [{ ratelimit: '"a, b;r=1";r=7' }, { remaining: 7 }],
+    [{ ratelimit: 'limit=10, remaining=5, reset=2' }, { remaining: 5, resetMs: 2000 }],
+    [
+      { 'ratelimit-remaining': '3', 'ratelimit-reset': '9' },
+      { remaining: 3, resetMs: 9000 },
+    ],
+    [
+      { 'x-ratelimit-remaining': '0', 'x-ratelimit-reset': '60' },
+      { remaining: 0, resetMs: 60_000 },
+    ],
+    [
+      { 'x-ratelimit-remaining': '0', 'x-ratelimit-reset': String(NOW / 1000 + 8) },
+      { remaining: 0, resetMs: 8000 },
+    ],
+    [{ 'x-ratelimit-remaining': '4' }, { remaining: 4 }],
+    [{ ratelimit: 'nonsense' }, undefined],
+    [{ 'x-ratelimit-remaining': 'many' }, undefined],
+    [{}, undefined],
+  ])('%j leaves %j', (headers, expected) => {
+    expect(quotaIn(of(headers as Record<string, string>), NOW)).toEqual(expected);
+  });
+
+  test('whatever stands there, it is read or not, and never fails', () => {
+    const names = [
+      'ratelimit',
+      'retry-after',
+      'x-ratelimit-remaining',
+      'x-ratelimit-reset',
+      'date',
+    ];
+    const anything = fc.record({ name: fc.constantFrom(...names), value: fc.string() });
+    fc.assert(
+      fc.property(fc.array(anything), (given) => {
+        const values = new Map(given.map(({ name, value }) => [name, value]));
+        const headers = { get: (name: string) => values.get(name) ?? null };
+        const later = retryAfterIn(headers, NOW);
+        const quota = quotaIn(headers, NOW);
+        expect(later === undefined || later >= 0).toBe(true);
+        expect(quota === undefined || quota.remaining >= 0).toBe(true);
+      }),
+    );
+  });
+});

@@ -1,0 +1,221 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { type AddressInfo, createServer as createSocketServer } from 'node:net';
+import { fetch as undiciFetch } from 'undici';
+import { afterEach, describe, expect, expectTypeOf, test } from 'vitest';
+import type { SettledEvent } from '../events.ts';
+import { type Limiter, limiter } from '../limiter.ts';
+import { VirtualClock } from '../testing/virtual-clock.ts';
+import { throttleFetch } from './fetch.ts';
+
+type Answer = (request: IncomingMessage, response: ServerResponse) => void;
+
+const servers: Server[] = [];
+
+/** A real server; its answers are given one after the other, the last one for ever. */
+async function serve(...answers: Answer[]): Promise<{ url: string; seen: string[] }> {
+  const seen: string[] = [];
+  const server = createServer((request, response) => {
+    seen.push(`${request.method} ${request.url}`);
+    request.resume();
+    const answer = answers.length > 1 ? answers.shift() : answers[0];
+    answer?.(request, response);
+  });
+  servers.push(server);
+  await new Promise<void>((ready) => server.listen(0, '127.0.0.1', ready));
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, seen };
+}
+
+afterEach(() => {
+  for (const server of servers.splice(0)) {
+    server.closeAllConnections();
+    server.close();
+  }
+});
+
+const status =
+  (code: number, headers: Record<string, string> = {}): Answer =>
+  (_request, response) => {
+    response.writeHead(code, headers).end(String(code));
+  };
+
+/** What a limiter hears of how calls went. */
+function outcomesOf(api: Limiter): string[] {
+  const outcomes: string[] = [];
+  api.on((event) => event.type === 'settled' && outcomes.push((event as SettledEvent).outcome));
+  return outcomes;
+}
+
+const plenty = { bucket: { rate: 1e6, burst: 1e6 } } as const;
+
+describe.each([
+  ['the global fetch', globalThis.fetch],
+  ["undici's fetch", undiciFetch as unknown as typeof globalThis.fetch],
+])('throttleFetch around %s', (_name, inner) => {
+  test('answers as fetch does', async () => {
+    const { url } = await serve((_request, response) => response.end('hello'));
+    const api = throttleFetch(inner, { limit: plenty });
+    const response = await api(`${url}/x`, { method: 'POST', body: 'y' });
+    expect([response.status, await response.text()]).toEqual([200, 'hello']);
+  });
+
+  test('an answer is a lesson', async () => {
+    const answers = [200, 304, 404, 501, 408, 429, 500, 503].map((code) => status(code));
+    const { url } = await serve(...answers);
+    const sink = limiter({ limit: { adaptive: { fixed: 5 } } });
+    const outcomes = outcomesOf(sink);
+    const api = throttleFetch(inner, { limiter: sink });
+    for (let n = 0; n < 8; n++) await (await api(url)).text();
+    expect(outcomes).toEqual(['ok', 'ok', 'failed', 'failed', 'busy', 'busy', 'busy', 'busy']);
+    expect(sink.stats().rttMs.count).toBe(2);
+  });
+
+  test('each origin has a limit of its own', async () => {
+    const [one, other] = [await serve(status(200)), await serve(status(200))];
+    const clock = new VirtualClock();
+    const limit = { bucket: { rate: 1, burst: 1 } } as const;
+    const api = throttleFetch(inner, { limit, clock, wait: false });
+    await api(`${one.url}/a`);
+    await api(new URL(`${other.url}/a`));
+    await expect(api(`${one.url}/b`)).rejects.toThrow(`over the limit for "${one.url}"`);
+    await expect(api(`${other.url}/b`)).rejects.toMatchObject({ code: 'DENIED' });
+    expect([one.seen.length, other.seen.length]).toEqual([1, 1]);
+  });
+
+  test('Retry-After keeps everybody away from that origin', async () => {
+    const { url, seen } = await serve(status(429, { 'Retry-After': '7' }), status(200));
+    const clock = new VirtualClock();
+    const api = throttleFetch(inner, { limit: plenty, clock, wait: '10s' });
+    expect((await api(url)).status).toBe(429);
+    const later = api(url);
+    await clock.pass(6999);
+    expect(seen).toHaveLength(1);
+    await clock.pass(1);
+    expect((await later).status).toBe(200);
+  });
+
+  test('what is left over there bounds what is left here', async () => {
+    const headers = { RateLimit: '"default";r=2;t=30' };
+    const { url } = await serve(status(200, headers), status(200, { RateLimit: '"x";r=0;t=5' }));
+    const sink = limiter({ limit: { bucket: { rate: 1, burst: 100 } }, clock: new VirtualClock() });
+    const api = throttleFetch(inner, { limiter: sink, wait: false });
+    await api(url);
+    expect(sink.inspect(url).remaining).toBe(2);
+    await api(url);
+    expect(sink.inspect(url)).toMatchObject({ by: 'pause', opensInMs: 5000 });
+    const deaf = throttleFetch(inner, { limit: plenty, rateLimitHeaders: false, wait: false });
+    for (let n = 0; n < 3; n++) expect((await deaf(url)).status).toBe(200);
+  });
+
+  test('time runs to the headers: a body may stream for as long as it likes', async () => {
+    let finish = (): void => {};
+    const { url } = await serve((_request, response) => {
+      response.write('first');
+      finish = () => response.end(' last');
+    });
+    const sink = limiter({ limit: { adaptive: { fixed: 1 } } });
+    const api = throttleFetch(inner, { limiter: sink });
+    const response = await api(url);
+    expect(sink.inspect(url).inFlight).toBe(0);
+    finish();
+    expect(await response.text()).toBe('first last');
+  });
+
+  test('a timeout says something about load, an abort does not', async () => {
+    const { url } = await serve(() => {});
+    const sink = limiter({ limit: { adaptive: { fixed: 9 } } });
+    const outcomes = outcomesOf(sink);
+    const api = throttleFetch(inner, { limiter: sink });
+    await expect(api(url, { signal: AbortSignal.timeout(20) })).rejects.toThrow();
+    const giveUp = new AbortController();
+    const call = api(url, { signal: giveUp.signal });
+    giveUp.abort();
+    await expect(call).rejects.toThrow();
+    expect(outcomes).toEqual(['timeout', 'failed']);
+    expect(sink.stats().held).toBe(0);
+  });
+
+  test('an abort while waiting gives the place back, and nothing is sent', async () => {
+    const { url, seen } = await serve(() => {});
+    const sink = limiter({ limit: { adaptive: { fixed: 1 } } });
+    const api = throttleFetch(inner, { limiter: sink });
+    const [first, second] = [new AbortController(), new AbortController()];
+    const holding = api(url, { signal: first.signal });
+    const waiting = api(new Request(url, { signal: second.signal }) as never);
+    second.abort(new Error('enough'));
+    await expect(waiting).rejects.toThrow('enough');
+    expect(sink.stats()).toMatchObject({ held: 1, waiting: 0, left: 1 });
+    first.abort();
+    await expect(holding).rejects.toThrow();
+    expect(seen.length).toBeLessThanOrEqual(1);
+  });
+
+  test('a server that is gone, or hangs up, is back pressure; a wrong address is a failure', async () => {
+    const dropper = createSocketServer((socket) => socket.destroy());
+    await new Promise<void>((ready) => dropper.listen(0, '127.0.0.1', ready));
+    const { port } = dropper.address() as AddressInfo;
+    const sink = limiter({ limit: { adaptive: { fixed: 9 } } });
+    const outcomes = outcomesOf(sink);
+    const api = throttleFetch(inner, { limiter: sink });
+    await expect(api(`http://127.0.0.1:${port}`)).rejects.toThrow();
+    await new Promise((closed) => dropper.close(closed));
+    await expect(api(`http://127.0.0.1:${port}`)).rejects.toThrow();
+    await expect(api('not an address')).rejects.toThrow();
+    expect(outcomes).toEqual(['busy', 'busy', 'failed']);
+  });
+
+  test('tries again when told to, and reads no body that it drops', async () => {
+    const { url, seen } = await serve(status(503), status(429), status(200));
+    const api = throttleFetch(inner, { limit: plenty, retry: { first: 1 } });
+    const response = await api(url);
+    expect([response.status, await response.text()]).toEqual([200, '200']);
+    expect(seen).toEqual(['GET /', 'GET /', 'GET /']);
+  });
+
+  test('what may have been done is not done twice', async () => {
+    const api = throttleFetch(inner, { limit: plenty, retry: { first: 1 } });
+    const refused = await serve(status(429), status(201));
+    expect((await api(refused.url, { method: 'POST', body: 'x' })).status).toBe(201);
+    const doubtful = await serve(status(500), status(201));
+    expect((await api(doubtful.url, { method: 'POST', body: 'x' })).status).toBe(500);
+    expect((await api(doubtful.url, { method: 'PUT', body: 'x' })).status).toBe(201);
+    const streamed = await serve(status(429), status(201));
+    const body = new ReadableStream({
+      start(controller) {
+        controller.enqueue(new TextEncoder().encode('once'));
+        controller.close();
+      },
+    });
+    const init = { method: 'POST', body, duplex: 'half' } as never;
+    expect((await api(streamed.url, init)).status).toBe(429);
+  });
+
+  test('a refusal may be answered by somebody else', async () => {
+    const { url } = await serve(status(200));
+    const api = throttleFetch(inner, {
+      limit: { bucket: { rate: 1, burst: 1 } },
+      clock: new VirtualClock(),
+      wait: false,
+      onDeny: ({ retryAfterMs }) => new Response(`later: ${retryAfterMs}`, { status: 429 }),
+    });
+    await api(url);
+    const response = await api(url);
+    expect([response.status, await response.text()]).toEqual([429, 'later: 1000']);
+  });
+});
+
+describe('throttleFetch', () => {
+  test('has the type of what it wraps', () => {
+    expectTypeOf(throttleFetch({ limit: plenty })).toEqualTypeOf<typeof fetch>();
+    expectTypeOf(throttleFetch(undiciFetch, { limit: plenty })).toEqualTypeOf<typeof undiciFetch>();
+  });
+
+  test('nonsense is named', () => {
+    expect(() => throttleFetch(undefined as never)).toThrow('an object with a limit');
+    expect(() => throttleFetch({ limit: { bukket: {} } } as never)).toThrow('`limit`');
+    expect(() => throttleFetch({ limit: plenty, wate: 1 } as never)).toThrow('wate');
+    expect(() => throttleFetch({ limit: plenty, wait: 'long' })).toThrow('wait');
+    expect(() => throttleFetch({ limit: plenty, rateLimitHeaders: 1 } as never)).toThrow(
+      'rateLimitHeaders',
+    );
+  });
+});

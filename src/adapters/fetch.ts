@@ -1,0 +1,240 @@
+/**
+ * Any fetch, kept inside a limit that listens to the answers.
+ *
+ *     import { throttleFetch } from 'sluice/fetch';
+ *     const fetch = throttleFetch({ limit: { adaptive: {} } });
+ *     await fetch('https://api.example.com/things');   // waits its turn, learns, backs off
+ *
+ * Each origin has a limit of its own, unless `key` says otherwise. An answer is a lesson: how long
+ * its headers took, whether it says "too much" (408, 429, 5xx but 501), when to come back
+ * (Retry-After), what is left (RateLimit). The body is the caller's: it is neither read nor waited for.
+ */
+
+import type { Clock, Millis } from '../clock.ts';
+import type { Outcome } from '../decision.ts';
+import type { Duration } from '../duration.ts';
+import { ConfigError, type Denial } from '../errors.ts';
+import { type Limiter, type LimiterOptions, limiter } from '../limiter.ts';
+import type { RetryOptions, Tried } from '../retry.ts';
+import { throttle } from '../throttle.ts';
+import { type HeadersLike, isBackPressure, quotaIn, retryAfterIn } from './fetch-headers.ts';
+
+/** The least that is needed of a Response. */
+export interface ResponseLike {
+  readonly status: number;
+  readonly headers: HeadersLike;
+  readonly body?: unknown;
+}
+
+/** Any fetch: the global one, undici's, or one of your own. */
+export type FetchLike = (...args: never[]) => Promise<ResponseLike>;
+
+type Args<F extends FetchLike> = Parameters<F>;
+type Answer<F extends FetchLike> = Awaited<ReturnType<F>>;
+
+export interface FetchCallOptions<F extends FetchLike> {
+  /** Which key a request counts against. Default: its origin, such as `https://api.example.com`. */
+  readonly key?: (...args: Args<F>) => string;
+  /** What a request costs. Default 1. */
+  readonly cost?: (...args: Args<F>) => number;
+  /** What it really used, as far as its headers tell. */
+  readonly used?: (response: Answer<F>) => number;
+  /** How long to wait for a turn: true as long as it takes, false not at all. Default 30 seconds. */
+  readonly wait?: boolean | Duration;
+  /** Try again when the other side had enough: true, so many times, or in detail. Default: no. */
+  readonly retry?: boolean | number | RetryOptions;
+  /** Whether RateLimit headers are heard: what is left over there bounds what is left here. Default true. */
+  readonly rateLimitHeaders?: boolean;
+  /** How it went, where status and error do not say it well enough. */
+  readonly outcome?: (error: unknown, response: Answer<F> | undefined) => Outcome;
+  readonly priority?: (...args: Args<F>) => number;
+  readonly partition?: (...args: Args<F>) => string | undefined;
+  /** When refused: throw a DeniedError (default), or answer with what this gives. */
+  readonly onDeny?: (denial: Denial, ...args: Args<F>) => Answer<F> | Promise<Answer<F>>;
+}
+
+export type FetchOptions<F extends FetchLike> = FetchCallOptions<F> &
+  (LimiterOptions | { readonly limiter: Limiter });
+
+const WAIT_DEFAULT = '30s';
+
+/** Wraps the global fetch, or the one given. What comes back has its type. */
+export function throttleFetch(options: FetchOptions<typeof fetch>): typeof fetch;
+export function throttleFetch<F extends FetchLike>(inner: F, options: FetchOptions<F>): F;
+export function throttleFetch(first: unknown, second?: unknown): unknown {
+  const isGiven = typeof first === 'function';
+  const inner = (isGiven ? first : globalThis.fetch) as Fetch;
+  const options = (isGiven ? second : first) as FetchOptions<Fetch>;
+  if (typeof inner !== 'function') throw new ConfigError('fetch', 'a function', inner);
+  if (typeof options !== 'object' || options === null) {
+    throw new ConfigError('options', 'an object with a limit', options);
+  }
+  return wrap(inner, options);
+}
+
+/** A fetch as it is called in here. */
+type Fetch = (input: unknown, init?: Init) => Promise<ResponseLike>;
+
+interface Init {
+  readonly method?: string;
+  readonly signal?: AbortSignal | null;
+  readonly body?: unknown;
+}
+
+interface RequestLike {
+  readonly url: string;
+  readonly method: string;
+  readonly signal?: AbortSignal;
+  readonly body?: unknown;
+  clone(): RequestLike;
+}
+
+function wrap(inner: Fetch, options: FetchOptions<Fetch>): Fetch {
+  const { key = originOf, wait = WAIT_DEFAULT, retry = false, ...rest } = options;
+  const {
+    cost,
+    used,
+    rateLimitHeaders = true,
+    outcome,
+    priority,
+    partition,
+    onDeny,
+    ...limit
+  } = rest;
+  if (typeof rateLimitHeaders !== 'boolean') {
+    throw new ConfigError('rateLimitHeaders', 'true or false', rateLimitHeaders);
+  }
+  const engine = 'limiter' in limit ? limit.limiter : limiter(limit);
+
+  /** Does the request; what its answer says of the quota is heard before anybody else asks. */
+  const request = async (input: unknown, init?: Init): Promise<ResponseLike> => {
+    const response = await inner(input, init);
+    const quota = rateLimitHeaders
+      ? quotaIn(response.headers, sinceEpoch(engine.clock))
+      : undefined;
+    if (quota) engine.hear(key(input, init), quota);
+    return response;
+  };
+
+  const settings = {
+    limiter: engine,
+    key,
+    wait,
+    signal: signalOf,
+    outcome: outcome ?? outcomeOf,
+    retryAfter: (_error: unknown, response: ResponseLike | undefined): Millis | undefined =>
+      response && isBackPressure(response.status)
+        ? retryAfterIn(response.headers, sinceEpoch(engine.clock))
+        : undefined,
+    ...(cost && { cost }),
+    ...(used && { used }),
+    ...(priority && { priority }),
+    ...(partition && { partition }),
+    ...(onDeny && { onDeny: onDeny as never }),
+  };
+  const once = throttle(request, settings);
+  if (retry === false) return once;
+
+  const detail = typeof retry === 'number' ? { times: retry } : retry === true ? {} : retry;
+  const again = (isSafe: boolean) =>
+    throttle(request, { ...settings, retry: { ...detail, on: worthIt(detail, isSafe) } });
+  const [safely, carefully] = [again(true), again(false)];
+
+  return (input, init) => {
+    if (!isReplayable(input, init)) return once(input, init);
+    const repeated = isSafeToRepeat(input, init) ? safely : carefully;
+    return repeated(input, init);
+  };
+}
+
+const sinceEpoch = (clock: Clock): Millis => clock.now();
+
+const isRequest = (input: unknown): input is RequestLike =>
+  typeof input === 'object' && input !== null && 'url' in input && 'clone' in input;
+
+/** Where a request goes; what is no address is for fetch itself to complain about. */
+function originOf(input: unknown): string {
+  const host = globalThis as { location?: { href?: string } };
+  try {
+    return new URL(isRequest(input) ? input.url : String(input), host.location?.href).origin;
+  } catch {
+    return '';
+  }
+}
+
+const signalOf = (input: unknown, init?: Init): AbortSignal | undefined =>
+  init?.signal ?? (isRequest(input) ? input.signal : undefined);
+
+/** A stream can be sent once. Everything else, and a Request without a body, as often as one likes. */
+function isReplayable(input: unknown, init?: Init): boolean {
+  const body = init?.body ?? (isRequest(input) ? input.body : undefined);
+  if (body === undefined || body === null || typeof body === 'string') return true;
+  const isStream = 'getReader' in (body as object) || Symbol.asyncIterator in (body as object);
+  return !isStream;
+}
+
+const IDEMPOTENT = ['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE', 'TRACE'];
+
+/** Doing it twice comes to the same. */
+function isSafeToRepeat(input: unknown, init?: Init): boolean {
+  const method = init?.method ?? (isRequest(input) ? input.method : 'GET');
+  return IDEMPOTENT.includes(method.toUpperCase());
+}
+
+/** The other side says that it has done nothing. */
+const isRefused = ({ result }: Tried): boolean =>
+  [429, 503].includes((result as ResponseLike | undefined)?.status ?? 0);
+
+/** What is worth another try: anything that says "later", if doing it twice can do no harm. */
+function worthIt(retry: RetryOptions, isSafe: boolean): (tried: Tried) => boolean {
+  const { on = ['busy', 'timeout'] } = retry;
+  const isWanted = typeof on === 'function' ? on : ({ outcome }: Tried) => on.includes(outcome);
+  return (tried) => {
+    const isWorthIt = (isSafe || isRefused(tried)) && isWanted(tried);
+    if (isWorthIt) discard(tried.result as ResponseLike | undefined);
+    return isWorthIt;
+  };
+}
+
+/** A body that nobody will read keeps its connection busy. */
+function discard(response: ResponseLike | undefined): void {
+  const body = response?.body as { cancel?(): Promise<void> } | null | undefined;
+  body?.cancel?.().catch(() => {}); // somebody else is reading it after all
+}
+
+function outcomeOf(error: unknown, response: ResponseLike | undefined): Outcome {
+  if (response === undefined) return outcomeOfError(error);
+  if (isBackPressure(response.status)) return 'busy';
+  return response.status >= 400 ? 'failed' : 'ok';
+}
+
+/** The other side, or the way to it, did not answer in time. */
+const TIMEOUT_CODES = [
+  'ETIMEDOUT',
+  'UND_ERR_CONNECT_TIMEOUT',
+  'UND_ERR_HEADERS_TIMEOUT',
+  'UND_ERR_BODY_TIMEOUT',
+];
+
+/** The other side is there, and takes nothing more; or it has just gone away. */
+const BUSY_CODES = ['ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'UND_ERR_SOCKET'];
+
+/** An abort by the caller says nothing about load; a timeout does, whoever set it. */
+function outcomeOfError(error: unknown): Outcome {
+  if (error instanceof Error && error.name === 'TimeoutError') return 'timeout';
+  const codes = codesOf(error);
+  if (codes.some((code) => TIMEOUT_CODES.includes(code))) return 'timeout';
+  return codes.some((code) => BUSY_CODES.includes(code)) ? 'busy' : 'failed';
+}
+
+/** How deep an error may stand within errors. */
+const CAUSES_MAX = 4;
+
+/** The codes of an error and of what caused it; an address tried twice has two causes. */
+function codesOf(error: unknown, depth = 0): string[] {
+  if (typeof error !== 'object' || error === null || depth > CAUSES_MAX) return [];
+  const { code, cause, errors } = error as { code?: unknown; cause?: unknown; errors?: unknown };
+  const inner = [cause, ...(Array.isArray(errors) ? errors : [])];
+  const own = typeof code === 'string' ? [code] : [];
+  return [...own, ...inner.flatMap((one) => codesOf(one, depth + 1))];
+}
