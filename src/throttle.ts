@@ -113,7 +113,7 @@ export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F>)
   if (retry !== false) {
     return retrying(fn, call, new Retries(retry, engine.clock, engine.random));
   }
-  if (wait !== false) return waiting(fn, call, isPlain && !priority);
+  if (wait !== false) return waiting(fn, call, isPlain);
   if (!isPlain) return holding(fn, call);
   return key || cost ? checking(fn, call) : checkingOne(fn, call);
 }

@@ -1,9 +1,11 @@
 /** What README.md shows is what runs. */
 
-import { execFileSync } from 'node:child_process';
+import { execFile, execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
+import { promisify } from 'node:util';
 import { describe, expect, test } from 'vitest';
 
+const run = promisify(execFile);
 const readme = readFileSync('README.md', 'utf8');
 
 describe('README.md', () => {
@@ -34,9 +36,10 @@ describe('README.md', () => {
 describe('examples', () => {
   const examples = readdirSync('examples').filter((file) => file.endsWith('.mjs'));
 
-  test.each(examples)('%s runs', (file) => {
-    const out = execFileSync(process.execPath, [`examples/${file}`], { encoding: 'utf8' });
-    expect(out).not.toBe('');
+  // Each checks its own promise, and fails with an exit code if it did not hold.
+  test.concurrent.each(examples)('%s runs', { timeout: 60_000 }, async (file) => {
+    const { stdout } = await run(process.execPath, [`examples/${file}`], { timeout: 50_000 });
+    expect(stdout).not.toBe('');
   });
 
   test('the first one serves twenty calls and says when the next may come', () => {
