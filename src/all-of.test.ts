@@ -4,6 +4,7 @@ import { all } from './all-of.ts';
 import type { LimitEvent } from './events.ts';
 import { limiter } from './limiter.ts';
 import type { Limit } from './policy/limit.ts';
+import { seededRandom } from './random.ts';
 import { VirtualClock } from './testing/virtual-clock.ts';
 
 const per = (count: number, burst: number): Limit => ({ bucket: { rate: count, burst } });
@@ -89,6 +90,36 @@ describe('all of several limiters', () => {
     ]);
     expect(everyone.stats().waiting).toBe(0);
   });
+
+  test.each([1, 2, 3, 4, 5, 6, 7, 8])(
+    'nobody is forgotten when a limit opens between the look and the ask (seed %i)',
+    async (seed) => {
+      // Every look at this clock is a little later than the last: what was refused may now fit.
+      const random = seededRandom(seed);
+      const base = new VirtualClock();
+      let drift = 0;
+      const clock = {
+        now(): number {
+          drift += 0.1 * random();
+          return base.now() + drift;
+        },
+        wakeAt: (at: number, act: () => void) => base.wakeAt(Math.max(base.now(), at - drift), act),
+      };
+      const one = limiter({ name: 'one', limit: per(200, 5), clock });
+      const other = limiter({ name: 'other', limit: per(90, 3), clock });
+      const both = all([{ limiter: one, cost: (cost) => 2 * cost }, other]);
+      let through = 0;
+      const enter = (): unknown =>
+        both.acquire('x', 1 + Math.floor(2 * random())).then(() => through++);
+      for (let n = 0; n < 100; n++) enter();
+      for (let n = 0; n < 4000 && through < 100; n++) await base.pass(1);
+      expect(through).toBe(100);
+      expect([one.stats(), other.stats()]).toMatchObject([
+        { allowed: 100, waiting: 0, held: 100 },
+        { allowed: 100, waiting: 0, held: 100 },
+      ]);
+    },
+  );
 
   test('patience, abort and what never fits are heard from whoever is in the way', async () => {
     const { clock, api, user, everyone } = users();

@@ -113,6 +113,13 @@ function readMap<T>(
   return () => value as T;
 }
 
+/** What a part gave, before anybody knows of it. */
+interface Held {
+  readonly holder: Part;
+  readonly at: Millis;
+  readonly decision: Extract<Decision, { verdict: 'allow' }>;
+}
+
 /** A refusal, and whose. */
 interface Refused {
   readonly part: Part;
@@ -136,13 +143,13 @@ class AllOf implements Limiter {
 
   /** For those who settle by key. A place is never reserved: allow or deny. */
   ask(key: string, cost = 1, options?: AskOptions): Decision {
-    const taken = this.#takeAll(key, cost, options, (part) => {
-      const { engine, keyOf, costOf } = part;
-      return engine.ask(keyOf(key), costOf(cost), engine.known(options));
-    });
-    if ('part' in taken) return deny(taken.retryAfterMs);
-    const left = taken.map((own) => (own.verdict === 'allow' ? own.remaining : 0));
-    return allow(Math.min(...left));
+    const held = this.#holdAll(key, cost, options);
+    if ('part' in held) {
+      this.#note(held.part, key, cost, deny(held.retryAfterMs));
+      return deny(held.retryAfterMs);
+    }
+    for (const { holder, decision } of held) this.#note(holder, key, cost, decision);
+    return allow(Math.min(...held.map(({ decision }) => decision.remaining)));
   }
 
   peek(key: string, cost = 1, options?: AskOptions): Decision {
@@ -151,9 +158,9 @@ class AllOf implements Limiter {
   }
 
   tryAcquire(key: string, cost = 1, options?: AskOptions): Permit | Refusal {
-    const taken = this.#takePermits(key, cost, options, 0);
-    if (!('part' in taken)) return this.#permit(key, cost, taken);
-    const { part, retryAfterMs } = taken;
+    const held = this.#holdAll(key, cost, options);
+    if (!('part' in held)) return this.#permit(key, cost, held, options, 0);
+    const { part, retryAfterMs } = held;
     const reason = retryAfterMs === NEVER ? 'never' : 'too-long';
     return part.engine.refuse(part.keyOf(key), part.costOf(cost), { retryAfterMs, reason }, 0);
   }
@@ -165,19 +172,19 @@ class AllOf implements Limiter {
     const { signal, maxWaitMs = Infinity, priority = 0 } = options;
     const since = this.clock.now();
     const ticket = nextTicket();
-    let permits: readonly Permit[] | undefined;
+    let held: readonly Held[] | undefined;
     let at = this.#partWithLine(key, options) ?? this.parts[0];
 
     /** Asks for everything, on behalf of the line it stands in. */
     const ask = (): Decision | typeof ELSEWHERE => {
-      const taken = this.#takePermits(key, cost, options, this.clock.now() - since);
-      if (!('part' in taken)) {
-        permits = taken;
+      const tried = this.#holdAll(key, cost, options);
+      if (!('part' in tried)) {
+        held = tried;
         return allow(0);
       }
-      const isHere = taken.part === at;
-      at = taken.part;
-      return isHere ? deny(taken.retryAfterMs) : ELSEWHERE;
+      const isHere = tried.part === at;
+      at = tried.part;
+      return isHere ? deny(tried.retryAfterMs) : ELSEWHERE;
     };
 
     for (;;) {
@@ -186,7 +193,7 @@ class AllOf implements Limiter {
       const want = { key: keyOf(key), cost: costOf(cost), ask, ticket };
       const patience = { maxWaitMs: leftMs, priority, ...(signal && { signal }) };
       const entry: Entry = await engine.enter(want, patience, engine.known(options));
-      if (permits) return this.#permit(key, cost, permits);
+      if (held) return this.#permit(key, cost, held, options, held[0].at - since);
       if (entry.verdict === 'deny') {
         return engine.refuse(want.key, want.cost, entry, this.clock.now() - since);
       }
@@ -194,8 +201,11 @@ class AllOf implements Limiter {
   }
 
   pass(key: string, cost = 1): boolean {
-    if (this.hasLine(key) || this.#wouldRefuse(key, cost)) return false;
-    return this.ask(key, cost).verdict === 'allow';
+    if (this.hasLine(key)) return false;
+    const held = this.#holdAll(key, cost);
+    if ('part' in held) return false;
+    for (const { holder, decision } of held) this.#note(holder, key, cost, decision);
+    return true;
   }
 
   hasLine(key: string, options?: AskOptions): boolean {
@@ -275,47 +285,44 @@ class AllOf implements Limiter {
     );
   }
 
-  #takePermits(
-    key: string,
-    cost: number,
-    options: AskOptions | undefined,
-    waitedMs: Millis,
-  ): readonly Permit[] | Refused {
-    const taken = this.#takeAll(key, cost, options, ({ engine, keyOf, costOf }) =>
-      engine.tryTake(keyOf(key), costOf(cost), waitedMs, engine.known(options)),
-    );
-    return 'part' in taken ? taken : (taken as readonly Permit[]);
-  }
-
-  /** From every part, or from none: then the one that refuses longest. */
-  #takeAll<T extends Decision | Permit>(
-    key: string,
-    cost: number,
-    options: AskOptions | undefined,
-    take: (part: Part) => T,
-  ): readonly T[] | Refused {
+  /** Holds what it wants of every part, or nothing: then says who refuses longest. */
+  #holdAll(key: string, cost: number, options?: AskOptions): readonly Held[] | Refused {
     const refused = this.#wouldRefuse(key, cost, options);
     if (refused) {
       // It is asked all the same: whoever is refused has been here, and some rules take note of it.
-      const own = take(refused.part);
-      if (own.verdict === 'deny') return { part: refused.part, retryAfterMs: own.retryAfterMs };
-      this.#giveBack(refused.part, key, cost, own);
+      const own = this.#hold(refused.part, key, cost, options);
+      if ('part' in own) return own;
+      this.#release(own, key, cost, options); // it has opened since
     }
-    const taken: T[] = [];
+    const held: Held[] = [];
     for (const part of this.parts) {
-      const own = take(part);
-      if (own.verdict === 'deny') {
-        for (const [n, other] of taken.entries()) this.#giveBack(this.parts[n], key, cost, other);
-        return { part, retryAfterMs: own.retryAfterMs };
+      const own = this.#hold(part, key, cost, options);
+      if ('decision' in own) {
+        held.push(own);
+        continue;
       }
-      taken.push(own);
+      for (const other of held) this.#release(other, key, cost, options);
+      return own;
     }
-    return taken;
+    return held;
   }
 
-  #giveBack(part: Part, key: string, cost: number, taken: Decision | Permit): void {
-    if (taken instanceof Permit) taken.settle({ outcome: 'ignored' });
-    else part.engine.settle(part.keyOf(key), { outcome: 'ignored', cost: part.costOf(cost) });
+  #hold(part: Part, key: string, cost: number, options?: AskOptions): Held | Refused {
+    const { engine, keyOf, costOf } = part;
+    const at = engine.clock.now();
+    const decision = engine.hold(keyOf(key), costOf(cost), at, engine.known(options));
+    if (decision.verdict === 'deny') return { part, retryAfterMs: decision.retryAfterMs };
+    const remaining = decision.verdict === 'allow' ? decision.remaining : 0;
+    return { holder: part, at, decision: { verdict: 'allow', remaining } };
+  }
+
+  #release({ holder, at }: Held, key: string, cost: number, options?: AskOptions): void {
+    const { engine, keyOf, costOf } = holder;
+    engine.release(keyOf(key), costOf(cost), at, engine.known(options));
+  }
+
+  #note({ engine, keyOf, costOf }: Part, key: string, cost: number, decision: Decision): void {
+    engine.note(keyOf(key), costOf(cost), decision, 0);
   }
 
   #wouldRefuse(key: string, cost: number, options?: AskOptions): Refused | undefined {
@@ -341,12 +348,22 @@ class AllOf implements Limiter {
     throw new ConfigError('partition', expected, options.partition);
   }
 
-  #permit(key: string, cost: number, permits: readonly Permit[]): Permit {
+  #permit(
+    key: string,
+    cost: number,
+    held: readonly Held[],
+    options: AskOptions | undefined,
+    waitedMs: Millis,
+  ): Permit {
+    const permits = held.map(({ holder: { engine, keyOf, costOf }, at }) => {
+      const partition = engine.known(options)?.partition;
+      return engine.admit(keyOf(key), costOf(cost), at, waitedMs, partition);
+    });
     const [{ dueAt, heldAt }] = permits;
     return new Permit({ key, cost, dueAt, heldAt }, ({ used, ...rest }: Settled) => {
-      permits.forEach((permit, n) => {
+      for (const [n, permit] of permits.entries()) {
         permit.settle({ ...rest, ...this.#usedOf(this.parts[n], used) });
-      });
+      }
     });
   }
 

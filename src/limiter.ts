@@ -229,8 +229,7 @@ export class Engine implements Limiter {
     const decision = this.#pauses.isEmpty
       ? this.#share.ask(key, cost, part)
       : (this.#paused(key, cost) ?? this.#share.ask(key, cost, part));
-    this.#counts.decided(decision, 0);
-    if (this.#events.hasListeners) this.#tell(key, cost, decision, 0);
+    this.note(key, cost, decision, 0);
     return decision;
   }
 
@@ -240,8 +239,7 @@ export class Engine implements Limiter {
     if (this.#room.hasLine(key)) return false;
     const decision = this.#askNow(key, cost, this.clock.now());
     if (decision.verdict === 'deny') return false;
-    this.#counts.decided(decision, 0);
-    if (this.#events.hasListeners) this.#tell(key, cost, decision, 0);
+    this.note(key, cost, decision, 0);
     return true;
   }
 
@@ -253,9 +251,12 @@ export class Engine implements Limiter {
   }
 
   tryAcquire(key: string, cost = 1, options?: AskOptions): Permit | Refusal {
-    const taken = this.tryTake(key, cost, 0, options);
-    if (taken.verdict === 'allow') return taken;
-    const { retryAfterMs } = taken;
+    requireKey(key);
+    requireCost(cost);
+    const now = this.clock.now();
+    const decision = this.hold(key, cost, now, options);
+    if (decision.verdict !== 'deny') return this.admit(key, cost, now, 0, options?.partition);
+    const { retryAfterMs } = decision;
     const reason = retryAfterMs === NEVER ? 'never' : 'too-long';
     return this.refuse(key, cost, { retryAfterMs, reason }, 0);
   }
@@ -270,24 +271,26 @@ export class Engine implements Limiter {
     const entry = await this.enter({ key, cost }, patience, options);
     if (entry.verdict === 'deny') return this.refuse(key, cost, entry, this.clock.now() - since);
     const { dueAt = since } = entry;
-    return this.#admit(key, cost, dueAt, dueAt - since, partition);
+    return this.admit(key, cost, dueAt, dueAt - since, partition);
   }
 
-  // Four doors for `all`, which asks several of them as one.
+  // Doors for `all`, which asks several of them as one: nobody is told before all have agreed.
 
-  /** A permit now, or a refusal that is not counted yet. */
-  tryTake(
-    key: string,
-    cost: number,
-    waitedMs: Millis,
-    options?: AskOptions,
-  ): Permit | Extract<Decision, { verdict: 'deny' }> {
-    requireKey(key);
-    requireCost(cost);
-    const now = this.clock.now();
-    const decision = this.#askNow(key, cost, now, options && this.#partOf(options));
-    if (decision.verdict === 'deny') return decision;
-    return this.#admit(key, cost, now, waitedMs, options?.partition);
+  /** Takes what is wanted now, or nothing. It is not counted, and nobody hears of it yet. */
+  hold(key: string, cost: number, now: Millis, options?: AskOptions): Decision {
+    return this.#askNow(key, cost, now, options && this.#partOf(options));
+  }
+
+  /** Gives back what was held a moment ago. As nobody saw it gone, nobody is called. */
+  release(key: string, cost: number, heldAt: Millis, options: AskOptions = {}): void {
+    const part = this.#partOf(options);
+    this.#share.settle(key, { outcome: 'ignored', cost, dueAt: heldAt, part });
+  }
+
+  /** Counts and tells a decision. */
+  note(key: string, cost: number, decision: Decision, waitedMs: Millis): void {
+    this.#counts.decided(decision, waitedMs);
+    if (this.#events.hasListeners) this.#tell(key, cost, decision, waitedMs);
   }
 
   /** The options as far as they mean something to this limit. */
@@ -314,10 +317,8 @@ export class Engine implements Limiter {
   }
 
   /** Hands out the permit for what was taken already. */
-  #admit(key: string, cost: number, dueAt: Millis, waitedMs: Millis, partition?: string): Permit {
-    const decision = { verdict: 'allow', remaining: 0 } as const;
-    this.#counts.decided(decision, waitedMs);
-    if (this.#events.hasListeners) this.#tell(key, cost, decision, waitedMs);
+  admit(key: string, cost: number, dueAt: Millis, waitedMs: Millis, partition?: string): Permit {
+    this.note(key, cost, GRANTED, waitedMs);
     const heldAt = this.clock.now();
     const permit: Permit = new Permit({ key, cost, dueAt, heldAt }, (settled) => {
       this.#held.remove(permit);
@@ -334,9 +335,7 @@ export class Engine implements Limiter {
     { retryAfterMs, reason }: { readonly retryAfterMs: Millis; readonly reason: Reason },
     waitedMs: Millis,
   ): Refusal {
-    const decision = deny(retryAfterMs);
-    this.#counts.decided(decision, waitedMs);
-    if (this.#events.hasListeners) this.#tell(key, cost, decision, waitedMs);
+    this.note(key, cost, deny(retryAfterMs), waitedMs);
     return new Refusal({ limit: this.name, retryAfterMs, reason });
   }
 
@@ -349,7 +348,7 @@ export class Engine implements Limiter {
     if (most !== Infinity) requireNumber('most', most, { min: 0, whole: true });
     const paused = most > 0 ? this.#paused(key, 1) : undefined;
     const taken = paused ? 0 : this.#share.take(key, most);
-    if (most > 0) this.#counts.decided(taken > 0 ? TAKEN : (paused ?? NOTHING_LEFT), 0);
+    if (most > 0) this.note(key, taken || 1, taken > 0 ? GRANTED : (paused ?? NOTHING_LEFT), 0);
     return taken;
   }
 
@@ -435,16 +434,13 @@ export class Engine implements Limiter {
     const at = this.clock.now();
     const heldMs = at - permit.heldAt;
     this.#counts.lost();
-    if (this.#events.hasListeners) {
-      this.#events.emit({ type: 'lost', limit: this.name, key, cost, at, heldMs });
-    } else {
-      warn('LOST_PERMIT', lostPermit(this.name, key, heldMs));
-    }
+    this.#events.emit({ type: 'lost', limit: this.name, key, cost, at, heldMs });
+    warn('LOST_PERMIT', lostPermit(this.name, key, heldMs));
     permit.settle({ outcome: 'failed' });
   }
 }
 
-const TAKEN: Decision = { verdict: 'allow', remaining: 0 };
+const GRANTED: Decision = { verdict: 'allow', remaining: 0 };
 const NOTHING_LEFT: Decision = deny(0);
 
 const lostPermit = (name: string, key: string, heldMs: Millis): string =>

@@ -37,7 +37,7 @@ describe('examples', () => {
   const examples = readdirSync('examples').filter((file) => file.endsWith('.mjs'));
 
   // Each checks its own promise, and fails with an exit code if it did not hold.
-  test.concurrent.each(examples)('%s runs', { timeout: 60_000 }, async (file) => {
+  test.each(examples)('%s runs', { timeout: 60_000 }, async (file) => {
     const { stdout } = await run(process.execPath, [`examples/${file}`], { timeout: 50_000 });
     expect(stdout).not.toBe('');
   });
