@@ -10,8 +10,8 @@ import { type Axis, type Chart, type Phase, type Point, roundTop } from '../draw
 import type { Picture } from '../draw/svg.ts';
 
 interface Panel {
+  /** What, and in which unit: above the plot, where the mark of the default leaves it alone. */
   readonly title: string;
-  readonly unit: string;
   readonly figure: keyof FleetFigures;
   /** What one is in this unit. */
   readonly scale: number;
@@ -20,31 +20,19 @@ interface Panel {
 }
 
 const THROUGHPUT: Panel = {
-  title: 'throughput',
-  unit: '% of the best possible',
+  title: 'throughput, % of best',
   figure: 'ofBest',
   scale: 100,
   top: 100,
 };
-const REJECTED: Panel = {
-  title: 'rejected',
-  unit: '% of attempts',
-  figure: 'rejected',
-  scale: 100,
-};
-const LATENCY: Panel = { title: 'latency', unit: 'p95, in ms', figure: 'p95Ms', scale: 1 };
+const REJECTED: Panel = { title: 'rejected, % of attempts', figure: 'rejected', scale: 100 };
+const LATENCY: Panel = { title: 'latency, p95 in ms', figure: 'p95Ms', scale: 1 };
 const SWAY: Panel = {
-  title: 'sway',
-  unit: 'deviation / mean of all calls in flight',
+  title: 'sway, deviation / mean of calls in flight',
   figure: 'sway',
   scale: 1,
 };
-const IN_STEP: Panel = {
-  title: 'in step',
-  unit: 'mean correlation of limits',
-  figure: 'inStep',
-  scale: 1,
-};
+const IN_STEP: Panel = { title: 'in step, correlation of limits', figure: 'inStep', scale: 1 };
 
 export function curvesOf(cells: readonly Cell[]): Picture {
   const [{ option }] = cells;
@@ -65,7 +53,7 @@ function panelChart(panel: Panel, cells: readonly Cell[], namesClients: boolean)
   return {
     title: panel.title,
     x,
-    y: { label: panel.unit, from: 0, to: panel.top ?? roundTop(cells.map(measured)) },
+    y: { label: '', from: 0, to: panel.top ?? roundTop(cells.map(measured)) },
     series: [...lines].map(([name, line]) => ({
       name,
       look: 'curve',
