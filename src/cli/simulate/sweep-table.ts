@@ -1,4 +1,7 @@
-/** The cells of a sweep as the lines of a table: the value, what it cost and what it gave. */
+/**
+ * The cells of a sweep as the lines of a table: the value, what it gave and what it cost. Either one
+ * sink in full, or all of them side by side in Markdown, for a page.
+ */
 
 import { recoveryFrom } from '../../sim/adaptive/scenario.ts';
 import { type Cell, type Spread, SWEEPS } from '../../sim/adaptive/sweep.ts';
@@ -35,15 +38,24 @@ const marked = ({ option, value }: Cell): string =>
 
 const CLIENTS: Column = { heading: 'clients', text: ({ clients }) => `${clients}` };
 
+const BEST: Column = {
+  heading: 'best',
+  text: ({ figures }) => `${percent(figures.ofBest.median)} %`,
+};
+const REJECTED: Column = {
+  heading: 'rejected',
+  text: ({ figures }) => `${(figures.rejected.median * 100).toFixed(1)} %`,
+};
+
 const RESULT: readonly Column[] = [
   { heading: 'calls/s', text: ({ figures }) => figures.perSecond.median.toFixed(0) },
-  { heading: 'best', text: ({ figures }) => `${percent(figures.ofBest.median)} %` },
+  BEST,
 ];
 
 const SPREAD: Column = { heading: 'spread', text: ({ figures }) => range(figures.ofBest) };
 
 const PRICE: readonly Column[] = [
-  { heading: 'rejected', text: ({ figures }) => `${(figures.rejected.median * 100).toFixed(1)} %` },
+  REJECTED,
   { heading: 'mean', text: ({ figures }) => whole(figures.meanMs.median) },
   { heading: 'p95', text: ({ figures }) => whole(figures.p95Ms.median) },
   { heading: 'p99', text: ({ figures }) => whole(figures.p99Ms.median) },
@@ -76,3 +88,30 @@ const span = (seconds: number): string =>
 
 /** One alone marches with nobody. */
 const many = (value: number, clients: number): string => (clients > 1 ? value.toFixed(2) : '-');
+
+/** One row a value, one column a sink: what was got, what was refused, how long it took. */
+export function markdownOf(cells: readonly Cell[]): string[] {
+  const names = [...new Set(cells.map(({ scenario }) => scenario.name))];
+  const isFleet = cells.some(({ clients }) => clients > 1);
+  const rows = new Map<string, string[]>();
+  for (const cell of cells) {
+    const title = isFleet ? `${cell.clients} | ${marked(cell)}` : marked(cell);
+    rows.set(title, [...(rows.get(title) ?? []), summaryOf(cell, isFleet)]);
+  }
+  const head = [...(isFleet ? ['clients'] : []), cells[0].option, ...names];
+  return [
+    markdownRow(head),
+    markdownRow(head.map(() => '---')),
+    ...[...rows].map(([title, texts]) => markdownRow([title.replace(/ $/, ''), ...texts])),
+  ];
+}
+
+const markdownRow = (texts: readonly string[]): string => `| ${texts.join(' | ')} |`;
+
+function summaryOf(cell: Cell, isFleet: boolean): string {
+  const { figures, scenario } = cell;
+  const price = [BEST.text(cell), REJECTED.text(cell), `${whole(figures.p95Ms.median)} ms`];
+  if (isFleet) return [...price, ...FLEET.slice(0, 2).map(({ text }) => text(cell))].join(' · ');
+  if (scenario.fromS === 0) return [...price, THERE.text(cell)].join(' · ');
+  return [...price, ...(recoveryFrom(scenario) === undefined ? [] : [BACK.text(cell)])].join(' · ');
+}

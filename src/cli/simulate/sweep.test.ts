@@ -14,6 +14,8 @@ const type = (words: string, columns = 80) => typeAt(columns, split(words));
 
 const cells = (words: string) => type(`${words} --json`).out.map((line) => JSON.parse(line));
 
+const page = readFileSync('docs/adaptive.md', 'utf8');
+
 /** Short and once: what is typed matters here, not what comes out. */
 const QUICK = '--seeds 1 --watch 2-4';
 
@@ -79,6 +81,29 @@ describe('sluice simulate sweep', () => {
     expect(figures.backS.median).toBe(null);
   });
 
+  test('--markdown puts all sinks side by side', () => {
+    const words = 'decreaseRatio --scenario rate --scenario outage --values 0.5,0.9 --markdown';
+    expect(type(words).out).toEqual([
+      '| decreaseRatio | rate | outage |',
+      '| --- | --- | --- |',
+      '| 0.5 | 70 % · 2.2 % · 58 ms | 50 % · 1.0 % · 116 ms · 12.3 s |',
+      '| 0.9* | 94 % · 6.6 % · 58 ms | 95 % · 3.1 % · 189 ms · 4.3 s |',
+      '',
+    ]);
+  });
+
+  test.each([
+    'alpha --values 0.4,1',
+    'decreaseRatio --values 0.5,0.95',
+    'deviationScale --values 0,2',
+    'initial --values 20',
+    'jitter --values 0 --clients 1,16 --seeds 5',
+  ])('docs/adaptive.md tells what comes out of %s', (words) => {
+    const [, , ...rows] = type(`${words} --markdown`).out.filter((line) => line !== '');
+    expect(rows.length).toBeGreaterThan(0);
+    for (const row of rows) expect(page).toContain(row);
+  });
+
   test('another seed is another run, the same seed the same', () => {
     const words = `alpha --scenario queue --values 0.4 ${QUICK}`;
     expect(cells(`${words} --seed 5`)).toEqual(cells(`${words} --seed 5`));
@@ -127,6 +152,7 @@ describe('sluice simulate sweep', () => {
     [`alpha --values ${'0.1,'.repeat(20)}1`]: 'expected at most 20 --values, got 21',
     '--values 1': '--values needs an OPTION whose values they are',
     '--svg x.svg': '--svg draws one OPTION: say which',
+    '--json --markdown': 'expected --json or --markdown, got both',
     'slowStart --svg x.svg': 'a picture of slowStart is one over time: add one --scenario NAME',
     '--scenario storm': 'expected `--scenario` to be one of steady, queue, rate, strict, slow-down',
     '--clients 0': 'expected `--clients` to be a whole number of at least 1 and at most 64, got 0',
@@ -150,7 +176,7 @@ describe('sluice simulate sweep', () => {
 
   test('--help names every flag, option and sink', () => {
     const text = type('--help').out.join('\n');
-    const flags = 'scenario values clients size ripple watch seeds seed svg json';
+    const flags = 'scenario values clients size ripple watch seeds seed svg markdown json';
     for (const flag of flags.split(' ')) expect(text).toContain(`--${flag}`);
     for (const word of [...SWEEP_OPTIONS, ...SCENARIOS]) expect(text).toContain(word);
   });

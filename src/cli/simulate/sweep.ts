@@ -31,7 +31,7 @@ import {
 } from '../command.ts';
 import { drawSvg } from '../draw/svg.ts';
 import { curvesOf, timelinesOf } from './sweep-picture.ts';
-import { tableOf } from './sweep-table.ts';
+import { markdownOf, tableOf } from './sweep-table.ts';
 
 const SEEDS = 5;
 const SEEDS_MAX = 101;
@@ -83,6 +83,8 @@ the first 20. Each line is the median of several runs, * marks the default:
   --seed N         the seed of the first run (default 1)
   --svg FILE       also write a picture: the values side by side, or with one
                    --scenario the limit over time for each value
+  --markdown       one table of all sinks, each as best, rejected, p95 and what
+                   else there is: there in, back in, or in step and sway
   --json           one line a value instead of tables: {option, value,
                    scenario, clients, size, seeds, figures: {ofBest: {median,
                    lo, hi}, ...}}; null is never, or not to be had there
@@ -98,11 +100,14 @@ export const simulateSweep: Command = {
   run(args, terminal) {
     const flags = readFlags(args);
     const options = readOptions(flags);
+    if (flags.json && flags.markdown)
+      throw new UsageError('expected --json or --markdown, got both');
     const plans = options.map((option) => planOf(option, flags));
     if (flags.svg !== undefined) checkPicture(plans);
 
     for (const plan of plans) {
       const cells = plan.scenarios.flatMap((name) => runScenario(plan, name, flags, terminal));
+      if (flags.markdown) for (const line of [...markdownOf(cells), '']) terminal.print(line);
       if (flags.svg === undefined) continue;
       writeText(flags.svg, drawSvg(pictureOf(plan, cells)));
       terminal.complain(`wrote ${flags.svg}`); // not among the lines, which somebody may read
@@ -123,6 +128,7 @@ function readFlags(args: readonly string[]) {
     seeds: text,
     seed: text,
     svg: text,
+    markdown: { type: 'boolean' },
     json: { type: 'boolean' },
   });
   return { ...values, words: positionals };
@@ -230,6 +236,7 @@ function runScenario(plan: Plan, name: ScenarioName, flags: Flags, terminal: Ter
     plan.values.map((value): CellPlan => ({ option, value, scenario: sink, clients, seeds })),
   );
   const cells = runAll(cellPlans, terminal);
+  if (flags.markdown) return cells; // which is one table of all
   const lines = flags.json
     ? cells.map((cell) => jsonLine(cell, plan.setting.size))
     : [`${option} on ${name}: ${sink.about}`, '', ...tableOf(cells), ''];

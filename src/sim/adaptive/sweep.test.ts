@@ -192,10 +192,18 @@ describe('jitter', () => {
     expect(after).toBeGreaterThan(before - 0.02);
   });
 
-  test('does not undo what so many clients do to a sink', () => {
-    const [one] = sweep('jitter', [0], 'rejected', RATE);
-    const [sixteen] = sweep('jitter', [1], 'rejected', { ...RATE, clients: 16 });
-    expect(sixteen).toBeGreaterThan(10 * one);
+  test('matters less than how small a share each of them has', () => {
+    const refused = (clients: number, size: number) =>
+      sweep('jitter', [0], 'rejected', { on: 'rate', clients, size, seeds: [1] })[0];
+    // Clients and size of the sink, at a share of 200 calls a second for each, then of 50.
+    for (const [clients, size] of [
+      [1, 1],
+      [4, 4],
+    ] as const) {
+      expect(refused(clients, size)).toBeLessThan(0.1);
+      expect(refused(clients * 4, size)).toBeGreaterThan(0.2);
+      expect(refused(clients * 4, size)).toBeLessThan(0.28);
+    }
   });
 });
 
