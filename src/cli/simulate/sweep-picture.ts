@@ -53,15 +53,22 @@ function panelChart(panel: Panel, cells: readonly Cell[], namesClients: boolean)
   return {
     title: panel.title,
     x,
-    y: { label: '', from: 0, to: panel.top ?? roundTop(cells.map(measured)) },
+    y: {
+      label: '',
+      from: 0,
+      to: panel.top ?? roundTop(cells.flatMap((cell) => known(measured(cell)) ?? [])),
+    },
     series: [...lines].map(([name, line]) => ({
       name,
       look: 'curve',
-      points: line.map((cell): Point => [Number(cell.value), measured(cell)]),
+      points: line.map((cell): Point => [Number(cell.value), known(measured(cell))]),
     })),
     phases: [defaultMark(cells[0], x)],
   };
 }
+
+/** What has no meaning, such as the latency of nothing, is a gap. */
+const known = (value: number): number | undefined => (Number.isNaN(value) ? undefined : value);
 
 function grouped(cells: readonly Cell[], namesClients: boolean): Map<string, Cell[]> {
   const groups = new Map<string, Cell[]>();

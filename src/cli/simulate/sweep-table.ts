@@ -73,7 +73,7 @@ const FLEET: readonly Column[] = [
 ];
 
 /** Sums of whole calls may pass what the sink does on average by a hair. */
-const percent = (part: number): string => Math.min(100, part * 100).toFixed(0);
+const percent = (part: number): string => whole(Math.min(100, part * 100));
 
 /** One figure if the runs do not differ in it. */
 function range({ lo, hi }: Spread): string {

@@ -81,6 +81,12 @@ describe('sluice simulate sweep', () => {
     expect(figures.backS.median).toBe(null);
   });
 
+  test('tells nothing of what there was nothing of', () => {
+    const words = 'alpha --scenario outage --values 0.4 --watch 45-50 --seeds 1';
+    const cells = type(words).out[3].trim().split(/ +/);
+    expect(cells.slice(0, 8)).toEqual(['0.4*', '0', '-', '%', '-', '100.0', '%', '-']);
+  });
+
   test('--markdown puts all sinks side by side', () => {
     const words = 'decreaseRatio --scenario rate --scenario outage --values 0.5,0.9 --markdown';
     expect(type(words).out).toEqual([
@@ -93,9 +99,9 @@ describe('sluice simulate sweep', () => {
   });
 
   test.each([
-    'alpha --values 0.4,1',
-    'decreaseRatio --values 0.5,0.95',
-    'deviationScale --values 0,2',
+    'alpha --values 1',
+    'decreaseRatio --values 0.5',
+    'deviationScale --values 2.5',
     'initial --values 20',
     'jitter --values 0 --clients 1,16 --seeds 5',
   ])('docs/adaptive.md tells what comes out of %s', (words) => {
@@ -132,6 +138,7 @@ describe('sluice simulate sweep', () => {
     }
     type(`jitter --clients 2 ${QUICK} --svg ${file}`);
     expect(readFileSync(file, 'utf8')).toContain('2 clients on one sink');
+    type(`alpha --scenario outage --scenario queue --seeds 1 --watch 45-50 --svg ${file}`);
     expect(curves + lines + readFileSync(file, 'utf8')).not.toMatch(/NaN|Infinity|undefined/);
   });
 

@@ -35,7 +35,7 @@ describe('the scenarios', () => {
   });
 
   test('a sink of another size is so many times as good', () => {
-    for (const name of ['queue', 'rate', 'strict', 'slow-down', 'uneven', 'outage'] as const) {
+    for (const name of SCENARIOS) {
       expect(bestOf(scenario(name, { size: 4 }))).toBeCloseTo(4 * bestOf(scenario(name)), 6);
     }
   });
@@ -58,6 +58,12 @@ describe('a fleet', () => {
     expect(figures({ limit: { fixed: 20 } }).thereS).toBeLessThan(1.5);
     expect(figures({ limit: { fixed: 10 } }).thereS).toBe(Infinity);
     expect(figures({}).backS).toBeNaN();
+  });
+
+  test('of a sink that can do nothing there is no best part', () => {
+    const silence = scenario('outage', { watch: { fromS: 45, toS: 55 } });
+    const { ofBest, p95Ms, rejected } = figures({ scenario: silence });
+    expect([ofBest, p95Ms, rejected]).toEqual([Number.NaN, Number.NaN, 1]);
   });
 
   test('shares a sink fairly, whoever came first in each instant', () => {

@@ -157,9 +157,10 @@ class Log {
     const from = fromS * SAMPLES_PER_S;
     const counts = members.map(({ completed }) => completed);
     const recovery = recoveryFrom(this.#scenario);
+    const best = bestOf(this.#scenario);
     const figures: FleetFigures = {
       perSecond: sum(counts) / (toS - fromS),
-      ofBest: sum(counts) / bestOf(this.#scenario),
+      ofBest: best > 0 ? sum(counts) / best : Number.NaN,
       rejected: this.#ended === 0 ? 0 : this.#rejected / this.#ended,
       ...this.#spans.figures(),
       limit: mean(this.#limits.slice(from)),

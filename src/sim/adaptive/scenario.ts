@@ -5,7 +5,7 @@
  * the sink's capacity is known at every instant, so is the most that anybody could have got through
  * it, and every result can be told as a part of that.
  *
- *     steady     ──────────────   as fast for many calls as for one; only `max` ends the climb
+ *     steady     ──────────────   200 at once: as fast for as many calls as `max` allows
  *     queue      20 at once       more than that wait their turn inside the sink
  *     rate       200/s            one call more is refused
  *     strict     200/s            one call more is refused, and counts all the same
@@ -47,7 +47,7 @@ export interface Setting {
   readonly watch?: Watched | undefined;
 }
 
-/** The policy's own `max`, where nothing else ends the climb. */
+/** The policy's own `max`: one client alone never finds this sink's end. */
 const LIMIT_MAX = 200;
 const WORKERS = 20;
 const RATE = 200;
@@ -70,12 +70,12 @@ type Part = Pick<Scenario, 'about' | 'stages'> & Partial<Scenario>;
 
 /** One maker each: how large, how rippled. */
 const MAKERS = {
-  steady(_size, ripple): Part {
-    const sink = sinkOf({ jitter: ripple });
-    const stages = [{ fromS: 0, sink, capacity: perSecond(LIMIT_MAX, sink) }];
-    const about = '100 ms a call, however many at once';
-    return { about, stages, fromS: 0, toS: 60 }; // only the climb is of interest
-  },
+  steady: (size, ripple): Part => ({
+    about: `100 ms a call, up to ${LIMIT_MAX * size} at once`,
+    stages: [queueOf(sinkOf({ workers: LIMIT_MAX * size, jitter: ripple }))],
+    fromS: 0, // the climb is what is of interest
+    toS: 60,
+  }),
   queue: (size, ripple): Part => ({
     about: `${WORKERS * size} at once, 100 ms each; more wait inside the sink`,
     stages: [queue(size, ripple)],
