@@ -49,7 +49,7 @@ const help = `usage: sluice simulate sweep [OPTION] [options]
 
 Runs the adaptive limit on virtual time against sinks with a character, for a
 range of values of OPTION, all else as by default. Without OPTION every option
-has its turn, which takes about a minute: ${listed(SWEEP_OPTIONS.slice(0, 3))},
+has its turn, in half a minute or so: ${listed(SWEEP_OPTIONS.slice(0, 3))},
 ${listed(SWEEP_OPTIONS.slice(3))}.
 
 ${SCENARIOS.map((name) => `  ${name.padEnd(10)} ${scenario(name).about}`).join('\n')}
