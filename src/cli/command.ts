@@ -7,6 +7,7 @@
 
 import { readFileSync, writeFileSync } from 'node:fs';
 import { type ParseArgsConfig, parseArgs } from 'node:util';
+import { Fields, type NumberRange } from '../options.ts';
 
 export const EXIT_OK = 0;
 export const EXIT_MISSED = 1;
@@ -17,6 +18,8 @@ export interface Terminal {
   print(line: string): void;
   /** Prints one line to standard error. */
   complain(line: string): void;
+  /** A passing word about long work, which the next one replaces. Left out if nobody watches. */
+  readonly hint?: ((words: string) => void) | undefined;
   /** How many characters fit on a line. */
   readonly columns: number;
   /** Of this package. */
@@ -68,6 +71,19 @@ export function numberFlag(name: string, text: string | undefined, fallback: num
   if (Number.isFinite(value)) return value;
   throw new UsageError(`expected --${name} to be a number, got "${text}"`);
 }
+
+/** The same within bounds, checked under the name it was typed with. */
+export function rangeFlag(
+  name: string,
+  text: string | undefined,
+  fallback: number,
+  range: NumberRange,
+): number {
+  const flag = `--${name}`;
+  return new Fields('', { [flag]: numberFlag(name, text, fallback) }).number(flag, range);
+}
+
+export const upTo = (max: number): NumberRange => ({ min: 1, max, whole: true });
 
 export function readJson(file: string): unknown {
   const name = file === '-' ? 'standard input' : file;

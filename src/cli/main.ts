@@ -10,7 +10,11 @@ const STDERR = 2;
 
 /** Writes all of a line, also into a pipe that takes it in pieces. */
 function write(fd: number, line: string): void {
-  let rest = Buffer.from(`${line}\n`);
+  writeRaw(fd, `${line}\n`);
+}
+
+function writeRaw(fd: number, text: string): void {
+  let rest = Buffer.from(text);
   while (rest.length > 0) {
     try {
       rest = rest.subarray(writeSync(fd, rest));
@@ -28,9 +32,13 @@ function giveUp(fd: number, error: Error): never {
   process.exit(EXIT_USAGE);
 }
 
+/** Back to the start of the line, and away with what stood there. */
+const CLEAR_LINE = '\r\x1b[K';
+
 process.exitCode = run(process.argv.slice(2), {
   print: (line) => write(STDOUT, line),
   complain: (line) => write(STDERR, line),
+  hint: process.stderr.isTTY ? (words) => writeRaw(STDERR, CLEAR_LINE + words) : undefined,
   columns: process.stdout.columns ?? 100,
   version: JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')).version,
 });

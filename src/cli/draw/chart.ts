@@ -2,13 +2,14 @@
  * What a picture shows, apart from how it is drawn: terminal.ts and svg.ts both draw a `Chart`.
  *
  * A series says what held from when on, as everything here does that is counted by the second or
- * changed by an event: a value stays until the next point, and `undefined` ends it.
+ * changed by an event: a value stays until the next point, and `undefined` ends it. Only a curve is
+ * different: its points are all that was measured, and what lies between them is a guess.
  */
 
 export type Point = readonly [x: number, y: number | undefined];
 
-/** Shades stand behind, bars before them, lines before both; in each, later before earlier. */
-const LOOKS = ['shade', 'bars', 'line'] as const;
+/** Shades stand behind, then bars, lines and curves; in each, later before earlier. */
+const LOOKS = ['shade', 'bars', 'line', 'curve'] as const;
 export type Look = (typeof LOOKS)[number];
 
 export interface Series {

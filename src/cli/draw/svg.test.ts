@@ -53,6 +53,21 @@ describe('a picture in SVG', () => {
     expect(d).toBe('M64 266H372.8M527.2 106H836');
   });
 
+  test('draws a curve as dots with slopes between, and breaks it where nothing was measured', () => {
+    const points = [
+      [0, 0],
+      [5, 50],
+      [6, undefined],
+      [10, 100],
+    ] as const;
+    const curve = { name: 'measured', look: 'curve', points } as const;
+    const drawn = drawSvg({ title: '', charts: [{ ...chart, series: [curve] }] });
+    expect(drawn).toContain('d="M64 426L450 266M836 106" fill="none" stroke="#d55e00"');
+    expect(drawn.match(/<circle /g)).toHaveLength(3);
+    expect(drawn).toContain('<circle cx="450" cy="266"');
+    expect(unclosedTags(drawn)).toEqual([]);
+  });
+
   test('closes a shade at the floor', () => {
     expect(svg).toContain('d="M64 106H836V426H64Z"');
   });

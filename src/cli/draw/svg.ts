@@ -56,7 +56,7 @@ const BAND = '#f8f9fa';
 const SHADES = ['#e0e6ec', '#dcebdf'];
 const BARS = ['#4a86c5', '#7fae7a'];
 /** Told apart by eyes that do not see all colours, too (after Okabe and Ito). */
-const LINES = ['#d55e00', '#0072b2', '#009e73', '#cc79a7', '#56b4e9', '#e69f00'];
+const LINES = ['#d55e00', '#0072b2', '#009e73', '#cc79a7', '#56b4e9', '#e69f00', '#5b6770'];
 
 export function drawSvg({ title, charts }: Picture): string {
   const plotHeight = charts.length > 1 ? PLOT_HEIGHT : PLOT_HEIGHT_ALONE;
@@ -89,7 +89,7 @@ function drawPlot(chart: Chart, box: Box): string[] {
     ...(chart.phases ?? []).flatMap((phase) => band(phase, chart, box)),
     ...paths(['shade']),
     ...yGrid(chart.y, box), // over the shades, which would hide it, and behind the rest
-    ...paths(['bars', 'line']),
+    ...paths(['bars', 'line', 'curve']),
     ...(chart.phases ?? []).map((phase) => bandName(phase, chart, box)),
     ...xAxis(chart.x, box),
   ];
@@ -97,8 +97,8 @@ function drawPlot(chart: Chart, box: Box): string[] {
 
 /** Each look has its own colours, handed out in the order of the series. */
 function coloursOf(series: readonly Series[]): Map<Series, string> {
-  const palettes = { shade: SHADES, bars: BARS, line: LINES };
-  const used = { shade: 0, bars: 0, line: 0 };
+  const palettes = { shade: SHADES, bars: BARS, line: LINES, curve: LINES };
+  const used = { shade: 0, bars: 0, line: 0, curve: 0 };
   return new Map(
     series.map((one) => {
       const palette = palettes[one.look];
@@ -114,6 +114,7 @@ const yOf = (value: number, axis: Axis, { top, height }: Box): number =>
   top + (1 - positionOf(value, axis)) * height;
 
 function path({ look, points }: Series, colour: string | undefined, chart: Chart, box: Box) {
+  if (look === 'curve') return curve(points, colour, chart, box);
   const stretches = stretchesOf(points, chart.x.to);
   if (look === 'line') {
     const d = stretches.map((stretch) => steps(stretch, chart, box)).join('');
@@ -125,6 +126,18 @@ function path({ look, points }: Series, colour: string | undefined, chart: Chart
     return `${steps(stretch, chart, box)}V${floor}H${px(xOf(begin, chart.x, box))}Z`;
   });
   return `<path d="${areas.join('')}" fill="${colour}"/>`;
+}
+
+/** A dot for each thing measured; the slopes between only lead the eye from one to the next. */
+function curve(points: Series['points'], colour: string | undefined, chart: Chart, box: Box) {
+  const dots = stretchesOf(points, chart.x.to).map((stretch) =>
+    stretch.points.map(([x, y]) => [px(xOf(x, chart.x, box)), px(yOf(y, chart.y, box))]),
+  );
+  const d = dots.map((stretch) => `M${stretch.map((dot) => dot.join(' ')).join('L')}`).join('');
+  return [
+    `<path d="${d}" fill="none" stroke="${colour}" stroke-width="2" stroke-linejoin="round"/>`,
+    ...dots.flat().map(([x, y]) => `<circle cx="${x}" cy="${y}" r="3.5" fill="${colour}"/>`),
+  ].join('');
 }
 
 /** Steps, not slopes: a value holds until the next one. */
@@ -202,7 +215,7 @@ function legend(series: readonly Series[], colours: Map<Series, string>, box: Bo
   return [...series].reverse().map((one) => {
     const left = right - one.name.length * 7 - 22;
     right = left - 18;
-    const tall = one.look === 'line' ? 3 : 12;
+    const tall = one.look === 'line' || one.look === 'curve' ? 3 : 12;
     const swatch = `<rect x="${left}" y="${box.top - 40 - tall / 2}" width="16" height="${tall}" fill="${colours.get(one)}"/>`;
     return swatch + text(left + 22, box.top - 36, one.name);
   });

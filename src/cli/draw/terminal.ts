@@ -34,7 +34,7 @@ const PLOT_COLUMNS_MIN = 10;
 
 const EIGHTHS = ' ▁▂▃▄▅▆▇█';
 
-const SWATCH: Readonly<Record<Look, string>> = { shade: '░', bars: '█', line: '━' };
+const SWATCH: Readonly<Record<Look, string>> = { shade: '░', bars: '█', line: '━', curve: '━' };
 
 export const drawChart = (chart: Chart, room: Room): string[] => drawStack([chart], room);
 
@@ -152,8 +152,13 @@ const PAINTERS: Readonly<Record<Look, Painter>> = {
     return eighths % 8 === 0 ? cells : [...cells, [full, EIGHTHS[eighths % 8]]];
   },
 
-  line: (position, rows) => [[Math.max(0, Math.round(position * rows) - 1), '━']],
+  line: dash,
+  curve: dash,
 };
+
+function dash(position: number, rows: number): [row: number, glyph: string][] {
+  return [[Math.max(0, Math.round(position * rows) - 1), '━']];
+}
 
 const column = (height: number, glyph: string): [row: number, glyph: string][] =>
   Array.from({ length: height }, (_, row) => [row, glyph]);

@@ -1,7 +1,7 @@
 /** `sluice simulate ramp`: what the four modes of a ramp make of the same traffic. */
 
 import { parseDuration } from '../../duration.ts';
-import { AMOUNT_MAX, Fields, type NumberRange } from '../../options.ts';
+import { AMOUNT_MAX, Fields } from '../../options.ts';
 import {
   simulateRamp as play,
   RAMP_MODES,
@@ -12,14 +12,16 @@ import {
 import {
   type Command,
   EXIT_OK,
-  numberFlag,
+  rangeFlag,
   readArgs,
   type Terminal,
   UsageError,
+  upTo,
   writeText,
 } from '../command.ts';
 import { type Axis, type Chart, type Point, roundTop } from '../draw/chart.ts';
 import { drawSvg } from '../draw/svg.ts';
+import { aligned } from '../draw/table.ts';
 import { drawChart, drawStack, lyingBar } from '../draw/terminal.ts';
 
 /** Short enough to see on one screen, and no two modes make the same of it. */
@@ -159,19 +161,6 @@ function spanFlag(name: string, text: string): string {
   );
 }
 
-/** Checked under the name it was typed with, so that a complaint names the flag. */
-function rangeFlag(
-  name: string,
-  text: string | undefined,
-  fallback: number,
-  range: NumberRange,
-): number {
-  const flag = `--${name}`;
-  return new Fields('', { [flag]: numberFlag(name, text, fallback) }).number(flag, range);
-}
-
-const upTo = (max: number): NumberRange => ({ min: 1, max, whole: true });
-
 /** The calls of every second, gaps taken out. */
 function readAsked(flags: Flags): number[] {
   const load = readLoad(flags.load ?? LOAD);
@@ -265,7 +254,7 @@ const HEADINGS = ['second', 'asked', 'pool', 'used', 'use'];
 const BAR_COLUMNS_MIN = 10;
 
 function table({ mode, seconds }: Run, { columns }: Terminal): string[] {
-  const [head, ...rows] = aligned([HEADINGS, ...seconds.map(figures)]);
+  const [head, ...rows] = aligned([HEADINGS, ...seconds.map(figures)], '   ');
   const barColumns = Math.max(BAR_COLUMNS_MIN, columns - head.length - 2);
   const full = seconds.reduce((most, { pool }) => Math.max(most, pool), 0);
   const bars = seconds.map(({ used, pool }) => lyingBar(used, pool, full, barColumns));
@@ -285,12 +274,6 @@ function figures({ second, asked, pool, used, left }: RampSecond): string[] {
   if (asked === 0) return [`${second}`, '-', rounded(pool), '-', '-'];
   const use = Math.floor(((pool - left) * 100) / pool + DUST);
   return [`${second}`, `${asked}`, rounded(pool), `${used}`, `${use} %`];
-}
-
-/** Columns flush right, each as wide as its widest cell. */
-function aligned(rows: readonly (readonly string[])[]): string[] {
-  const widths = rows[0].map((_, n) => Math.max(...rows.map((cells) => cells[n].length)));
-  return rows.map((cells) => cells.map((cell, n) => cell.padStart(widths[n])).join('   '));
 }
 
 const rounded = (value: number): string => String(Math.round(value * 100) / 100);

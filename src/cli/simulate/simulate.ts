@@ -3,10 +3,11 @@
 import type { CommandGroup } from '../command.ts';
 import { simulateAdaptive } from './adaptive.ts';
 import { simulateRamp } from './ramp.ts';
+import { simulateSweep } from './sweep.ts';
 import { simulateTchannel } from './tchannel.ts';
 
 export const simulate: CommandGroup = {
   name: 'simulate',
   summary: 'run a rule on virtual time and draw what happens',
-  commands: [simulateAdaptive, simulateRamp, simulateTchannel],
+  commands: [simulateAdaptive, simulateRamp, simulateSweep, simulateTchannel],
 };

@@ -28,34 +28,48 @@ interface Call {
   attempts: number;
 }
 
+/** What a client needs to know of its case: where the limiter stands, how to wait, which limit. */
+export type Sender = Pick<Suite, 'layering' | 'backoff'> & Pick<Case, 'limit'>;
+
+/** Told of every attempt when it is over, however it ended. */
+export type Watch = (outcome: Outcome, rttMs: Millis) => void;
+
 export class Client {
   readonly inFlight = new LevelFigures();
   readonly limit = new LevelFigures();
   readonly observedRtt = new SpanFigures();
   readonly averagedRtt = new SpanFigures();
 
-  readonly #suite: Suite;
+  readonly #sender: Sender;
   readonly #timeline: Timeline;
   readonly #server: Server;
   readonly #policy: AdaptivePolicy;
   readonly #state: State;
   readonly #permits: Permits;
+  readonly #watch: Watch;
   #events = 0;
   #isSending = false;
 
-  constructor(suite: Suite, test: Case, timeline: Timeline, server: Server, random: Random) {
-    this.#suite = suite;
+  constructor(
+    sender: Sender,
+    timeline: Timeline,
+    server: Server,
+    random: Random,
+    watch: Watch = () => {},
+  ) {
+    this.#sender = sender;
     this.#timeline = timeline;
     this.#server = server;
-    this.#policy = adaptive(test.limit, random);
+    this.#watch = watch;
+    this.#policy = adaptive(sender.limit, random);
     this.#state = new Float64Array(this.#policy.width);
     this.#policy.start(this.#state, 0, timeline.now);
-    this.#permits = new Permits(this.#view.limit);
+    this.#permits = new Permits(this.view.limit);
   }
 
-  /** An event is there to be sent. */
-  offer(): void {
-    this.#events++;
+  /** Events are there to be sent; without end, if so many. */
+  offer(count = 1): void {
+    this.#events += count;
   }
 
   /** Lets the sender and everybody who was handed a permit act; the end of every instant. */
@@ -64,7 +78,8 @@ export class Client {
     this.#permits.run();
   }
 
-  get #view(): { limit: number; inFlight: number } {
+  /** What the rule allows and counts right now. */
+  get view(): { limit: number; inFlight: number } {
     const { limit = 0, inFlight = 0 } = this.#policy.view(this.#state, 0, this.#timeline.now);
     return { limit, inFlight };
   }
@@ -84,7 +99,7 @@ export class Client {
   /** Starts what a permit was got for: an attempt, or a whole sequence of them. */
   #enter(call: Call): void {
     call.startedAt = this.#timeline.now;
-    this.inFlight.add(this.#view.inFlight, this.#timeline.now);
+    this.inFlight.add(this.view.inFlight, this.#timeline.now);
     const { verdict } = this.#policy.ask(this.#state, 0, 1, this.#timeline.now);
     if (verdict !== 'allow') throw new Error('a permit was handed out that the rule refuses');
     this.#attempt(call);
@@ -107,7 +122,8 @@ export class Client {
 
   #finish(call: Call, outcome: Outcome, rttMs: Millis): void {
     call.attempts++;
-    const { layering } = this.#suite;
+    this.#watch(outcome, rttMs);
+    const { layering } = this.#sender;
     if (layering !== 'whole-call') this.#note(outcome, rttMs);
     else if (outcome === 'ok') this.#note(outcome, this.#timeline.now - call.startedAt);
 
@@ -127,7 +143,7 @@ export class Client {
   /** The controller learns that it is over, then the permit is free. */
   #leave(): void {
     const { now } = this.#timeline;
-    const { limit, inFlight } = this.#view;
+    const { limit, inFlight } = this.view;
     this.inFlight.add(inFlight, now);
     const { meanMs, due } = this.#policy.windowAt(this.#state, 0, now);
     if (due) {
@@ -136,12 +152,12 @@ export class Client {
       this.limit.add(limit, now);
     }
     this.#policy.settle(this.#state, 0, { outcome: 'ignored', cost: 1, dueAt: now }, now);
-    this.#permits.resize(limit, this.#view.limit);
+    this.#permits.resize(limit, this.view.limit);
     this.#permits.release();
   }
 
   #backoffS(attempts: number): number {
-    let [wait, next] = this.#suite.backoff;
+    let [wait, next] = this.#sender.backoff;
     for (let n = 1; n < attempts && wait < BACKOFF_MAX_S; n++) [wait, next] = [next, wait + next];
     return Math.min(wait, BACKOFF_MAX_S);
   }

@@ -31,7 +31,7 @@ export function runCase(suite: Suite, test: Case, seed: number): CaseResult {
   const timeline = new Timeline();
   const random = seededRandom(seed);
   const server = new Server(test.server, timeline, random);
-  const client = new Client(suite, test, timeline, server, random);
+  const client = new Client({ ...suite, limit: test.limit }, timeline, server, random);
 
   offerAll(test, timeline, client);
   const isOver = () => server.completed >= test.requests || timeline.now > VIRTUAL_MS_MAX;

@@ -55,6 +55,10 @@ export interface ServerParams {
   readonly failuresAfter: number;
   readonly byLevel: Load;
   readonly byRate: Load;
+  /** So many are worked on at once and the others queue; as many as come if left out. */
+  readonly workers?: number;
+  /** True if what was refused does not count into its rate. */
+  readonly forgives?: boolean;
 }
 
 /** How the server takes one kind of load: slower, then steeply slower, then no more. */

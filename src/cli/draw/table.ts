@@ -1,0 +1,7 @@
+/** Tables of plain text: what stands under each other is compared. */
+
+/** Columns flush right, each as wide as its widest cell. */
+export function aligned(rows: readonly (readonly string[])[], gap: string): string[] {
+  const widths = rows[0].map((_, n) => Math.max(...rows.map((cells) => cells[n].length)));
+  return rows.map((cells) => cells.map((cell, n) => cell.padStart(widths[n])).join(gap));
+}

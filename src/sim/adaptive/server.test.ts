@@ -1,0 +1,69 @@
+import { describe, expect, test } from 'vitest';
+import { Timeline } from '../timeline.ts';
+import { Server } from './server.ts';
+import type { Load, ServerParams } from './suite.ts';
+
+const FREE: Load = { scale: 0, kneeStart: undefined, kneeExp: 1, limit: Infinity, action: 'defer' };
+
+const TENTH: ServerParams = {
+  delayS: 0.1,
+  jitter: 0,
+  failures: 0,
+  failuresAfter: 0,
+  byLevel: FREE,
+  byRate: FREE,
+};
+
+/** Sends attempts at these milliseconds and tells what came back, and when. */
+function play(params: ServerParams, sendAt: readonly number[], later?: [number, ServerParams]) {
+  const timeline = new Timeline();
+  const server = new Server(params, timeline, () => 0.5);
+  const heard: string[] = [];
+  if (later) timeline.after(later[0], () => server.become(later[1]));
+  for (const at of sendAt) {
+    timeline.after(at, () =>
+      server.attempt(
+        () => true,
+        (answer) => heard.push(`${at} ${answer} at ${timeline.now}`),
+      ),
+    );
+  }
+  while (timeline.turn());
+  return heard;
+}
+
+describe('a simulated server', () => {
+  test('with two workers lets the third wait its turn', () => {
+    expect(play({ ...TENTH, workers: 2 }, [0, 10, 20, 30])).toEqual([
+      '0 ok at 101',
+      '10 ok at 111',
+      '20 ok at 202', // begins when the first is done
+      '30 ok at 212',
+    ]);
+  });
+
+  test('refuses at once, however long the queue', () => {
+    const byLevel: Load = { ...FREE, limit: 2 };
+    expect(play({ ...TENTH, workers: 1, byLevel }, [0, 1, 2])).toEqual([
+      '0 ok at 101',
+      '2 deferred at 103',
+      '1 ok at 202',
+    ]);
+  });
+
+  test('counts what it refuses, so that whoever does not slow down is refused for ever', () => {
+    const byRate: Load = { ...FREE, limit: 2 };
+    const everyQuarter = [0, 250, 500, 750, 1000, 1250, 1500];
+    const refusals = (params: ServerParams) =>
+      play(params, everyQuarter).filter((line) => line.includes('deferred')).length;
+    expect(refusals({ ...TENTH, byRate })).toBe(5);
+    expect(refusals({ ...TENTH, byRate, forgives: true })).toBe(3);
+  });
+
+  test('that becomes another ends what it has begun as it began', () => {
+    const silent: Load = { ...FREE, limit: 0, action: 'drop' };
+    const slow = { ...TENTH, delayS: 0.3 };
+    expect(play(TENTH, [0, 60], [50, slow])).toEqual(['0 ok at 101', '60 ok at 361']);
+    expect(play(TENTH, [0, 60], [50, { ...TENTH, byLevel: silent }])).toEqual(['0 ok at 101']);
+  });
+});
