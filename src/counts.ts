@@ -19,7 +19,7 @@ export interface Histogram {
 }
 
 /** From a fast local call to a slow job, each about twice the one before. */
-const BOUNDS_MS: readonly Millis[] = [
+export const BOUNDS_MS: readonly Millis[] = [
   1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000,
 ];
 

@@ -61,6 +61,11 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
 /** Rooms that also run in a browser, and so know nothing of Node. */
 const EVERYWHERE = Object.keys(MAY_IMPORT).filter((room) => room !== 'cli');
 
+/** The only files there that meet a package, and which: each an entry of its own, the package optional. */
+const MAY_IMPORT_PACKAGES: Readonly<Record<string, readonly string[]>> = {
+  'adapters/opentelemetry.ts': ['@opentelemetry/api'],
+};
+
 /** The room a path under src/ belongs to: its first folder, or the file itself. */
 const roomOf = (path: string): string => (path.split('/')[0] ?? '').replace(/\.ts$/, '');
 
@@ -105,10 +110,38 @@ describe('the house', () => {
   test('the core knows nothing of Node and depends on no package', () => {
     const offenders = sources
       .filter(({ path }) => EVERYWHERE.includes(roomOf(path)))
-      .flatMap((source) => importsOf(source).filter((target) => !isOwn(target)));
+      .flatMap(({ path, text }) =>
+        importsOf({ path, text })
+          .filter((target) => !isOwn(target) && !MAY_IMPORT_PACKAGES[path]?.includes(target))
+          .map((target) => `${path} may not import ${target}`),
+      );
     expect(offenders).toEqual([]);
-    const { dependencies = {} } = JSON.parse(readFileSync('package.json', 'utf8'));
+  });
+
+  test('nobody has to install anything beside it', () => {
+    const {
+      dependencies = {},
+      peerDependencies = {},
+      peerDependenciesMeta = {},
+    } = JSON.parse(readFileSync('package.json', 'utf8'));
     expect(dependencies).toEqual({});
+    const packages = Object.values(MAY_IMPORT_PACKAGES).flat();
+    expect(Object.keys(peerDependencies).sort()).toEqual(packages.sort());
+    expect(packages.filter((name) => !peerDependenciesMeta[name]?.optional)).toEqual([]);
+  });
+
+  test('whoever may import a package does, and nobody passes it on', () => {
+    const idle = Object.entries(MAY_IMPORT_PACKAGES).filter(([path, packages]) => {
+      const source = sources.find((other) => other.path === path);
+      return !source || packages.some((name) => !importsOf(source).includes(name));
+    });
+    expect(idle).toEqual([]);
+    const passedOn = sources.flatMap((source) =>
+      importsOf(source)
+        .filter((target) => target in MAY_IMPORT_PACKAGES)
+        .map((target) => `${source.path} may not import ${target}`),
+    );
+    expect(passedOn).toEqual([]);
   });
 
   test('time and chance are handed in, never picked up', () => {

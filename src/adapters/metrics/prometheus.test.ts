@@ -1,0 +1,289 @@
+import { describe, expect, test, vi } from 'vitest';
+import { figureIn, parseExposition } from '../../../test/support/exposition.ts';
+import { ConfigError } from '../../errors.ts';
+import { type Limiter, limiter } from '../../limiter.ts';
+import { VirtualClock } from '../../testing/virtual-clock.ts';
+import { prometheus } from './prometheus.ts';
+
+const bucket = { bucket: { rate: '10/s', burst: 3 } } as const;
+const make = (name: string, clock = new VirtualClock()): Limiter =>
+  limiter({ name, limit: bucket, clock });
+const learner = (name = 'sink', clock = new VirtualClock()): Limiter =>
+  limiter({ name, limit: { adaptive: { initial: 4 } }, clock });
+
+/** One call from ask to settle. */
+function call(api: Limiter, key: string, rttMs = 10): void {
+  api.ask(key);
+  api.settle(key, { rttMs });
+}
+
+/** The lines of one family, without its buckets. */
+const linesOf = (text: string, family: string): string[] =>
+  text.split('\n').filter((line) => line.startsWith(family) && !line.includes('_bucket'));
+
+describe('figures for Prometheus', () => {
+  test('the whole of a short life, to the letter', async () => {
+    const clock = new VirtualClock();
+    const api = limiter({ name: 'api', limit: bucket, clock });
+    const metrics = prometheus(api);
+
+    api.ask('alice', 3); //                       allowed
+    api.ask('alice', 1); //                       denied: the bucket is empty
+    const late = api.acquire('alice', 2); //      waits 200 ms
+    const away = new AbortController();
+    const gone = api.acquire('alice', 1, { signal: away.signal }).catch(() => 'gone');
+    await clock.pass(50);
+    away.abort();
+    expect(await gone).toBe('gone'); //           left
+    await clock.pass(150);
+    const permit = await late; //                 allowed after a wait
+    await clock.pass(30);
+    if (permit.verdict === 'allow') permit.settle(); // ok, after 30 ms
+    api.tryAcquire('bob'); //                     allowed, and held
+
+    expect(parseExposition(metrics.text()).length).toBe(12);
+    expect(metrics.text()).toBe(GOLDEN.replace('BYTES', String(api.stats().bytes)));
+    expect(metrics.contentType).toBe('text/plain; version=0.0.4; charset=utf-8');
+  });
+
+  test('a bucket holds all that were as short as its bound', () => {
+    const sink = learner();
+    const metrics = prometheus(sink);
+    for (const rttMs of [0.4, 1, 1.1, 99, 70_000]) call(sink, 'db', rttMs);
+    const text = metrics.text();
+    const name = 'sluice_rtt_duration_seconds';
+    const below = (le: string): number => figureIn(text, `${name}_bucket`, { limit: 'sink', le });
+    expect([below('0.001'), below('0.0025'), below('0.05'), below('0.1')]).toEqual([2, 3, 3, 4]);
+    expect([below('60'), below('+Inf')]).toEqual([4, 5]);
+    expect(figureIn(text, `${name}_count`, { limit: 'sink' })).toBe(5);
+    expect(figureIn(text, `${name}_sum`, { limit: 'sink' })).toBeCloseTo(70.1015, 9);
+  });
+
+  test('a limit that learns is shown for each key', () => {
+    const sink = learner();
+    const metrics = prometheus(sink);
+    call(sink, 'db');
+    call(sink, 'cache');
+    sink.ask('cache');
+    expect(linesOf(metrics.text(), 'sluice_limit{')).toEqual([
+      'sluice_limit{limit="sink",key="db"} 4',
+      'sluice_limit{limit="sink",key="cache"} 4',
+    ]);
+    expect(linesOf(metrics.text(), 'sluice_in_flight{')).toEqual([
+      'sluice_in_flight{limit="sink",key="db"} 0',
+      'sluice_in_flight{limit="sink",key="cache"} 1',
+    ]);
+  });
+
+  test('busy has a limit for each key, and its permits are counted together', () => {
+    const peer = limiter({ name: 'peer', limit: { busy: {} }, clock: new VirtualClock() });
+    const metrics = prometheus(peer);
+    peer.tryAcquire('b');
+    for (let n = 0; n < 8; n++) peer.ask('a');
+    peer.settle('a', { outcome: 'busy' });
+    expect(linesOf(metrics.text(), 'sluice_limit{')).toEqual([
+      'sluice_limit{limit="peer",key="a"} 4',
+    ]);
+    expect(linesOf(metrics.text(), 'sluice_in_flight')).toEqual([
+      'sluice_in_flight{limit="peer"} 1',
+    ]);
+  });
+
+  test('no more keys are shown than were wanted, and none if none were', () => {
+    const sink = learner();
+    const some = prometheus(sink, { keysMax: 2 });
+    const none = prometheus(sink, { keysMax: 0 });
+    for (let n = 0; n < 50; n++) call(sink, `key ${n}`);
+    const keys = linesOf(some.text(), 'sluice_limit{');
+    expect(keys.map((line) => /key="(.*)"/.exec(line)?.[1])).toEqual(['key 0', 'key 1']);
+    expect(linesOf(none.text(), 'sluice_limit{')).toEqual([]);
+    expect(linesOf(none.text(), 'sluice_in_flight{')).toEqual(['sluice_in_flight{limit="sink"} 0']);
+  });
+
+  test('whatever stands in a name or a key comes out as it went in', () => {
+    const names = ['say "hi"', 'C:\\new', 'two\nlines', '日本', '{a="b"} 1', '\\n', '\\'];
+    const sinks = names.map((name) => learner(name));
+    const metrics = prometheus(sinks);
+    for (const sink of sinks) for (const key of names) call(sink, key);
+    const family = parseExposition(metrics.text()).find(({ name }) => name === 'sluice_limit');
+    const expected = names.flatMap((limit) => names.map((key) => ({ limit, key })));
+    expect(family?.samples.map(({ labels }) => labels)).toEqual(expected);
+  });
+
+  test('only limits that learn are listened to, and none while nobody is shown', () => {
+    const [plain, sink] = [make('api'), learner()];
+    const [onPlain, onSink] = [vi.spyOn(plain, 'on'), vi.spyOn(sink, 'on')];
+    prometheus([plain, sink]);
+    prometheus(sink, { keysMax: 0 });
+    expect(onPlain).not.toHaveBeenCalled();
+    expect(onSink).toHaveBeenCalledTimes(1);
+  });
+
+  test('limiters come and go', () => {
+    const [one, other] = [learner('one'), learner('other')];
+    const metrics = prometheus([]);
+    expect(metrics.text()).toBe('');
+    metrics.add(one);
+    metrics.add(other);
+    call(one, 'a');
+    expect(linesOf(metrics.text(), 'sluice_waiting')).toHaveLength(2);
+    metrics.remove(one);
+    expect(linesOf(metrics.text(), 'sluice_waiting')).toEqual(['sluice_waiting{limit="other"} 0']);
+    metrics.add(one);
+    expect(linesOf(metrics.text(), 'sluice_limit{')).toEqual([]); // it does not know of a any more
+    metrics.stop();
+    expect(metrics.text()).toBe('');
+  });
+
+  test('whoever is removed is no longer listened to', () => {
+    const sink = learner();
+    const stop = vi.fn();
+    vi.spyOn(sink, 'on').mockReturnValue(stop);
+    const metrics = prometheus(sink);
+    metrics.remove(sink);
+    metrics.remove(sink);
+    expect(stop).toHaveBeenCalledTimes(1);
+  });
+
+  test('two limiters of one name are a mistake, found when the second one comes', () => {
+    const same =
+      /expected `limiters\[1\]\.name` to be unlike those of the other limiters, got "api"/;
+    expect(() => prometheus([make('api'), make('api')])).toThrow(same);
+    const metrics = prometheus(make('api'));
+    expect(() => metrics.add(make('api'))).toThrow(ConfigError);
+    expect(() => prometheus([make('a\ud800'), make('a\udfff')])).toThrow(ConfigError);
+    parseExposition(metrics.text());
+  });
+
+  test('a mistake leaves nobody listening', () => {
+    const sink = learner('api');
+    const stop = vi.fn();
+    vi.spyOn(sink, 'on').mockReturnValue(stop);
+    expect(() => prometheus([sink, make('api')])).toThrow(ConfigError);
+    expect(stop).toHaveBeenCalledTimes(1);
+  });
+
+  test.each([
+    ['something that is no limiter', [{}], {}, /`limiters\[0\]` to be a limiter/],
+    ['nothing', undefined, {}, /`limiters\[0\]` to be a limiter, got nothing/],
+    ['a misspelt option', [], { keyMax: 3 }, /`keyMax` to be one of keysMax/],
+    ['fewer than no keys', [], { keysMax: -1 }, /`keysMax` to be a whole number of at least 0/],
+  ])('refuses %s', (_what, limiters, options, message) => {
+    expect(() => prometheus(limiters as never, options as never)).toThrow(message);
+  });
+});
+
+describe('the reader these tests rely on', () => {
+  const head = '# HELP a_total What.\n# TYPE a_total counter\n';
+  const spans = '# HELP h What.\n# TYPE h histogram\n';
+  const ends = 'h_sum 1\nh_count 2\n';
+
+  test('reads what is right', () => {
+    const text = `${head}a_total{x="\\\\ \\" \\n"} 1\na_total{x="}"} 2.5e+21\n`;
+    expect(parseExposition(text)[0].samples.map(({ labels, value }) => [labels.x, value])).toEqual([
+      ['\\ " \n', 1],
+      ['}', 2.5e21],
+    ]);
+    parseExposition(`${spans}h_bucket{le="1"} 1\nh_bucket{le="+Inf"} 2\n${ends}`);
+  });
+
+  test.each([
+    ['a line without an end', `${head}a_total 1`],
+    ['values without a head', 'a_total 1\n'],
+    ['a head without values', head],
+    ['a family torn apart', `${head}a_total{x="1"} 1\n${head}a_total{x="2"} 1\n`],
+    ['a series twice', `${head}a_total{x="1",y="2"} 1\na_total{y="2",x="1"} 1\n`],
+    ['a label twice', `${head}a_total{x="1",x="2"} 1\n`],
+    ['a quote in a label', `${head}a_total{x="""} 1\n`],
+    ['an unknown escape', `${head}a_total{x="\\t"} 1\n`],
+    ['a value that is none', `${head}a_total Infinity\n`],
+    ['a counter below zero', `${head}a_total -1\n`],
+    ['a counter by another name', '# HELP a What.\n# TYPE a counter\na 1\n'],
+    ['buckets without +Inf', `${spans}h_bucket{le="1"} 2\n${ends}`],
+    ['buckets that shrink', `${spans}h_bucket{le="1"} 3\nh_bucket{le="+Inf"} 2\n${ends}`],
+    ['bounds that shrink', `${spans}h_bucket{le="+Inf"} 1\nh_bucket{le="1"} 2\n${ends}`],
+    ['a count of its own', `${spans}h_bucket{le="+Inf"} 1\n${ends}`],
+    ['a histogram without sum', `${spans}h_bucket{le="+Inf"} 1\nh_count 1\n`],
+  ])('complains about %s', (_what, text) => {
+    expect(() => parseExposition(text)).toThrow(/expected|end/);
+  });
+});
+
+const GOLDEN = `\
+# HELP sluice_decisions_total Calls decided: allow at once, wait and then go ahead, deny.
+# TYPE sluice_decisions_total counter
+sluice_decisions_total{limit="api",verdict="allow"} 2
+sluice_decisions_total{limit="api",verdict="wait"} 1
+sluice_decisions_total{limit="api",verdict="deny"} 1
+# HELP sluice_limited_total Calls that could not go ahead at once: they waited, were denied or left.
+# TYPE sluice_limited_total counter
+sluice_limited_total{limit="api"} 3
+# HELP sluice_left_total Calls that gave up while they waited: their signal aborted.
+# TYPE sluice_left_total counter
+sluice_left_total{limit="api"} 1
+# HELP sluice_lost_permits_total Permits that were never settled and were taken back.
+# TYPE sluice_lost_permits_total counter
+sluice_lost_permits_total{limit="api"} 0
+# HELP sluice_settled_total Calls settled, by how they went.
+# TYPE sluice_settled_total counter
+sluice_settled_total{limit="api",outcome="ok"} 1
+sluice_settled_total{limit="api",outcome="busy"} 0
+sluice_settled_total{limit="api",outcome="timeout"} 0
+sluice_settled_total{limit="api",outcome="failed"} 0
+sluice_settled_total{limit="api",outcome="ignored"} 0
+# HELP sluice_in_flight Calls in flight: by key where the limit counts them, else all permits that are out.
+# TYPE sluice_in_flight gauge
+sluice_in_flight{limit="api"} 1
+# HELP sluice_waiting Calls that stand in line right now.
+# TYPE sluice_waiting gauge
+sluice_waiting{limit="api"} 0
+# HELP sluice_keys Keys that have a state right now.
+# TYPE sluice_keys gauge
+sluice_keys{limit="api"} 2
+# HELP sluice_evicted_keys_total Keys that had to make room while in use: if it grows, keysMax is too small.
+# TYPE sluice_evicted_keys_total counter
+sluice_evicted_keys_total{limit="api"} 0
+# HELP sluice_memory_bytes Memory held for keys.
+# TYPE sluice_memory_bytes gauge
+sluice_memory_bytes{limit="api"} BYTES
+# HELP sluice_wait_duration_seconds How long those waited who had to wait and were let through.
+# TYPE sluice_wait_duration_seconds histogram
+sluice_wait_duration_seconds_bucket{limit="api",le="0.001"} 0
+sluice_wait_duration_seconds_bucket{limit="api",le="0.0025"} 0
+sluice_wait_duration_seconds_bucket{limit="api",le="0.005"} 0
+sluice_wait_duration_seconds_bucket{limit="api",le="0.01"} 0
+sluice_wait_duration_seconds_bucket{limit="api",le="0.025"} 0
+sluice_wait_duration_seconds_bucket{limit="api",le="0.05"} 0
+sluice_wait_duration_seconds_bucket{limit="api",le="0.1"} 0
+sluice_wait_duration_seconds_bucket{limit="api",le="0.25"} 1
+sluice_wait_duration_seconds_bucket{limit="api",le="0.5"} 1
+sluice_wait_duration_seconds_bucket{limit="api",le="1"} 1
+sluice_wait_duration_seconds_bucket{limit="api",le="2.5"} 1
+sluice_wait_duration_seconds_bucket{limit="api",le="5"} 1
+sluice_wait_duration_seconds_bucket{limit="api",le="10"} 1
+sluice_wait_duration_seconds_bucket{limit="api",le="30"} 1
+sluice_wait_duration_seconds_bucket{limit="api",le="60"} 1
+sluice_wait_duration_seconds_bucket{limit="api",le="+Inf"} 1
+sluice_wait_duration_seconds_sum{limit="api"} 0.2
+sluice_wait_duration_seconds_count{limit="api"} 1
+# HELP sluice_rtt_duration_seconds How long calls took that went well.
+# TYPE sluice_rtt_duration_seconds histogram
+sluice_rtt_duration_seconds_bucket{limit="api",le="0.001"} 0
+sluice_rtt_duration_seconds_bucket{limit="api",le="0.0025"} 0
+sluice_rtt_duration_seconds_bucket{limit="api",le="0.005"} 0
+sluice_rtt_duration_seconds_bucket{limit="api",le="0.01"} 0
+sluice_rtt_duration_seconds_bucket{limit="api",le="0.025"} 0
+sluice_rtt_duration_seconds_bucket{limit="api",le="0.05"} 1
+sluice_rtt_duration_seconds_bucket{limit="api",le="0.1"} 1
+sluice_rtt_duration_seconds_bucket{limit="api",le="0.25"} 1
+sluice_rtt_duration_seconds_bucket{limit="api",le="0.5"} 1
+sluice_rtt_duration_seconds_bucket{limit="api",le="1"} 1
+sluice_rtt_duration_seconds_bucket{limit="api",le="2.5"} 1
+sluice_rtt_duration_seconds_bucket{limit="api",le="5"} 1
+sluice_rtt_duration_seconds_bucket{limit="api",le="10"} 1
+sluice_rtt_duration_seconds_bucket{limit="api",le="30"} 1
+sluice_rtt_duration_seconds_bucket{limit="api",le="60"} 1
+sluice_rtt_duration_seconds_bucket{limit="api",le="+Inf"} 1
+sluice_rtt_duration_seconds_sum{limit="api"} 0.03
+sluice_rtt_duration_seconds_count{limit="api"} 1
+`;

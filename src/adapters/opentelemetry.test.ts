@@ -1,0 +1,243 @@
+import { createNoopMeter, metrics } from '@opentelemetry/api';
+import { DataPointType, MeterProvider, MetricReader } from '@opentelemetry/sdk-metrics';
+import { afterEach, describe, expect, test, vi } from 'vitest';
+import { ConfigError } from '../errors.ts';
+import { type Limiter, limiter } from '../limiter.ts';
+import { VirtualClock } from '../testing/virtual-clock.ts';
+import { instrument } from './opentelemetry.ts';
+
+/** Collects when asked, as a scraper would. */
+class PullReader extends MetricReader {
+  protected override async onForceFlush(): Promise<void> {}
+  protected override async onShutdown(): Promise<void> {}
+}
+
+/** The real SDK, and what a collection brings: every value by its name and labels. */
+function sdk() {
+  const reader = new PullReader();
+  const provider = new MeterProvider({ readers: [reader] });
+  const collect = async (): Promise<Record<string, unknown>> => {
+    const { resourceMetrics, errors } = await reader.collect();
+    expect(errors).toEqual([]);
+    const found = resourceMetrics.scopeMetrics.flatMap((scope) => scope.metrics);
+    return Object.fromEntries(
+      found.flatMap(({ descriptor, dataPoints }) =>
+        dataPoints.map(({ attributes, value }) => [
+          [descriptor.name, ...Object.values(attributes)].join(' '),
+          value,
+        ]),
+      ),
+    );
+  };
+  /** Each instrument in one line: name, unit, and what kind of figure it makes. */
+  const kinds = async (): Promise<string[]> => {
+    const { resourceMetrics } = await reader.collect();
+    const found = resourceMetrics.scopeMetrics.flatMap((scope) => scope.metrics);
+    return found
+      .map(({ descriptor: { name, unit }, dataPointType }) =>
+        [name, unit, DataPointType[dataPointType]].join(' '),
+      )
+      .sort();
+  };
+  return { provider, meter: provider.getMeter('test'), collect, kinds };
+}
+
+const bucket = { bucket: { rate: '10/s', burst: 3 } } as const;
+
+async function busyLife(api: Limiter, clock: VirtualClock): Promise<void> {
+  api.ask('alice', 3);
+  api.ask('alice');
+  const late = api.acquire('alice', 2);
+  await clock.pass(200);
+  const permit = await late;
+  await clock.pass(30);
+  if (permit.verdict === 'allow') permit.settle();
+  api.tryAcquire('bob');
+  api.settle('carol', { outcome: 'busy', rttMs: 5 });
+}
+
+describe('figures for OpenTelemetry', () => {
+  afterEach(() => metrics.disable());
+
+  test('a collection brings what the limiter has counted', async () => {
+    const clock = new VirtualClock();
+    const api = limiter({ name: 'api', limit: bucket, clock });
+    const { meter, collect } = sdk();
+    instrument(api, { meter });
+    await busyLife(api, clock);
+    const { bytes, keys } = api.stats();
+    expect(await collect()).toMatchObject({
+      'sluice.decisions api allow': 2,
+      'sluice.decisions api wait': 1,
+      'sluice.decisions api deny': 1,
+      'sluice.limited api': 2,
+      'sluice.left api': 0,
+      'sluice.lost_permits api': 0,
+      'sluice.settled api ok': 1,
+      'sluice.settled api busy': 1,
+      'sluice.in_flight api': 1,
+      'sluice.waiting api': 0,
+      'sluice.keys api': keys,
+      'sluice.evicted_keys api': 0,
+      'sluice.memory api': bytes,
+      'sluice.wait.duration api': { count: 1, sum: 0.2 },
+      'sluice.rtt.duration api': { count: 1, sum: 0.03 },
+    });
+  });
+
+  test('its histograms are those of the limiter, bucket by bucket', async () => {
+    const api = limiter({ name: 'api', limit: { adaptive: {} }, clock: new VirtualClock() });
+    const { meter, collect } = sdk();
+    instrument(api, { meter });
+    for (const rttMs of [0.4, 1, 1.1, 99, 70_000]) api.settle('db', { rttMs });
+    const { boundsMs, counts } = api.stats().rttMs;
+    expect((await collect())['sluice.rtt.duration api']).toMatchObject({
+      buckets: { boundaries: boundsMs.map((ms) => ms / 1000), counts },
+    });
+  });
+
+  test('a place reserved ahead is a wait too', async () => {
+    const limit = { spacing: { every: '6s', reserve: 5 } } as const;
+    const api = limiter({ name: 'job', limit, clock: new VirtualClock() });
+    const { meter, collect } = sdk();
+    instrument(api, { meter });
+    api.ask('a');
+    api.ask('a');
+    expect(await collect()).toMatchObject({
+      'sluice.decisions job wait': 1,
+      'sluice.wait.duration job': { count: 1, sum: 6 },
+    });
+  });
+
+  test('who waited in vain was denied, and is no part of the waits of those let through', async () => {
+    const clock = new VirtualClock();
+    const api = limiter({ name: 'one', limit: { adaptive: { fixed: 1 } }, clock });
+    const { meter, collect } = sdk();
+    instrument(api, { meter });
+    api.ask('db');
+    const vain = api.acquire('db', 1, { maxWaitMs: 100 });
+    await clock.pass(100);
+    expect((await vain).verdict).toBe('deny');
+    const found = await collect();
+    expect(found).toMatchObject({ 'sluice.decisions one deny': 1 });
+    expect(found).not.toHaveProperty(['sluice.wait.duration one']);
+  });
+
+  test('a limit that learns is shown for each key, and no more keys than wanted', async () => {
+    const clock = new VirtualClock();
+    const sink = limiter({ name: 'sink', limit: { adaptive: { initial: 4 } }, clock });
+    const { meter, collect } = sdk();
+    instrument(sink, { meter, keysMax: 1 });
+    for (const key of ['db', 'cache']) {
+      sink.ask(key);
+      sink.ask(key);
+      sink.settle(key, { rttMs: 10 });
+    }
+    const found = await collect();
+    expect(found).toMatchObject({ 'sluice.limit sink db': 4, 'sluice.in_flight sink db': 1 });
+    expect(Object.keys(found).filter((name) => name.includes('cache'))).toEqual([]);
+  });
+
+  test('names, units and kinds are as the documentation has them', async () => {
+    const clock = new VirtualClock();
+    const sink = limiter({ name: 'sink', limit: { adaptive: {} }, clock });
+    const { meter, kinds } = sdk();
+    instrument(sink, { meter });
+    const [first, second] = [sink.acquire('db'), sink.acquire('db')];
+    await clock.pass(5);
+    for (const entry of [first, second]) {
+      const permit = await entry;
+      if (permit.verdict === 'allow') permit.settle();
+    }
+    expect(await kinds()).toEqual([
+      'sluice.decisions  SUM',
+      'sluice.evicted_keys  SUM',
+      'sluice.in_flight  GAUGE',
+      'sluice.keys  GAUGE',
+      'sluice.left  SUM',
+      'sluice.limit  GAUGE',
+      'sluice.limited  SUM',
+      'sluice.lost_permits  SUM',
+      'sluice.memory By GAUGE',
+      'sluice.rtt.duration s HISTOGRAM',
+      'sluice.settled  SUM',
+      'sluice.wait.duration s HISTOGRAM',
+      'sluice.waiting  GAUGE',
+    ]);
+  });
+
+  test('uses the provider that was registered, if none is handed in', async () => {
+    const { provider, collect } = sdk();
+    metrics.setGlobalMeterProvider(provider);
+    const api = limiter({ name: 'api', limit: bucket, clock: new VirtualClock() });
+    instrument([api]);
+    api.ask('alice');
+    expect(await collect()).toMatchObject({ 'sluice.decisions api allow': 1 });
+  });
+
+  test('limiters instrumented one after the other are shown together', async () => {
+    const { meter, collect } = sdk();
+    for (const name of ['one', 'other']) {
+      instrument(limiter({ name, limit: bucket, clock: new VirtualClock() }), { meter });
+    }
+    const none = { 'sluice.decisions one allow': 0, 'sluice.decisions other allow': 0 };
+    expect(await collect()).toMatchObject(none);
+  });
+
+  test('without an SDK nothing is attached, whatever the limit', () => {
+    for (const limit of [bucket, { adaptive: {} }]) {
+      const api = limiter({ limit, clock: new VirtualClock() });
+      const on = vi.spyOn(api, 'on');
+      instrument(api)();
+      instrument(api, { meter: createNoopMeter() })();
+      expect(on).not.toHaveBeenCalled();
+    }
+  });
+
+  test('a collection reads each limiter once, and nothing is read in between', async () => {
+    const { meter, collect } = sdk();
+    const api = limiter({ limit: bucket, clock: new VirtualClock() });
+    const stats = vi.spyOn(api, 'stats');
+    instrument(api, { meter });
+    api.ask('alice');
+    expect(stats).not.toHaveBeenCalled();
+    await collect();
+    expect(stats).toHaveBeenCalledTimes(1);
+  });
+
+  test('after stop nothing is read and nobody listens', async () => {
+    const { meter, collect } = sdk();
+    const api = limiter({ limit: { adaptive: {} }, clock: new VirtualClock() });
+    const stops: ReturnType<typeof vi.fn>[] = [];
+    const [stats, on] = [vi.spyOn(api, 'stats'), api.on.bind(api)];
+    vi.spyOn(api, 'on').mockImplementation((listener) => {
+      const stop = vi.fn(on(listener));
+      stops.push(stop);
+      return stop;
+    });
+    const [add, remove] = [
+      vi.spyOn(meter, 'addBatchObservableCallback'),
+      vi.spyOn(meter, 'removeBatchObservableCallback'),
+    ];
+    const stop = instrument(api, { meter });
+    stop();
+    stop();
+    expect(remove.mock.calls).toEqual(add.mock.calls);
+    api.settle('db', { rttMs: 5 });
+    expect(Object.keys(await collect())).toEqual([]);
+    expect(stats).not.toHaveBeenCalled();
+    expect(stops.map((own) => own.mock.calls.length)).toEqual([1, 1]);
+  });
+
+  test.each([
+    ['two limiters of one name', ['a', 'a'], {}, /`limiters\[1\]\.name` to be unlike/],
+    ['a meter that is none', ['a'], { meter: {} }, /`meter` to be a meter/],
+    ['a misspelt option', ['a'], { metre: 1 }, /`metre` to be one of meter, keysMax/],
+  ])('refuses %s, with an SDK or without', (_what, names, options, message) => {
+    const limiters = names.map((name) => limiter({ name, limit: bucket }));
+    expect(() => instrument(limiters, options as never)).toThrow(ConfigError);
+    expect(() => instrument(limiters, { meter: sdk().meter, ...options } as never)).toThrow(
+      message,
+    );
+  });
+});

@@ -1,0 +1,113 @@
+/**
+ * The figures of limiters for OpenTelemetry.
+ *
+ *     const stop = instrument([api, sink]);
+ *
+ * Counts and levels are read from the limiters when somebody collects, and cost a decision nothing.
+ * Durations cannot be handed over as finished histograms, so those two are recorded as they happen.
+ * Without an SDK all of it would lead nowhere: then nothing is attached at all. The SDK has to be
+ * started first, because a meter handed out before that stays one that does nothing.
+ */
+
+import {
+  type BatchObservableCallback,
+  createNoopMeter,
+  type Histogram,
+  type Meter,
+  metrics,
+  type Observable,
+} from '@opentelemetry/api';
+import { BOUNDS_MS } from '../counts.ts';
+import type { Listener } from '../events.ts';
+import type { Limiter } from '../limiter.ts';
+import { Fields, isRecord } from '../options.ts';
+import { FIGURES, type Figure, RTT, type Timing, WAIT } from './metrics/figures.ts';
+import {
+  listOf,
+  SHOWN_KEYS_MAX_DEFAULT,
+  SHOWN_KEYS_MAX_MAX,
+  shownName,
+  Watchlist,
+} from './metrics/watch.ts';
+
+export interface InstrumentOptions {
+  /** Where figures go. Default: the meter `sluice` of the provider that was registered. */
+  readonly meter?: Meter;
+  /** Of limits that learn: the most keys shown one by one. 0 shows none. Default 20. */
+  readonly keysMax?: number;
+}
+
+/** Shows one limiter or several; what comes back ends that. @throws {ConfigError} if two have the same name. */
+export function instrument(
+  limiters: Limiter | readonly Limiter[],
+  options: InstrumentOptions = {},
+): () => void {
+  const fields = new Fields('', options);
+  const meter = fields.optional('meter', isMeter, 'a meter') ?? metrics.getMeter('sluice');
+  const range = { min: 0, max: SHOWN_KEYS_MAX_MAX, whole: true };
+  const keysMax = fields.number('keysMax', range, SHOWN_KEYS_MAX_DEFAULT);
+  fields.done();
+  const list = listOf(limiters);
+  const isFutile = meter === createNoopMeter();
+  const watchlist = new Watchlist(isFutile ? 0 : keysMax); // without keys it listens to nobody
+  watchlist.addAll(list); // in any case: mistakes should not wait for production to be found
+  if (isFutile) return () => {};
+  const stops = [observe(meter, watchlist), ...record(meter, list), () => watchlist.stop()];
+  return () => {
+    for (const stop of stops.splice(0)) stop();
+  };
+}
+
+const isMeter = (value: unknown): value is Meter =>
+  isRecord(value) && typeof value.createHistogram === 'function';
+
+/** One callback for all, so that a collection reads each limiter once. */
+function observe(meter: Meter, watchlist: Watchlist): () => void {
+  const observed = FIGURES.map((figure) => ({ figure, observable: observableOf(meter, figure) }));
+  const observables = observed.map(({ observable }) => observable);
+  const collect: BatchObservableCallback = (result) => {
+    const readings = watchlist.read();
+    for (const { figure, observable } of observed) {
+      const points = readings.flatMap((reading) => figure.points(reading));
+      for (const { value, labels } of points) result.observe(observable, value, labels);
+    }
+  };
+  meter.addBatchObservableCallback(collect, observables);
+  return () => meter.removeBatchObservableCallback(collect, observables);
+}
+
+function observableOf(meter: Meter, { name, kind, unit, help }: Figure): Observable {
+  const options = { description: help, ...(unit && { unit }) };
+  return kind === 'counter'
+    ? meter.createObservableCounter(name, options)
+    : meter.createObservableGauge(name, options);
+}
+
+function record(meter: Meter, limiters: readonly Limiter[]): (() => void)[] {
+  const waits = histogramOf(meter, WAIT);
+  const rtts = histogramOf(meter, RTT);
+  return limiters.map((limiter) => limiter.on(recorder(shownName(limiter.name), waits, rtts)));
+}
+
+function histogramOf(meter: Meter, { name, help }: Timing): Histogram {
+  const explicitBucketBoundaries = BOUNDS_MS.map((ms) => ms / 1000);
+  return meter.createHistogram(name, {
+    description: help,
+    unit: 's',
+    advice: { explicitBucketBoundaries },
+  });
+}
+
+/** The same spans that the limiter counts: of those who waited, and of calls that went well. */
+function recorder(limit: string, waits: Histogram, rtts: Histogram): Listener {
+  const labels = { limit };
+  return (event) => {
+    if (event.type === 'decision') {
+      const { decision, waitedMs } = event;
+      const ms = decision.verdict === 'wait' ? decision.waitMs : waitedMs;
+      if (decision.verdict !== 'deny' && ms > 0) waits.record(ms / 1000, labels);
+    } else if (event.type === 'settled' && event.outcome === 'ok' && event.rttMs !== undefined) {
+      rtts.record(event.rttMs / 1000, labels);
+    }
+  };
+}
