@@ -137,18 +137,18 @@ export class Guard<Request> {
   }
 
   #client(request: Request): string {
-    const { clientOf, ipv6Prefix, address } = this.#settings;
-    const reader = this.#reader;
-    if (clientOf === undefined) {
-      const ip = reader.ip?.(request) ?? (address ?? reader.address)(request);
-      return ip ? clientKey(ip, ipv6Prefix) : UNKNOWN;
-    }
-    const from = (address ?? reader.address)(request);
-    const client = clientOf(from, reader.header(request, 'x-forwarded-for'));
-    if (!client) return UNKNOWN;
-    return typeof client === 'string'
-      ? clientKey(client, ipv6Prefix)
-      : networkKey(client, ipv6Prefix);
+    const { clientOf, ipv6Prefix } = this.#settings;
+    const from = clientOf
+      ? clientOf(this.#address(request), this.#reader.header(request, 'x-forwarded-for'))
+      : this.#address(request, this.#reader.ip);
+    if (!from) return UNKNOWN;
+    return typeof from === 'string' ? clientKey(from, ipv6Prefix) : networkKey(from, ipv6Prefix);
+  }
+
+  /** What the user says, else what the framework makes of it, else who the connection is from. */
+  #address(request: Request, ip?: Reader<Request>['ip']): string | undefined {
+    const { address } = this.#settings;
+    return address ? address(request) : (ip?.(request) ?? this.#reader.address(request));
   }
 
   /** Whether it can be decided now: nobody waits, or nothing stands in the way. */
@@ -173,15 +173,12 @@ export class Guard<Request> {
     options: AskOptions | undefined,
     leaving: (() => Leaving) | undefined,
   ): Promise<Answer> {
-    const left = leaving?.();
+    let left: Leaving | undefined;
     try {
-      const patience = { maxWaitMs: this.#settings.maxWaitMs ?? 0, ...options };
-      const signal = left && { signal: left.signal };
-      return this.#answer(
-        await this.limiter.acquire(key, cost, { ...patience, ...signal }),
-        key,
-        cost,
-      );
+      left = leaving?.();
+      const { maxWaitMs = 0 } = this.#settings;
+      const patience = { maxWaitMs, ...options, ...(left && { signal: left.signal }) };
+      return this.#answer(await this.limiter.acquire(key, cost, patience), key, cost);
     } catch (error) {
       // Whoever has gone reads no answer; the framework still wants one, to be done with it.
       return left?.signal.aborted ? refuseUnavailable() : this.#unavailable(error);

@@ -54,7 +54,8 @@ export function hono<Context extends HonoContextLike>(
 ): (context: Context, next: () => Promise<void>) => Promise<Response | undefined> {
   const own = guard(options, READER);
   return async function limited(context, next) {
-    const answer = await own.check(context, own.waits ? () => leavingOf(context) : undefined);
+    const found = own.check(context, own.waits ? () => leavingOf(context) : undefined);
+    const answer = found instanceof Promise ? await found : found;
     const { headers } = answer;
     for (const name in headers) context.header(name, headers[name], { append: isList(name) });
     if (!answer.go) return context.body(answer.body, answer.status, {});

@@ -3,7 +3,7 @@
 export { type FastifyPluginLike, fastify } from './fastify.ts';
 export {
   type Answer,
-  Guard,
+  type Guard,
   guard,
   type Leaving,
   type Passed,

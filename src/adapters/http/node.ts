@@ -32,6 +32,8 @@ export interface NodeRequest {
 export interface Closable {
   readonly statusCode: number;
   readonly destroyed?: boolean;
+  /** HTTP/2 keeps it here. */
+  readonly stream?: { readonly destroyed: boolean };
   readonly writableEnded: boolean;
   readonly writableFinished?: boolean;
   once(event: 'close', act: () => void): unknown;
@@ -100,6 +102,10 @@ function put(response: NodeResponse, headers: Headers): void {
   }
 }
 
+/** Whoever has closed before we listened will not say so again. */
+const isClosed = ({ destroyed, stream }: Closable): boolean =>
+  destroyed ?? stream?.destroyed ?? false;
+
 /** A response is closed once, whether it was finished or its client left. */
 export function settleWhenClosed<Request>(
   own: Guard<Request>,
@@ -110,7 +116,7 @@ export function settleWhenClosed<Request>(
     const isFinished = response.writableFinished ?? response.writableEnded;
     own.settle(permit, outcomeOf(response.statusCode, isFinished));
   };
-  if (response.destroyed) settle();
+  if (isClosed(response)) settle();
   else response.once('close', settle);
 }
 
@@ -118,7 +124,7 @@ export function settleWhenClosed<Request>(
 export function whenClosed(response: Closable): Leaving {
   const gone = new AbortController();
   const leave = (): void => gone.abort();
-  if (response.destroyed) leave();
+  if (isClosed(response)) leave();
   else response.once('close', leave);
   return { signal: gone.signal, stop: () => response.removeListener('close', leave) };
 }
