@@ -56,7 +56,7 @@ describe('a limit says', () => {
   });
 });
 
-test('a quota that changes is told anew', () => {
+test('a quota or a name that changes is told anew', () => {
   const writer = new HeaderWriter('draft');
   const policy = (quota: number) => writer.write([{ ...rule(), quota }])['RateLimit-Policy'];
   expect([policy(5), policy(5), policy(4)]).toEqual([
@@ -64,6 +64,7 @@ test('a quota that changes is told anew', () => {
     '"api";q=5;w=1',
     '"api";q=4;w=1',
   ]);
+  expect(writer.write([{ ...rule(), name: 'db' }]).RateLimit).toBe('"db";r=5;t=0');
 });
 
 test('in the old words, the tightest rule speaks for all', () => {

@@ -31,18 +31,18 @@ export const wholeSeconds = (ms: Millis): number =>
 export const quoted = (text: string): string =>
   `"${text.replace(/[^\x20-\x7e]/g, '?').replace(/["\\]/g, '\\$&')}"`;
 
-/** `"name";q=100;w=60`. A window of a fraction of a second is told by the second. */
-function policyItem({ name, quota, windowMs }: NamedStanding): string {
-  if (windowMs === undefined) return `${quoted(name)};q=${integer(quota)};qu="concurrent-requests"`;
+/** `;q=100;w=60`. A window of a fraction of a second is told by the second. */
+function terms({ quota, windowMs }: NamedStanding): string {
+  if (windowMs === undefined) return `;q=${integer(quota)};qu="concurrent-requests"`;
   const window = Math.max(1, wholeSeconds(windowMs));
-  return `${quoted(name)};q=${integer((quota * window * 1000) / windowMs)};w=${window}`;
+  return `;q=${integer((quota * window * 1000) / windowMs)};w=${window}`;
 }
 
-/** `"name";r=50;t=30`. Who refuses opens when it opens; who does not is as new when it is fresh. */
-function stateItem(rule: NamedStanding): string {
+/** `;r=50;t=30`. Who refuses opens when it opens; who does not is as new when it is fresh. */
+function state(rule: NamedStanding): string {
   const seconds = effectiveSeconds(rule);
-  const state = `${quoted(rule.name)};r=${integer(rule.remaining)}`;
-  return seconds === undefined ? state : `${state};t=${seconds}`;
+  const left = integer(rule.remaining);
+  return seconds === undefined ? `;r=${left}` : `;r=${left};t=${seconds}`;
 }
 
 /** For how long what is left has to last; undefined where that has no time. */
@@ -62,11 +62,20 @@ function tightest(rules: readonly NamedStanding[]): NamedStanding | undefined {
   );
 }
 
+/** A policy as it was last written. */
+interface Policy {
+  readonly name: string;
+  readonly quota: number;
+  readonly windowMs: Millis | undefined;
+  readonly quotedName: string;
+  readonly item: string;
+}
+
 /** Writes the headers of one limit. Its policies hardly ever change: they are written once. */
 export class HeaderWriter {
   readonly #draft: boolean;
   readonly #legacy: boolean;
-  readonly #policies: { quota: number; windowMs: Millis | undefined; item: string }[] = [];
+  readonly #policies: Policy[] = [];
 
   constructor(kind: HeaderKind) {
     this.#draft = kind !== 'legacy';
@@ -76,22 +85,33 @@ export class HeaderWriter {
   write(rules: readonly NamedStanding[]): Headers {
     const headers: Headers = {};
     if (rules.length === 0) return headers;
-    if (this.#draft) {
-      headers['RateLimit-Policy'] = rules.map((rule, n) => this.#policy(rule, n)).join(', ');
-      headers.RateLimit = rules.map(stateItem).join(', ');
-    }
+    if (this.#draft) this.#addDraft(headers, rules);
     const tight = this.#legacy ? tightest(rules) : undefined;
     if (tight !== undefined) addLegacy(headers, tight);
     return headers;
   }
 
-  #policy(rule: NamedStanding, n: number): string {
-    const known = this.#policies[n];
-    const { quota, windowMs } = rule;
-    if (known?.quota === quota && known.windowMs === windowMs) return known.item;
-    const item = policyItem(rule);
-    this.#policies[n] = { quota, windowMs, item };
-    return item;
+  #addDraft(headers: Headers, rules: readonly NamedStanding[]): void {
+    let policies = '';
+    let states = '';
+    for (let n = 0; n < rules.length; n++) {
+      const { item, quotedName } = this.#policy(rules[n], n);
+      const comma = n === 0 ? '' : ', ';
+      policies += comma + item;
+      states += comma + quotedName + state(rules[n]);
+    }
+    headers['RateLimit-Policy'] = policies;
+    headers.RateLimit = states;
+  }
+
+  #policy(rule: NamedStanding, n: number): Policy {
+    const { name, quota, windowMs } = rule;
+    const last = this.#policies[n];
+    if (last?.name === name && last.quota === quota && last.windowMs === windowMs) return last;
+    const quotedName = quoted(name);
+    const policy = { name, quota, windowMs, quotedName, item: quotedName + terms(rule) };
+    this.#policies[n] = policy;
+    return policy;
   }
 }
 

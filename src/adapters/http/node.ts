@@ -86,10 +86,8 @@ function act<Request>(
 }
 
 function send(response: NodeResponse, { status, headers, body }: Refused): void {
-  if (!response.headersSent) {
-    response.statusCode = status;
-    put(response, headers);
-  }
+  response.statusCode = status;
+  put(response, headers);
   response.end(body);
 }
 

@@ -75,12 +75,11 @@ function problem(
   return { go: false, status, headers, body: JSON.stringify(body) };
 }
 
-const saysNo = ({ remaining, opensInMs }: NamedStanding, cost: number): boolean =>
-  opensInMs !== 0 || remaining < cost;
+const saysNo = ({ remaining }: NamedStanding, cost: number): boolean => remaining < cost;
 
 /** Too little is left for what this costs: that lasts until it fits, not until all is as new. */
 const untilItFits = (rule: NamedStanding, { cost, retryAfterMs }: Denied): NamedStanding =>
-  rule.remaining >= 1 && rule.remaining < cost ? { ...rule, freshInMs: retryAfterMs } : rule;
+  rule.remaining >= 1 && saysNo(rule, cost) ? { ...rule, freshInMs: retryAfterMs } : rule;
 
 /** A quota that is used up is the client's to know of, whatever else is full. */
 function statusOf({ reason }: Denied, rules: readonly NamedStanding[]): RefusalStatus {
