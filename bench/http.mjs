@@ -83,7 +83,9 @@ const all = Object.entries(servers).flatMap(([framework, own]) =>
 );
 for (let round = 1; round <= ROUNDS; round++) {
   for (const { framework, name, rounds } of all) {
-    process.stderr.write(`round ${round} of ${ROUNDS}: ${framework} ${name}`.padEnd(70).concat('\r'));
+    process.stderr.write(
+      `round ${round} of ${ROUNDS}: ${framework} ${name}`.padEnd(70).concat('\r'),
+    );
     rounds.push(await measure(framework, name));
   }
 }

@@ -14,48 +14,88 @@ export type Address = readonly number[];
 /** The longest an address can be, with brackets, zone and port; anything longer is none. */
 const CHARS_MAX = 100;
 
-const IPV4 = /^(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})$/;
-const GROUP = /^[0-9a-f]{1,4}$/i;
 const BRACKETED = /^\[([^\]]*)\](?::\d{1,5})?$/;
 const IPV4_AND_PORT = /^([\d.]+):\d{1,5}$/;
+const ZERO = 48;
+const DOT = 46;
 
 /** Reads an address. A port behind it, brackets around it and a zone are no part of it. */
 export function parseAddress(text: string): Address | undefined {
   if (text.length > CHARS_MAX) return undefined;
   const trimmed = text.trim();
-  const bare = BRACKETED.exec(trimmed)?.[1] ?? IPV4_AND_PORT.exec(trimmed)?.[1] ?? trimmed;
-  return bare.includes(':') ? parseIpv6(bare) : parseIpv4(bare);
+  if (!trimmed.includes(':')) return parseIpv4(trimmed);
+  if (trimmed.startsWith('[')) return parseIpv6(BRACKETED.exec(trimmed)?.[1] ?? '');
+  const v4 = trimmed.includes('.') ? IPV4_AND_PORT.exec(trimmed)?.[1] : undefined;
+  return v4 === undefined ? parseIpv6(trimmed) : parseIpv4(v4);
 }
 
+/** Read letter by letter: most requests come with one, and taking it apart by patterns is slow. */
 function parseIpv4(text: string): Address | undefined {
-  const parts = IPV4.exec(text)?.slice(1).map(Number);
-  if (parts === undefined || parts.some((part) => part > 255)) return undefined;
-  const [a, b, c, d] = parts;
-  return [0, 0, 0, 0, 0, 0xffff, a * 256 + b, c * 256 + d];
+  let [value, digits, dots, bits] = [0, 0, 0, 0];
+  for (let n = 0; n < text.length; n++) {
+    const code = text.charCodeAt(n);
+    if (code === DOT && digits > 0 && dots < 3) {
+      bits = bits * 256 + value;
+      [value, digits, dots] = [0, 0, dots + 1];
+      continue;
+    }
+    if (digits > 0 && value === 0) return undefined; // 010 is ten to some and eight to others
+    value = value * 10 + code - ZERO;
+    if (code < ZERO || code > ZERO + 9 || ++digits > 3 || value > 255) return undefined;
+  }
+  if (dots < 3 || digits === 0) return undefined;
+  return [0, 0, 0, 0, 0, 0xffff, bits >> 8, (bits & 255) * 256 + value];
 }
 
 function parseIpv6(text: string): Address | undefined {
   const zone = text.indexOf('%');
-  const halves = (zone < 0 ? text : text.slice(0, zone)).split('::');
-  if (halves.length > 2) return undefined;
-  const [head, tail] = halves.map((half, n) => parseGroups(half, n === halves.length - 1));
-  if (head === undefined) return undefined;
-  if (halves.length === 1) return head.length === 8 ? head : undefined;
-  if (tail === undefined || head.length + tail.length > 7) return undefined;
-  return [...head, ...new Array<number>(8 - head.length - tail.length).fill(0), ...tail];
+  const bare = zone < 0 ? text : text.slice(0, zone);
+  const gap = bare.indexOf('::');
+  if (gap < 0) return wholeOrNothing(parseGroups(bare, true));
+  const head = gap === 0 ? [] : parseGroups(bare.slice(0, gap), false);
+  const tail = gap + 2 === bare.length ? [] : parseGroups(bare.slice(gap + 2), true);
+  if (head === undefined || tail === undefined || head.length + tail.length > 7) return undefined;
+  while (head.length + tail.length < 8) head.push(0);
+  return head.concat(tail);
 }
 
-/** The groups of one side of `::`; only the very last may be written as IPv4. */
+const wholeOrNothing = (groups: Address | undefined): Address | undefined =>
+  groups?.length === 8 ? groups : undefined;
+
+/** The groups on one side of `::`; only the very last may be written as IPv4. */
 function parseGroups(text: string, isLast: boolean): number[] | undefined {
-  if (text === '') return [];
-  const parts = text.split(':');
-  const v4 = isLast && text.includes('.') ? parseIpv4(parts.pop() ?? '') : [];
-  if (v4 === undefined || !parts.every((part) => GROUP.test(part))) return undefined;
-  return [...parts.map((part) => Number.parseInt(part, 16)), ...v4.slice(6)];
+  const groups: number[] = [];
+  let start = 0;
+  for (let end = text.indexOf(':'); end >= 0; end = text.indexOf(':', start)) {
+    groups.push(parseGroup(text, start, end));
+    start = end + 1;
+  }
+  const v4 = isLast && text.includes('.', start) ? parseIpv4(text.slice(start)) : undefined;
+  if (v4) groups.push(v4[6], v4[7]);
+  else groups.push(parseGroup(text, start, text.length));
+  return groups.includes(-1) ? undefined : groups;
 }
 
-export const isIpv4 = (address: Address): boolean =>
-  address[5] === 0xffff && address.slice(0, 5).every((group) => group === 0);
+/** One to four hexadecimal digits, or -1. */
+function parseGroup(text: string, start: number, end: number): number {
+  if (end === start || end - start > 4) return -1;
+  let value = 0;
+  for (let n = start; n < end; n++) {
+    const digit = hexDigit(text.charCodeAt(n));
+    if (digit < 0) return -1;
+    value = value * 16 + digit;
+  }
+  return value;
+}
+
+function hexDigit(code: number): number {
+  if (code >= ZERO && code <= ZERO + 9) return code - ZERO;
+  const letter = code | 32; // a capital as a small one
+  return letter >= 97 && letter <= 102 ? letter - 87 : -1;
+}
+
+export const isIpv4 = ([a, b, c, d, e, f]: Address): boolean =>
+  f === 0xffff && (a | b | c | d | e) === 0;
 
 /** An address and how many of its bits count. */
 export interface Network {
@@ -104,12 +144,12 @@ export function clientKey(text: string, ipv6Prefix: number): string {
 /** The same for an address that was taken apart already. */
 export function networkKey(address: Address, ipv6Prefix: number): string {
   if (isIpv4(address)) {
-    const [high, low] = address.slice(6);
+    const [high, low] = [address[6], address[7]];
     return `${high >> 8}.${high & 255}.${low >> 8}.${low & 255}`;
   }
-  const groups: string[] = [];
+  let groups = '';
   for (let n = 0; n * 16 < ipv6Prefix; n++) {
-    groups.push((address[n] & maskOf(n, ipv6Prefix)).toString(16));
+    groups += `${n === 0 ? '' : ':'}${(address[n] & maskOf(n, ipv6Prefix)).toString(16)}`;
   }
-  return `${groups.join(':')}${groups.length < 8 ? '::' : ''}/${ipv6Prefix}`;
+  return `${groups}${ipv6Prefix > 112 ? '' : '::'}/${ipv6Prefix}`;
 }

@@ -54,10 +54,10 @@ function readNetwork(text: unknown, n: number): Network {
   throw new ConfigError(`trustProxy[${n}]`, 'an address or a network such as "10.0.0.0/8"', text);
 }
 
-const walker =
-  (trusts: Trust): ClientOf =>
-  (connectedFrom, forwardedFor) => {
-    let client = connectedFrom === undefined ? undefined : parseAddress(connectedFrom);
+const walker = (trusts: Trust): ClientOf => {
+  const connection = rememberingLast();
+  return (connectedFrom, forwardedFor) => {
+    let client = connection(connectedFrom);
     if (forwardedFor === undefined) return client;
     let end = forwardedFor.length;
     for (let hop = 0; end >= 0 && trusts(hop, client); hop++) {
@@ -69,3 +69,16 @@ const walker =
     }
     return client;
   };
+};
+
+/** Reads addresses of connections: behind a proxy they are nearly always the same. */
+function rememberingLast(): (text: string | undefined) => Address | undefined {
+  let last: string | undefined;
+  let address: Address | undefined;
+  return (text) => {
+    if (text === last) return address;
+    last = text;
+    address = text === undefined ? undefined : parseAddress(text);
+    return address;
+  };
+}
