@@ -226,6 +226,28 @@ describe('Hono', () => {
     expect(response.headers.get('content-type')).toBe('application/problem+json');
   });
 
+  test('tells of the limit in a response that a handler made by itself', async () => {
+    const app = new Hono();
+    app.use(hono({ limiter: one(), key: () => 'all' }));
+    app.use(hono({ limiter: inFlight(), key: () => 'all' }));
+    app.get('/own', () => new Response('done'));
+    const own = await app.request('/own');
+    expect(own.headers.get('ratelimit')?.split(', ').sort()).toEqual([
+      '"adaptive";r=0',
+      '"bucket";r=0;t=3600',
+    ]);
+    expect(await own.text()).toBe('done');
+  });
+
+  test('leaves a response alone that cannot be changed', async () => {
+    const app = new Hono();
+    app.use(hono({ limiter: one(), key: () => 'all' }));
+    const switching = new Response(null);
+    Object.defineProperty(switching, 'status', { value: 101 });
+    app.get('/', () => switching);
+    expect((await app.request('/')).status).toBe(101);
+  });
+
   test('without Node: an address as it is told, one key for all if it is not', async () => {
     const warned = vi.spyOn(process, 'emitWarning').mockImplementation(() => {});
     const api = one();

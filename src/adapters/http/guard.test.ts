@@ -1,6 +1,7 @@
 /** The guard without a framework: whose a request is, what it is told, and what may go wrong. */
 
 import { describe, expect, test, vi } from 'vitest';
+import { all } from '../../all-of.ts';
 import type { LimitEvent } from '../../events.ts';
 import { type Limiter, limiter } from '../../limiter.ts';
 import { VirtualClock } from '../../testing/index.ts';
@@ -124,6 +125,15 @@ describe('it is refused', () => {
     own.check(alice);
     expect(told(own.check(alice)).slice(0, 2)).toEqual([429, '30']);
     expect(told(own.check(alice))[3]).toEqual(['api.spacing']);
+  });
+
+  test('by what everybody shares, though the client itself has not asked before', () => {
+    const everyone = limiter({ limit: { bucket: { rate: '1/m', burst: 2 } }, name: 'all', clock });
+    const own = make({ limiter: all([limiter(two), { limiter: everyone, key: '*' }]) });
+    own.check(alice);
+    own.check(from('203.0.113.10'));
+    const state = '"api";r=2;t=0, "all";r=0;t=60';
+    expect(told(own.check(from('203.0.113.11')))).toEqual([429, '60', state, ['all']]);
   });
 
   test('with 429 if a quota is used up, whatever else is full', () => {

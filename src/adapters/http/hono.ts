@@ -11,7 +11,7 @@
 import type { Permit } from '../../permit.ts';
 import { warn } from '../../warning.ts';
 import { type Guard, guard, type Leaving, outcomeOf, type Reader } from './guard.ts';
-import { isList } from './headers.ts';
+import { type Headers, isList } from './headers.ts';
 import { type Closable, settleWhenClosed, whenClosed } from './node.ts';
 import type { RefusalStatus } from './refusal.ts';
 import type { HttpOptions } from './settings.ts';
@@ -22,7 +22,10 @@ export interface HonoContextLike {
     readonly raw: { readonly signal: AbortSignal };
   };
   readonly env: unknown;
-  readonly res: { readonly status: number };
+  readonly res: {
+    readonly status: number;
+    readonly headers: { get(name: string): string | null };
+  };
   header(name: string, value: string, options?: { append?: boolean }): void;
   body(data: string, status: RefusalStatus, headers: Record<string, string>): Response;
 }
@@ -61,8 +64,21 @@ export function hono<Context extends HonoContextLike>(
     if (!answer.go) return context.body(answer.body, answer.status, {});
     if (answer.permit) await held(own, answer.permit, context, next);
     else await next();
+    if (headers) keep(context, headers);
     return undefined;
   };
+}
+
+/** A handler that makes its response without the context's help leaves out what was set there. */
+function keep(context: HonoContextLike, headers: Headers): void {
+  try {
+    for (const name in headers) {
+      if (context.res.headers.get(name)?.includes(headers[name])) continue;
+      context.header(name, headers[name], { append: isList(name) });
+    }
+  } catch {
+    // what cannot be changed any more, such as the switch to a WebSocket, goes out as it is
+  }
 }
 
 /** Goes on and settles: when the connection says so, else when the response is made. */
