@@ -29,7 +29,7 @@ describe('an address is read', () => {
 
   test.each([
     ...['', ' ', 'unknown', '_hidden', '1.2.3', '1.2.3.4.5', '256.1.1.1', '1.2.3.4:', '0x1.2.3.4'],
-    ...['010.2.3.4', '1.2.3.00', '1..2.3', '.1.2.3', '1.2.3.4.', '1.2.3.-4', '+1.2.3.4'],
+    ...['010.2.3.4', '1.2.3.00', '1..2.3', '1.2.3.', '.1.2.3', '1.2.3.4.', '1.2.3.-4', '+1.2.3.4'],
     ...[
       ':',
       ':::',
@@ -112,6 +112,7 @@ describe('the key of a client', () => {
     expect(clientKey(other, 64)).toBe(clientKey(one, 64));
     expect(clientKey('2001:db8:1:3::1', 64)).not.toBe(clientKey(one, 64));
     expect(clientKey('2001:db8:1:2ff::1', 56)).toBe('2001:db8:1:200::/56');
+    expect(clientKey(one, 72)).toBe('2001:db8:1:2:0::/72');
     expect(clientKey(one, 128)).toBe('2001:db8:1:2:0:0:0:1/128');
     expect(clientKey(other, 128)).not.toBe(clientKey(one, 128));
   });

@@ -60,6 +60,12 @@ describe('the client is', () => {
   });
 });
 
+test('one connection is not taken for another', () => {
+  const of = readTrust(new Fields('', { trustProxy: ['10.0.0.0/8'] }));
+  const seen = ['10.0.0.2', '9.9.9.9', '10.0.0.2'].map((from) => text(of?.(from, '203.0.113.9')));
+  expect(seen).toEqual(['203.0.113.9', '9.9.9.9', '203.0.113.9']);
+});
+
 test('whatever a client writes, what our own proxy wrote behind it decides', () => {
   const letters = fc.constantFrom(...'0123456789abcdef:.,[] %');
   const lies = fc.oneof(fc.string(), fc.string({ unit: letters }), fc.array(fc.ipV4()).map(String));
