@@ -76,6 +76,7 @@ export const servers = {
   },
   Express: {
     bare: () => expressWith(),
+    'a middleware that does nothing': () => expressWith(() => (_, __, next) => next()),
     sluice: () => expressWith(() => ours('express')),
     'sluice, no headers': () => expressWith(() => ours('express', quiet)),
     'express-rate-limit': () =>

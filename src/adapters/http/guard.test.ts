@@ -267,11 +267,16 @@ describe('whatever goes wrong', () => {
   });
 
   test('a limit that cannot be described is kept all the same', () => {
-    const allow = { ask: () => ({ verdict: 'allow', remaining: 1 }), inspect: fail };
     const onError = vi.fn();
-    const own = make({ limiter: broken(allow), onError });
-    expect(own.check(alice)).toEqual({ go: true, headers: undefined, permit: undefined });
-    expect(onError).toHaveBeenCalledTimes(1);
+    const saying = (decision: object) =>
+      make({ limiter: broken({ ask: () => decision, inspect: fail }), onError }).check(alice);
+    expect(saying({ verdict: 'allow', remaining: 1 })).toEqual({ go: true, headers: {} });
+    expect(saying({ verdict: 'deny', retryAfterMs: 2000 })).toMatchObject({
+      go: false,
+      status: 429,
+      headers: { 'Retry-After': '2' },
+    });
+    expect(onError).toHaveBeenCalledTimes(2);
   });
 
   test('a permit that cannot be settled', () => {
@@ -283,6 +288,7 @@ describe('whatever goes wrong', () => {
 
   test('an onError that fails', () => {
     const warned = vi.spyOn(process, 'emitWarning').mockImplementation(() => {});
+    expect(make({ key: fail, onError: late }).check(alice)).toMatchObject({ go: true });
     expect(make({ key: fail, onError: fail }).check(alice)).toMatchObject({ go: true });
     expect(make({ key: fail }).check(alice)).toMatchObject({ go: true });
     expect(warned).toHaveBeenCalledTimes(1); // once a process

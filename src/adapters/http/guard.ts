@@ -11,7 +11,8 @@
  */
 
 import type { Outcome } from '../../decision.ts';
-import { ConfigError } from '../../errors.ts';
+import { ConfigError, show } from '../../errors.ts';
+import type { Inspection } from '../../inspection.ts';
 import type { AskOptions, Limiter } from '../../limiter.ts';
 import type { Permit, Refusal } from '../../permit.ts';
 import { warn } from '../../warning.ts';
@@ -194,23 +195,22 @@ export class Guard<Request> {
   }
 
   #pass(key: string, permit: Permit | undefined): Passed {
-    const headers = this.#describe(key);
+    const headers = this.#writer?.write(this.#inspect(key).rules);
     return headers === undefined && permit === undefined ? PASS : { go: true, headers, permit };
   }
 
   #refuse(key: string, denied: Denied): Answer {
     if (this.#settings.shadow) return this.#pass(key, undefined);
-    return refuse(denied, this.limiter.inspect(key), this.#writer);
+    return refuse(denied, this.#inspect(key), this.#writer);
   }
 
-  /** The limit in headers. Not being able to describe it is no reason to lose the permit. */
-  #describe(key: string): Headers | undefined {
-    if (this.#writer === undefined) return undefined;
+  /** Not being able to describe a limit loses no permit, and lets nobody in who was refused. */
+  #inspect(key: string): Inspection {
     try {
-      return this.#writer.write(this.limiter.inspect(key).rules);
+      return this.limiter.inspect(key);
     } catch (error) {
       this.#report(error);
-      return undefined;
+      return { name: this.limiter.name, remaining: 0, rules: [] };
     }
   }
 
@@ -223,24 +223,27 @@ export class Guard<Request> {
     const { onError } = this.#settings;
     try {
       if (onError) {
-        onError(error);
+        defuse(onError(error));
         return;
       }
     } catch {
       // then it is told as if nobody listened
     }
-    warn(
-      'ADAPTER',
-      `a request could not be checked against limit "${this.limiter.name}": ${error}`,
-    );
+    const what = error instanceof Error ? `${error.name}: ${error.message}` : show(error);
+    warn('ADAPTER', `a request could not be checked against limit "${this.limiter.name}": ${what}`);
   }
 }
 
 /** A request is decided here and now: a promise is a mistake, and its failure nobody's to hear. */
 function atOnce<T>(name: string, value: T): T {
   if (!(value instanceof Promise)) return value;
-  value.catch(() => {});
+  defuse(value);
   throw new ConfigError(name, 'a function that answers at once', 'a promise');
+}
+
+/** Nobody waits for this; if it is a promise that fails, it fails quietly. */
+function defuse(value: unknown): void {
+  if (value instanceof Promise) value.catch(() => {});
 }
 
 /** How a request went, by what it was answered. */
