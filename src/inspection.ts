@@ -24,6 +24,10 @@ export interface Inspection extends View {
 /** What keeps everybody out while the other side wants nothing. */
 const PAUSE = 'pause';
 
+/**
+ * `view` and `standings` were made to be looked at here, so they are added to, not copied: a server
+ * looks with every request it tells about its limit, and copying cost more than all the rest.
+ */
 export function inspectionOf(
   name: string,
   view: View,
@@ -31,28 +35,47 @@ export function inspectionOf(
   pausedMs: Millis,
 ): Inspection {
   const rules = named(name, standings);
-  return { ...view, name, ...binding(rules, pausedMs), rules };
+  const { opensInMs, by } = binding(rules, pausedMs);
+  const inspection = view as Writable<Inspection>;
+  inspection.name = name;
+  inspection.rules = rules;
+  if (opensInMs !== undefined) inspection.opensInMs = opensInMs;
+  if (by !== undefined) inspection.by = by;
+  return inspection;
 }
+
+type Writable<T> = { -readonly [Name in keyof T]: T[Name] };
+
+const OPEN: Pick<Inspection, 'opensInMs' | 'by'> = { opensInMs: 0 };
 
 /** What binds most: the rule one would have to wait for longest, or for a call to settle. */
 export function binding(
   rules: readonly NamedStanding[],
   pausedMs: Millis,
 ): Pick<Inspection, 'opensInMs' | 'by'> {
-  const closed = rules.filter(({ opensInMs }) => opensInMs !== 0);
-  const timed = closed.filter(({ opensInMs }) => opensInMs !== undefined);
-  const [last] = timed.sort((a, b) => (b.opensInMs ?? 0) - (a.opensInMs ?? 0));
-  const opensInMs = Math.max(pausedMs, last?.opensInMs ?? 0);
-  if (opensInMs > 0) return { opensInMs, by: pausedMs === opensInMs ? PAUSE : last.name };
-  return closed.length > 0 ? { by: closed[0].name } : { opensInMs: 0 };
+  let opensInMs = pausedMs;
+  let by = pausedMs > 0 ? PAUSE : undefined;
+  let unknown: string | undefined; // opens when a call settles
+  for (const rule of rules) {
+    if (rule.opensInMs === undefined) unknown ??= rule.name;
+    else if (rule.opensInMs > opensInMs) [opensInMs, by] = [rule.opensInMs, rule.name];
+  }
+  if (by !== undefined) return { opensInMs, by };
+  return unknown === undefined ? OPEN : { by: unknown };
 }
 
 function named(name: string, standings: readonly Standing[]): NamedStanding[] {
-  if (standings.length === 1) return standings.map((standing) => ({ ...standing, name }));
+  if (standings.length === 1) return [withName(standings[0], name)];
   const seen = new Map<string, number>();
   return standings.map((standing) => {
     const nth = (seen.get(standing.kind) ?? 0) + 1;
     seen.set(standing.kind, nth);
-    return { ...standing, name: `${name}.${standing.kind}${nth > 1 ? `-${nth}` : ''}` };
+    return withName(standing, `${name}.${standing.kind}${nth > 1 ? `-${nth}` : ''}`);
   });
+}
+
+function withName(standing: Standing, name: string): NamedStanding {
+  const named = standing as Writable<NamedStanding>;
+  named.name = name;
+  return named;
 }

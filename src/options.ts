@@ -40,6 +40,11 @@ export class Fields {
     return Object.keys(this.#values);
   }
 
+  /** True if somebody has asked for it, whether it was written or not. */
+  knows(name: string): boolean {
+    return this.#known.has(name);
+  }
+
   has(name: string): boolean {
     return this.raw(name) !== undefined;
   }

@@ -1,0 +1,109 @@
+/**
+ * Who is compared: the same small server, bare, behind this package and behind what people use today.
+ *
+ *     node bench/http-servers.mjs NAME    listens on a port the system picks, and says which
+ *
+ * All of them get a limit that is never reached. A message from the parent is answered with the
+ * processor time used so far; the process ends when the parent goes.
+ */
+
+import { createServer } from 'node:http';
+import { pathToFileURL } from 'node:url';
+
+const PLENTY = 1e9;
+const limit = { bucket: { rate: PLENTY, burst: PLENTY } };
+const HOUR_MS = 3_600_000;
+
+async function plain(name, options) {
+  const { node } = await import('sluice/http');
+  const limited = options && node({ limit, name, ...options });
+  return createServer((request, response) => {
+    const next = () => response.end('ok');
+    if (limited) limited(request, response, next);
+    else next();
+  });
+}
+
+async function expressWith(middleware) {
+  const { default: express } = await import('express');
+  const app = express();
+  if (middleware) app.use(await middleware());
+  app.get('/', (_, response) => response.end('ok'));
+  return createServer(app);
+}
+
+async function fastifyWith(register) {
+  const { default: fastify } = await import('fastify');
+  const app = fastify();
+  if (register) await register(app);
+  app.get('/', (_, reply) => reply.send('ok'));
+  await app.ready();
+  return app.server;
+}
+
+async function honoWith(middleware) {
+  const { Hono } = await import('hono');
+  const { createAdaptorServer } = await import('@hono/node-server');
+  const app = new Hono();
+  if (middleware) app.use(await middleware());
+  app.get('/', (c) => c.text('ok'));
+  return createAdaptorServer({ fetch: app.fetch });
+}
+
+const ours = async (adapter, options) =>
+  (await import('sluice/http'))[adapter]({ limit, name: 'api', ...options });
+
+async function expressRateLimit(options) {
+  const { rateLimit } = await import('express-rate-limit');
+  return rateLimit({ windowMs: HOUR_MS, limit: PLENTY, ...options });
+}
+
+async function fastifyRateLimit(app) {
+  const { default: rateLimit } = await import('@fastify/rate-limit');
+  await app.register(rateLimit, { max: PLENTY, timeWindow: HOUR_MS });
+}
+
+const quiet = { headers: false };
+const inFlight = { limit: { adaptive: { fixed: 1000 } } };
+
+/** By framework: first the bare one, which the others are compared with. */
+export const servers = {
+  'node:http': {
+    bare: () => plain('api'),
+    sluice: () => plain('api', {}),
+    'sluice, no headers': () => plain('api', quiet),
+    'sluice, calls in flight': () => plain('api', inFlight),
+  },
+  Express: {
+    bare: () => expressWith(),
+    'a middleware that does nothing': () => expressWith(() => (_, __, next) => next()),
+    sluice: () => expressWith(() => ours('express')),
+    'sluice, no headers': () => expressWith(() => ours('express', quiet)),
+    'express-rate-limit': () =>
+      expressWith(() => expressRateLimit({ standardHeaders: 'draft-8', legacyHeaders: false })),
+    'express-rate-limit, no headers': () =>
+      expressWith(() => expressRateLimit({ standardHeaders: false, legacyHeaders: false })),
+  },
+  Fastify: {
+    bare: () => fastifyWith(),
+    sluice: () => fastifyWith(async (app) => app.register(await ours('fastify'))),
+    'sluice, no headers': () =>
+      fastifyWith(async (app) => app.register(await ours('fastify', quiet))),
+    '@fastify/rate-limit': () => fastifyWith(fastifyRateLimit),
+  },
+  Hono: {
+    bare: () => honoWith(),
+    sluice: () => honoWith(() => ours('hono')),
+    'sluice, no headers': () => honoWith(() => ours('hono', quiet)),
+  },
+};
+
+if (import.meta.url === pathToFileURL(process.argv[1]).href) {
+  const server = await servers[process.argv[2]][process.argv[3]]();
+  process.on('message', () => {
+    const { user, system } = process.cpuUsage();
+    process.send({ cpuUs: user + system });
+  });
+  process.on('disconnect', () => process.exit(0));
+  server.listen(0, '127.0.0.1', () => process.send({ port: server.address().port }));
+}

@@ -1,0 +1,119 @@
+/** Addresses: what is one, which network it is in, whose it is. */
+
+import { isIP } from 'node:net';
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { clientKey, isWithin, parseAddress, parseNetwork } from './address.ts';
+
+describe('an address is read', () => {
+  test.each([
+    ['203.0.113.9', '0:0:0:0:0:ffff:cb00:7109'],
+    ['::ffff:203.0.113.9', '0:0:0:0:0:ffff:cb00:7109'],
+    ['::FFFF:cb00:7109', '0:0:0:0:0:ffff:cb00:7109'],
+    ['203.0.113.9:4711', '0:0:0:0:0:ffff:cb00:7109'],
+    [' 203.0.113.9 ', '0:0:0:0:0:ffff:cb00:7109'],
+    ['2001:db8::1', '2001:db8:0:0:0:0:0:1'],
+    ['[2001:db8::1]:443', '2001:db8:0:0:0:0:0:1'],
+    ['fe80::1%eth0', 'fe80:0:0:0:0:0:0:1'],
+    ['::', '0:0:0:0:0:0:0:0'],
+    ['1::', '1:0:0:0:0:0:0:0'],
+    ['1:2:3:4:5:6:7:8', '1:2:3:4:5:6:7:8'],
+    ['64:ff9b::1.2.3.4', '64:ff9b:0:0:0:0:102:304'],
+  ])('%s', (text, groups) => {
+    expect(
+      parseAddress(text)
+        ?.map((group) => group.toString(16))
+        .join(':'),
+    ).toBe(groups);
+  });
+
+  test.each([
+    ...['', ' ', 'unknown', '_hidden', '1.2.3', '1.2.3.4.5', '256.1.1.1', '1.2.3.4:', '0x1.2.3.4'],
+    ...['010.2.3.4', '1.2.3.00', '1..2.3', '1.2.3.', '.1.2.3', '1.2.3.4.', '1.2.3.-4', '+1.2.3.4'],
+    ...[
+      ':',
+      ':::',
+      '1::2::3',
+      '1:2:3:4:5:6:7',
+      '1:2:3:4:5:6:7:8:9',
+      '12345::',
+      'g::',
+      '1:2:3:4:5:6:7::8',
+    ],
+    ...[
+      '[::1',
+      '::1]',
+      '::1.2.3',
+      '1.2.3.4::',
+      '::1.2.3.4:1',
+      `${'1'.repeat(200)}`,
+      '1.2.3.4, 5.6.7.8',
+    ],
+  ])('but not %j', (text) => {
+    expect(parseAddress(text)).toBeUndefined();
+  });
+
+  test('whatever comes, it never throws, and knows an address when Node does', () => {
+    const letters = fc.constantFrom(...'0123456789abcdefF:.:.%[]/ ,"x');
+    const texts = fc.oneof(fc.string(), fc.string({ unit: letters }), fc.ipV4(), fc.ipV6());
+    fc.assert(
+      fc.property(texts, (text) => {
+        const isBare = /^[\da-f:.]*$/i.test(text); // ports, brackets and zones are ours
+        const isAddress = parseAddress(text) !== undefined;
+        if (isIP(text) !== 0) expect(isAddress).toBe(true);
+        if (isAddress && isBare && !/^[\d.]+:\d+$/.test(text)) expect(isIP(text)).not.toBe(0);
+      }),
+      { numRuns: 2000 },
+    );
+  });
+});
+
+describe('a network', () => {
+  const holds = (network: string, text: string): boolean => {
+    const [own, address] = [parseNetwork(network), parseAddress(text)];
+    return own !== undefined && address !== undefined && isWithin(address, own);
+  };
+
+  test.each([
+    ['10.0.0.0/8', '10.255.0.1', true],
+    ['10.0.0.0/8', '::ffff:10.1.2.3', true],
+    ['10.0.0.0/8', '11.0.0.1', false],
+    ['10.0.0.0/8', 'a00::1', false],
+    ['192.168.4.0/22', '192.168.7.255', true],
+    ['192.168.4.0/22', '192.168.8.0', false],
+    ['127.0.0.1', '127.0.0.1', true],
+    ['127.0.0.1', '127.0.0.2', false],
+    ['0.0.0.0/0', '8.8.8.8', true],
+    ['0.0.0.0/0', '2001:db8::1', false],
+    ['::ffff:10.0.0.0/104', '10.9.9.9', true],
+    ['2001:db8::/33', '2001:db8:7fff::1', true],
+    ['2001:db8::/33', '2001:db8:8000::1', false],
+    ['::1', '::1', true],
+  ])('%s and %s: %s', (network, address, expected) => {
+    expect(holds(network, address)).toBe(expected);
+  });
+
+  test.each(['10.0.0.0/33', '::/129', '10.0.0.0/', '10.0.0.0/-1', '/8', 'loopback', '1.2.3.4/8/8'])(
+    'but not %s',
+    (text) => expect(parseNetwork(text)).toBeUndefined(),
+  );
+});
+
+describe('the key of a client', () => {
+  test('is its address, however that is spelled', () => {
+    expect(clientKey('203.0.113.9', 64)).toBe('203.0.113.9');
+    expect(clientKey('::ffff:203.0.113.9', 64)).toBe('203.0.113.9');
+    expect(clientKey('::ffff:cb00:7109', 64)).toBe('203.0.113.9');
+  });
+
+  test('is its network, for one who owns more addresses than there are grains of sand', () => {
+    const [one, other] = ['2001:db8:1:2::1', '2001:db8:1:2:ffff:ffff::9'];
+    expect(clientKey(one, 64)).toBe('2001:db8:1:2::/64');
+    expect(clientKey(other, 64)).toBe(clientKey(one, 64));
+    expect(clientKey('2001:db8:1:3::1', 64)).not.toBe(clientKey(one, 64));
+    expect(clientKey('2001:db8:1:2ff::1', 56)).toBe('2001:db8:1:200::/56');
+    expect(clientKey(one, 72)).toBe('2001:db8:1:2:0::/72');
+    expect(clientKey(one, 128)).toBe('2001:db8:1:2:0:0:0:1/128');
+    expect(clientKey(other, 128)).not.toBe(clientKey(one, 128));
+  });
+});

@@ -1,0 +1,155 @@
+/**
+ * Addresses of clients, as text and as numbers.
+ *
+ *     '203.0.113.9'  '::ffff:203.0.113.9'     the same client: one IPv4 address, two spellings
+ *     '2001:db8:1:2:aaaa::1'                  one of 2⁶⁴ addresses a single customer may own
+ *
+ * What comes in a header was written by anybody. So nothing here throws: what is not an address, to
+ * the letter, is `undefined`, and nobody takes it for one.
+ */
+
+/** Eight groups of 16 bits. IPv4 is kept as IPv6 does it: `::ffff:a.b.c.d`, mapped. */
+export type Address = readonly number[];
+
+/** The longest an address can be, with brackets, zone and port; anything longer is none. */
+const CHARS_MAX = 100;
+
+const BRACKETED = /^\[([^\]]*)\](?::\d{1,5})?$/;
+const IPV4_AND_PORT = /^([\d.]+):\d{1,5}$/;
+const ZERO = 48;
+const DOT = 46;
+
+/** Reads an address. A port behind it, brackets around it and a zone are no part of it. */
+export function parseAddress(text: string): Address | undefined {
+  if (text.length > CHARS_MAX) return undefined;
+  const trimmed = text.trim();
+  if (!trimmed.includes(':')) return parseIpv4(trimmed);
+  if (trimmed.startsWith('[')) return parseIpv6(BRACKETED.exec(trimmed)?.[1] ?? '');
+  const v4 = trimmed.includes('.') ? IPV4_AND_PORT.exec(trimmed)?.[1] : undefined;
+  return v4 === undefined ? parseIpv6(trimmed) : parseIpv4(v4);
+}
+
+/** Read letter by letter: most requests come with one, and taking it apart by patterns is slow. */
+function parseIpv4(text: string): Address | undefined {
+  let [value, digits, dots, bits] = [0, 0, 0, 0];
+  for (let n = 0; n < text.length; n++) {
+    const code = text.charCodeAt(n);
+    if (code === DOT && digits > 0 && dots < 3) {
+      bits = bits * 256 + value;
+      [value, digits, dots] = [0, 0, dots + 1];
+      continue;
+    }
+    if (digits > 0 && value === 0) return undefined; // 010 is ten to some and eight to others
+    value = value * 10 + code - ZERO;
+    if (code < ZERO || code > ZERO + 9 || ++digits > 3 || value > 255) return undefined;
+  }
+  if (dots < 3 || digits === 0) return undefined;
+  return [0, 0, 0, 0, 0, 0xffff, bits >> 8, (bits & 255) * 256 + value];
+}
+
+function parseIpv6(text: string): Address | undefined {
+  const zone = text.indexOf('%');
+  const bare = zone < 0 ? text : text.slice(0, zone);
+  const gap = bare.indexOf('::');
+  if (gap < 0) return wholeOrNothing(parseGroups(bare, true));
+  const head = gap === 0 ? [] : parseGroups(bare.slice(0, gap), false);
+  const tail = gap + 2 === bare.length ? [] : parseGroups(bare.slice(gap + 2), true);
+  if (head === undefined || tail === undefined || head.length + tail.length > 7) return undefined;
+  while (head.length + tail.length < 8) head.push(0);
+  return head.concat(tail);
+}
+
+const wholeOrNothing = (groups: Address | undefined): Address | undefined =>
+  groups?.length === 8 ? groups : undefined;
+
+/** The groups on one side of `::`; only the very last may be written as IPv4. */
+function parseGroups(text: string, isLast: boolean): number[] | undefined {
+  const groups: number[] = [];
+  let start = 0;
+  for (let end = text.indexOf(':'); end >= 0; end = text.indexOf(':', start)) {
+    groups.push(parseGroup(text, start, end));
+    start = end + 1;
+  }
+  const v4 = isLast && text.includes('.', start) ? parseIpv4(text.slice(start)) : undefined;
+  if (v4) groups.push(v4[6], v4[7]);
+  else groups.push(parseGroup(text, start, text.length));
+  return groups.includes(-1) ? undefined : groups;
+}
+
+/** One to four hexadecimal digits, or -1. */
+function parseGroup(text: string, start: number, end: number): number {
+  if (end === start || end - start > 4) return -1;
+  let value = 0;
+  for (let n = start; n < end; n++) {
+    const digit = hexDigit(text.charCodeAt(n));
+    if (digit < 0) return -1;
+    value = value * 16 + digit;
+  }
+  return value;
+}
+
+function hexDigit(code: number): number {
+  if (code >= ZERO && code <= ZERO + 9) return code - ZERO;
+  const letter = code | 32; // a capital as a small one
+  return letter >= 97 && letter <= 102 ? letter - 87 : -1;
+}
+
+export const isIpv4 = ([a, b, c, d, e, f]: Address): boolean =>
+  f === 0xffff && (a | b | c | d | e) === 0;
+
+/** An address and how many of its bits count. */
+export interface Network {
+  readonly address: Address;
+  readonly bits: number;
+}
+
+/** Reads `10.0.0.0/8`, `2001:db8::/32` or a single address. */
+export function parseNetwork(text: string): Network | undefined {
+  const [, base, length] = /^([^/]+)(?:\/(\d{1,3}))?$/.exec(text) ?? [];
+  const address = base === undefined ? undefined : parseAddress(base);
+  if (base === undefined || address === undefined) return undefined;
+  const bitsMax = base.includes(':') ? 128 : 32;
+  const bits = length === undefined ? bitsMax : Number(length);
+  return bits > bitsMax ? undefined : { address, bits: bits + 128 - bitsMax };
+}
+
+export function isWithin(address: Address, { address: base, bits }: Network): boolean {
+  for (let n = 0; n * 16 < bits; n++) {
+    const mask = maskOf(n, bits);
+    if ((address[n] & mask) !== (base[n] & mask)) return false;
+  }
+  return true;
+}
+
+/** Which bits of group `n` belong to a prefix of so many bits. */
+const maskOf = (n: number, bits: number): number => {
+  const own = Math.max(0, Math.min(16, bits - n * 16));
+  return (0xffff << (16 - own)) & 0xffff;
+};
+
+const MAPPED = '::ffff:';
+
+/**
+ * The key a client counts against: IPv4 as it is, IPv6 by its network of `ipv6Prefix` bits. Text that
+ * is no address (a name a test made up) stands for itself.
+ */
+export function clientKey(text: string, ipv6Prefix: number): string {
+  // What a socket says is well formed: the usual address needs no taking apart.
+  if (!text.includes(':')) return text;
+  if (text.startsWith(MAPPED) && text.includes('.')) return text.slice(MAPPED.length);
+  const address = parseAddress(text);
+  return address === undefined ? text : networkKey(address, ipv6Prefix);
+}
+
+/** The same for an address that was taken apart already. */
+export function networkKey(address: Address, ipv6Prefix: number): string {
+  if (isIpv4(address)) {
+    const [high, low] = [address[6], address[7]];
+    return `${high >> 8}.${high & 255}.${low >> 8}.${low & 255}`;
+  }
+  let groups = '';
+  for (let n = 0; n * 16 < ipv6Prefix; n++) {
+    groups += `${n === 0 ? '' : ':'}${(address[n] & maskOf(n, ipv6Prefix)).toString(16)}`;
+  }
+  return `${groups}${ipv6Prefix > 112 ? '' : '::'}/${ipv6Prefix}`;
+}

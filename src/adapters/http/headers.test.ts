@@ -1,0 +1,118 @@
+/** Headers: what each rule looks like to a client. */
+
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { type Limit, limiter } from '../../index.ts';
+import type { NamedStanding } from '../../inspection.ts';
+import { VirtualClock } from '../../testing/index.ts';
+import { HeaderWriter, quoted } from './headers.ts';
+
+/** The two headers of a limit after so many calls, at an instant. */
+function said(limit: Limit, calls = 0, name = 'api'): string[] {
+  const api = limiter({ limit, name, clock: new VirtualClock() });
+  for (let n = 0; n < calls; n++) api.tryAcquire('k');
+  const headers = new HeaderWriter('draft').write(api.inspect('k').rules);
+  return [headers['RateLimit-Policy'], headers.RateLimit];
+}
+
+describe('a limit says', () => {
+  test('a bucket: how much it holds, and when it is full again', () => {
+    const limit = { bucket: { rate: '10/s', burst: 100 } };
+    expect(said(limit)).toEqual(['"api";q=100;w=10', '"api";r=100;t=0']);
+    expect(said(limit, 25)).toEqual(['"api";q=100;w=10', '"api";r=75;t=3']);
+    expect(said(limit, 100)).toEqual(['"api";q=100;w=10', '"api";r=0;t=1']);
+  });
+
+  test('spacing: one, and when the next', () => {
+    expect(said({ spacing: { every: '6s' } }, 1)).toEqual(['"api";q=1;w=6', '"api";r=0;t=6']);
+    expect(said({ spacing: { every: '100ms' } })[0]).toBe('"api";q=10;w=1');
+    expect(said({ spacing: { every: '1500ms' } })[0]).toBe('"api";q=1;w=2');
+  });
+
+  test('calls in flight: how many at once, and no time', () => {
+    expect(said({ adaptive: { fixed: 3 } }, 1)).toEqual([
+      '"api";q=3;qu="concurrent-requests"',
+      '"api";r=2',
+    ]);
+  });
+
+  test('several: each by its name, in the order they were written', () => {
+    const limit = {
+      all: [{ bucket: { rate: '1/s', burst: 5 } }, { bucket: { rate: '100/h' } }],
+    };
+    expect(said(limit, 1)).toEqual([
+      '"api.bucket";q=5;w=5, "api.bucket-2";q=100;w=3600',
+      '"api.bucket";r=4;t=1, "api.bucket-2";r=99;t=36',
+    ]);
+  });
+
+  test('something that never fits: no time', () => {
+    const never = { ...rule(), remaining: 0, opensInMs: Infinity };
+    expect(new HeaderWriter('draft').write([never]).RateLimit).toBe('"api";r=0');
+  });
+
+  test('nothing, if there is nothing to say', () => {
+    expect(new HeaderWriter('both').write([])).toEqual({});
+  });
+});
+
+test('a quota or a name that changes is told anew', () => {
+  const writer = new HeaderWriter('draft');
+  const policy = (quota: number) => writer.write([{ ...rule(), quota }])['RateLimit-Policy'];
+  expect([policy(5), policy(5), policy(4)]).toEqual([
+    '"api";q=5;w=1',
+    '"api";q=5;w=1',
+    '"api";q=4;w=1',
+  ]);
+  expect(writer.write([{ ...rule(), name: 'db' }]).RateLimit).toBe('"db";r=5;t=0');
+});
+
+test('in the old words, the tightest rule speaks for all', () => {
+  const rules = [
+    { ...rule(), name: 'wide', quota: 100, remaining: 60, freshInMs: 9000 },
+    { ...rule(), name: 'tight', quota: 5, remaining: 4, freshInMs: 1200 },
+    { ...rule(), name: 'longer', quota: 8, remaining: 4, freshInMs: 7000 },
+  ];
+  expect(new HeaderWriter('legacy').write(rules)).toEqual({
+    'X-RateLimit-Limit': '8',
+    'X-RateLimit-Remaining': '4',
+    'X-RateLimit-Reset': '7',
+  });
+});
+
+test('a name is quoted, whatever it is', () => {
+  expect(quoted('say "hi" \\o/')).toBe('"say \\"hi\\" \\\\o/"');
+  expect(quoted('line\r\nSet-Cookie: x')).toBe('"line??Set-Cookie: x"');
+  fc.assert(
+    fc.property(fc.string({ unit: 'binary' }), (name) => {
+      expect(quoted(name)).toMatch(/^"(?:[ !#-[\]-~]|\\["\\])*"$/);
+    }),
+  );
+});
+
+test('whatever the figures, only whole numbers of at most fifteen digits are written', () => {
+  const amount = fc.oneof(fc.double({ min: -5, max: 1e18, noNaN: true }), fc.constant(Infinity));
+  fc.assert(
+    fc.property(
+      fc.record({
+        kind: fc.constant('bucket'),
+        name: fc.constant('api'),
+        quota: amount,
+        windowMs: fc.double({ min: 0.01, max: 1e15, noNaN: true }),
+        remaining: amount,
+        opensInMs: amount,
+        freshInMs: amount,
+      }),
+      (standing) => {
+        const headers = new HeaderWriter('draft').write([standing]);
+        expect(headers['RateLimit-Policy']).toMatch(/^"api";q=\d{1,15};w=[1-9]\d{0,14}$/);
+        expect(headers.RateLimit).toMatch(/^"api";r=\d{1,15}(;t=\d{1,15})?$/);
+      },
+    ),
+  );
+});
+
+function rule(): NamedStanding {
+  const times = { windowMs: 1000, opensInMs: 0, freshInMs: 0 };
+  return { kind: 'bucket', name: 'api', quota: 5, remaining: 5, ...times };
+}

@@ -1,0 +1,100 @@
+/** Who really asks: proxies that are trusted, and everybody who would like to be. */
+
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { Fields } from '../../options.ts';
+import { type Address, networkKey } from './address.ts';
+import { readTrust, type TrustProxy } from './proxy.ts';
+
+const text = (client: string | Address | undefined): string | undefined =>
+  client === undefined || typeof client === 'string' ? client : networkKey(client, 128);
+
+function client(trustProxy: TrustProxy, from: string | undefined, forwarded?: string) {
+  return text(readTrust(new Fields('', { trustProxy }))?.(from, forwarded));
+}
+
+describe('the client is', () => {
+  const chain = '6.6.6.6, 203.0.113.9, 10.0.0.7';
+
+  test('whoever connects, if nobody is trusted', () => {
+    expect(client(false, '10.0.0.2', chain)).toBe('10.0.0.2');
+    expect(client(0, '10.0.0.2', chain)).toBe('10.0.0.2');
+    expect(client([], '10.0.0.2', chain)).toBe('10.0.0.2');
+  });
+
+  test('so many steps from the right', () => {
+    expect(client(1, '10.0.0.2', chain)).toBe('10.0.0.7');
+    expect(client(2, '10.0.0.2', chain)).toBe('203.0.113.9');
+    expect(client(9, '10.0.0.2', chain)).toBe('6.6.6.6');
+  });
+
+  test('the first from the right that is no proxy of ours', () => {
+    expect(client(['10.0.0.0/8'], '10.0.0.2', chain)).toBe('203.0.113.9');
+    expect(client(['10.0.0.0/8'], '::ffff:10.0.0.2', chain)).toBe('203.0.113.9');
+    expect(client(['10.0.0.2', '10.0.0.7'], '10.0.0.2', chain)).toBe('203.0.113.9');
+    expect(client(['10.0.0.0/8'], '9.9.9.9', chain)).toBe('9.9.9.9');
+  });
+
+  test('the very first, if everybody is trusted', () => {
+    expect(client(true, '10.0.0.2', chain)).toBe('6.6.6.6');
+    expect(client(true, '10.0.0.2', '6.6.6.6')).toBe('6.6.6.6');
+  });
+
+  test('whoever connects, if nothing was forwarded', () => {
+    expect(client(true, '10.0.0.2')).toBe('10.0.0.2');
+    expect(client(true, '10.0.0.2', '')).toBe('10.0.0.2');
+    expect(client(1, undefined, '203.0.113.9')).toBe('203.0.113.9'); // a local socket
+    expect(client(['10.0.0.0/8'], undefined, '203.0.113.9')).toBeUndefined();
+  });
+
+  test('the last one known, where the list stops making sense', () => {
+    expect(client(true, '10.0.0.2', '6.6.6.6, unknown, 10.0.0.7')).toBe('10.0.0.7');
+    expect(client(['10.0.0.0/8'], '10.0.0.2', '6.6.6.6, "; drop, 10.0.0.7')).toBe('10.0.0.7');
+    expect(client(5, '10.0.0.2', ',,,')).toBe('10.0.0.2');
+    expect(client(true, '10.0.0.2', '203.0.113.9,')).toBe('10.0.0.2');
+  });
+
+  test('found with ports and brackets, as some proxies write them', () => {
+    expect(client(1, '10.0.0.2', '203.0.113.9:51000')).toBe('203.0.113.9');
+    expect(client(1, '10.0.0.2', '[2001:db8::1]:51000')).toBe('2001:db8:0:0:0:0:0:1/128');
+  });
+});
+
+test('one connection is not taken for another', () => {
+  const of = readTrust(new Fields('', { trustProxy: ['10.0.0.0/8'] }));
+  const seen = ['10.0.0.2', '9.9.9.9', '10.0.0.2'].map((from) => text(of?.(from, '203.0.113.9')));
+  expect(seen).toEqual(['203.0.113.9', '9.9.9.9', '203.0.113.9']);
+});
+
+test('whatever a client writes, what our own proxy wrote behind it decides', () => {
+  const letters = fc.constantFrom(...'0123456789abcdef:.,[] %');
+  const lies = fc.oneof(fc.string(), fc.string({ unit: letters }), fc.array(fc.ipV4()).map(String));
+  fc.assert(
+    fc.property(lies, (lie) => {
+      expect(client(['10.0.0.0/8'], '10.0.0.2', `${lie}, 203.0.113.9`)).toBe('203.0.113.9');
+      expect(client(1, '10.0.0.2', `${lie}, 203.0.113.9`)).toBe('203.0.113.9');
+    }),
+  );
+});
+
+test('whatever stands in the header, it never throws', () => {
+  const trusts = fc.constantFrom<TrustProxy>(true, 3, ['10.0.0.0/8', '::/0']);
+  fc.assert(
+    fc.property(trusts, fc.string(), fc.string(), (trust, from, forwarded) => {
+      client(trust, from, forwarded);
+    }),
+  );
+});
+
+test.each([
+  [-1, 'trustProxy'],
+  [1.5, 'trustProxy'],
+  ['10.0.0.0/8', 'trustProxy'],
+  [['10.0.0.1', 'somewhere'], 'trustProxy[1]'],
+  [['10.0.0.1/99'], 'trustProxy[0]'],
+  [[7], 'trustProxy[0]'],
+])('%j makes no sense', (trustProxy, field) => {
+  expect(() => readTrust(new Fields('', { trustProxy }))).toThrow(
+    expect.objectContaining({ code: 'CONFIG', field }),
+  );
+});

@@ -1,0 +1,133 @@
+/**
+ * What may be said about limiting requests, for every framework alike, and how it is read.
+ */
+
+import type { Millis } from '../../clock.ts';
+import { type Duration, parseDuration } from '../../duration.ts';
+import { ConfigError } from '../../errors.ts';
+import { type Limiter, type LimiterOptions, limiter } from '../../limiter.ts';
+import { Fields, isRecord } from '../../options.ts';
+import { HEADER_KINDS, type HeaderKind } from './headers.ts';
+import { type ClientOf, readTrust, type TrustProxy } from './proxy.ts';
+
+/** `Request` is whatever the framework calls a request: Express' req, Fastify's request, Hono's c. */
+export interface RequestOptions<Request> {
+  /**
+   * What a request counts against: the client's address (default), a header (the address where it
+   * is missing), or what a function says (the address where it says undefined).
+   */
+  readonly key?: 'ip' | { readonly header: string } | ((request: Request) => string | undefined);
+  /** What a request costs. Default 1. */
+  readonly cost?: (request: Request) => number;
+  /** Requests that are let through without being counted. */
+  readonly skip?: (request: Request) => boolean;
+  /** Which part of an adaptive limit with partitions it counts against; undefined: none. */
+  readonly partition?: (request: Request) => string | undefined;
+  /** Whom to believe about X-Forwarded-For. Default: what the framework was told, else nobody. */
+  readonly trustProxy?: TrustProxy;
+  /** Where the address of a connection comes from, if the adapter cannot know. */
+  readonly address?: (request: Request) => string | undefined;
+  /** How many bits of an IPv6 address make one client. Default 64. */
+  readonly ipv6Prefix?: number;
+  /** What responses say about the limit. Default draft; false: nothing. */
+  readonly headers?: HeaderKind | false;
+  /** Decide and count, but never refuse: nobody notices, unless `headers` are asked for. */
+  readonly shadow?: boolean;
+  /** Wait for a turn before answering: true, or no longer than this. Default false. */
+  readonly wait?: boolean | Duration;
+  /** When the limit cannot be checked: let the request through (default), or answer 503. */
+  readonly onUnavailable?: 'allow' | 'deny';
+  /** Hears why it could not be checked. Default: one warning a process. */
+  readonly onError?: (error: unknown) => void;
+}
+
+/** A limit of its own, or a limiter it shares with others. */
+export type HttpOptions<Request> = RequestOptions<Request> &
+  (LimiterOptions | { readonly limiter: Limiter });
+
+/** The same, read. */
+export interface Settings<Request> {
+  readonly limiter: Limiter;
+  readonly key: ((request: Request) => string | undefined) | undefined;
+  readonly header: string | undefined;
+  readonly cost: ((request: Request) => number) | undefined;
+  readonly skip: ((request: Request) => boolean) | undefined;
+  readonly partition: ((request: Request) => string | undefined) | undefined;
+  readonly address: ((request: Request) => string | undefined) | undefined;
+  readonly onError: ((error: unknown) => void) | undefined;
+  readonly clientOf: ClientOf | undefined;
+  readonly ipv6Prefix: number;
+  readonly headers: HeaderKind | false;
+  readonly shadow: boolean;
+  /** Undefined: nobody waits. */
+  readonly maxWaitMs: Millis | undefined;
+  readonly allowUnchecked: boolean;
+}
+
+type Said = (...args: never[]) => unknown;
+
+/** @throws {ConfigError} naming the option that makes no sense. */
+export function readSettings<Request>(options: HttpOptions<Request>): Settings<Request> {
+  const fields = new Fields('', options, 'an object with a limit or a limiter');
+  const shadow = fields.flag('shadow', false);
+  const maxWaitMs = readWait(fields);
+  const settings = {
+    ...readKey<Request>(fields),
+    cost: functionOf<RequestOptions<Request>['cost']>(fields, 'cost'),
+    skip: functionOf<RequestOptions<Request>['skip']>(fields, 'skip'),
+    partition: functionOf<RequestOptions<Request>['partition']>(fields, 'partition'),
+    address: functionOf<RequestOptions<Request>['address']>(fields, 'address'),
+    onError: functionOf<RequestOptions<Request>['onError']>(fields, 'onError'),
+    clientOf: readTrust(fields),
+    ipv6Prefix: fields.number('ipv6Prefix', { min: 1, max: 128, whole: true }, 64),
+    headers: readHeaders(fields, shadow),
+    shadow,
+    maxWaitMs: shadow ? undefined : maxWaitMs,
+    allowUnchecked: fields.oneOf('onUnavailable', ['allow', 'deny'], 'allow') === 'allow',
+  };
+  return { ...settings, limiter: readLimiter(fields, options) };
+}
+
+function functionOf<F>(fields: Fields, name: string): F | undefined {
+  const isFunction = (value: unknown): value is Said => typeof value === 'function';
+  return fields.optional(name, isFunction, 'a function') as F | undefined;
+}
+
+function readKey<Request>(fields: Fields): Pick<Settings<Request>, 'key' | 'header'> {
+  const key = fields.raw('key') ?? 'ip';
+  if (key === 'ip') return { key: undefined, header: undefined };
+  if (typeof key === 'function') return { key: key as never, header: undefined };
+  if (!isRecord(key)) return fields.fail('key', "'ip', { header: 'name' } or a function");
+  const own = new Fields('key', key);
+  const isHeader = (value: unknown): value is string =>
+    typeof value === 'string' && /^[\w-]+$/.test(value);
+  const header = own.optional('header', isHeader, "a header's name") ?? own.fail('header', 'given');
+  own.done();
+  return { key: undefined, header: header.toLowerCase() };
+}
+
+function readHeaders(fields: Fields, shadow: boolean): HeaderKind | false {
+  const given = fields.raw('headers');
+  if (given === false || (given === undefined && shadow)) return false;
+  return fields.oneOf('headers', HEADER_KINDS, 'draft');
+}
+
+function readWait(fields: Fields): Millis | undefined {
+  const wait = fields.raw('wait') ?? false;
+  if (wait === false) return undefined;
+  if (wait === true) return Infinity;
+  const ms = parseDuration(wait);
+  if (ms !== undefined && ms >= 0) return ms;
+  return fields.fail('wait', 'true, false or a duration such as "2s" or 2000 (ms)');
+}
+
+/** Whatever was not read by now belongs to the limiter, which knows its own mistakes. */
+function readLimiter(fields: Fields, options: object): Limiter {
+  const rest = Object.fromEntries(Object.entries(options).filter(([name]) => !fields.knows(name)));
+  if (!('limiter' in rest)) return limiter(rest as unknown as LimiterOptions);
+  const { limiter: given, ...others } = rest;
+  const [stray] = Object.keys(others);
+  if (stray !== undefined) throw new ConfigError(stray, 'left out when a limiter is given', stray);
+  if (typeof (given as Limiter | null)?.acquire === 'function') return given as Limiter;
+  throw new ConfigError('limiter', 'a limiter', given);
+}

@@ -1,0 +1,97 @@
+/**
+ * The same small server in four frameworks, so that one set of stories is told over all of them.
+ *
+ * Real frameworks, real connections on the loopback interface, on a port the system picks.
+ */
+
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { createAdaptorServer } from '@hono/node-server';
+import expressApp from 'express';
+import fastifyApp from 'fastify';
+import { Hono } from 'hono';
+import { express, fastify, type HttpOptions, hono, node } from '../../src/adapters/http/index.ts';
+
+/** Options that mean the same whatever a request is. */
+export type AnyOptions = HttpOptions<unknown>;
+
+/** What the server does for a path: a status, now or later; it may throw. */
+export type Handler = (path: string) => number | Promise<number>;
+
+export interface Running {
+  readonly url: string;
+  close(): Promise<void>;
+}
+
+type Start = (options: readonly AnyOptions[], handle: Handler) => Promise<Running>;
+
+export const SERVERS: Readonly<Record<string, Start>> = {
+  'node:http': (options, handle) => {
+    const [first, second = (_: unknown, __: unknown, next: () => void) => next()] = options.map(
+      (own) => node(own),
+    );
+    const server = createServer((request, response) => {
+      first(request, response, () =>
+        second(request, response, async () => {
+          try {
+            response.statusCode = await handle(request.url ?? '');
+          } catch {
+            response.statusCode = 500;
+          }
+          response.end('done');
+        }),
+      );
+    });
+    return listening(server);
+  },
+
+  express: (options, handle) => {
+    const app = expressApp();
+    app.set('env', 'test'); // it prints errors otherwise
+    for (const own of options) app.use(express(own));
+    app.use(async (request, response) => {
+      response.status(await handle(request.url)).send('done');
+    });
+    return listening(createServer(app));
+  },
+
+  fastify: async (options, handle) => {
+    const app = fastifyApp();
+    for (const own of options) await app.register(fastify(own));
+    app.all('/*', async (request, reply) => {
+      const status = await handle(request.url);
+      return reply.code(status).send('done');
+    });
+    await app.ready();
+    await app.listen({ port: 0, host: '127.0.0.1' });
+    return running(app.server, () => app.close());
+  },
+
+  hono: (options, handle) => {
+    const app = new Hono();
+    for (const own of options) app.use(hono(own));
+    app.onError((_, c) => c.text('failed', 500));
+    app.all('*', async (c) => c.text('done', (await handle(c.req.path)) as 200));
+    return listening(createAdaptorServer({ fetch: app.fetch }) as Server);
+  },
+};
+
+export function listening(server: Server): Promise<Running> {
+  return new Promise((resolve, reject) => {
+    server.once('error', reject);
+    server.listen(0, '127.0.0.1', () =>
+      resolve(running(server, () => new Promise((closed) => server.close(closed)))),
+    );
+  });
+}
+
+function running(server: Server, close: () => Promise<unknown>): Running {
+  const { port } = server.address() as AddressInfo;
+  return {
+    url: `http://127.0.0.1:${port}`,
+    async close() {
+      server.closeAllConnections();
+      await close();
+    },
+  };
+}
