@@ -77,6 +77,7 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
     reserves: policies.some((policy) => policy.reserves),
     expireMs: Math.min(...policies.map((policy) => policy.expireMs)),
     ...partitionsOf(policies, path),
+    ...formulasOf(policies),
 
     start(state, i, now, freshAt) {
       for (const { policy, offset } of parts) policy.start(state, i + offset, now, freshAt);
@@ -141,6 +142,11 @@ function partitionsOf(policies: readonly Policy[], path: string): Pick<Policy, '
   const stray = others.find((names) => names.join('\n') !== first.join('\n'));
   if (stray) throw new ConfigError(path, `limits with the same partitions (${first})`, stray);
   return { partitions: first };
+}
+
+function formulasOf(policies: readonly Policy[]): Pick<Policy, 'formulas'> {
+  const formulas = policies.flatMap((policy) => policy.formulas ?? []);
+  return policies.every((policy) => policy.formulas) ? { formulas } : {};
 }
 
 interface Part {

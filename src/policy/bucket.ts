@@ -96,6 +96,7 @@ export function bucket(options: BucketOptions, path = 'bucket'): Policy {
     learns: false,
     reserves: false,
     expireMs: Infinity,
+    formulas: [{ kind, numbers: [perMs, burst, debtMax, grace] }],
 
     start(state, i, now, freshAt = now) {
       state[i + SPENT] = Math.max(0, freshAt - now) * perMs;

@@ -82,6 +82,12 @@ export interface Standing {
   readonly freshInMs?: Millis;
 }
 
+/** A rule as numbers, for whoever runs it in another language: `share/redis/rules.ts`. */
+export interface Formula {
+  readonly kind: string;
+  readonly numbers: readonly number[];
+}
+
 export interface Policy {
   /** The limit's name in a configuration: bucket, spacing, … */
   readonly kind: string;
@@ -100,6 +106,9 @@ export interface Policy {
 
   /** Names of the parts it keeps apart; an ask says which by its place in this list. */
   readonly partitions?: readonly string[];
+
+  /** What it is made of, if it can be run elsewhere: one that learns from its own calls cannot. */
+  readonly formulas?: readonly Formula[];
 
   /** A permit not used this long after it was due is wasted, and must be asked for again. */
   readonly expireMs: Millis;

@@ -159,6 +159,8 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
   };
 
   const kind = 'ramp';
+  const pace = [min, max, slope, slopeDown];
+  const formula = [...pace, RAMP_MODES.indexOf(mode), threshold, coolDownSeconds];
   const policy: Policy = {
     kind,
     width: WIDTH,
@@ -166,6 +168,7 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
     learns: false,
     reserves: false,
     expireMs: Infinity,
+    formulas: [{ kind, numbers: formula }],
 
     start(state, i, now, freshAt = now) {
       begin(state, i, min);

@@ -69,6 +69,7 @@ export function spacing(options: SpacingOptions, path = 'spacing'): Policy {
     learns: false,
     reserves: reserve > 0,
     expireMs,
+    formulas: [{ kind, numbers: [everyMs, reserve, expireMs] }],
 
     start(state, i, now, freshAt = now) {
       state[i] = Math.max(now, freshAt);

@@ -1,0 +1,151 @@
+/**
+ * Real servers for the tests: found or installed, started on a free port in a folder of their own,
+ * and stopped by their process id when the tests are over.
+ *
+ * Where one cannot be had, a run with CI=true fails; elsewhere its suites are skipped, and say so.
+ */
+
+import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { type AddressInfo, connect, createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+
+export interface Service {
+  readonly port: number;
+  readonly pid: number;
+  /** Ends it at once, as a crash would. */
+  kill(): Promise<void>;
+  /** Starts it again on the same port, in the same folder. */
+  restart(): Promise<void>;
+  /** Stops it from running without ending it, and lets it go on. */
+  pause(): void;
+  resume(): void;
+  /** Ends it, and removes its folder. */
+  stop(): Promise<void>;
+}
+
+const STARTS_WITHIN_MS = 15_000;
+
+const has = (command: string): boolean => spawnSync(command, ['--version']).status === 0;
+
+/** The first of these commands there is; installs `pack` as root if there is none. */
+function commandOf(names: readonly string[], pack: string): string | undefined {
+  const found = names.find(has);
+  if (found !== undefined || process.getuid?.() !== 0) return found;
+  const options = {
+    stdio: 'ignore',
+    env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive' },
+  } as const;
+  // A package that starts its server by itself must not: the tests start their own.
+  const quietly = ['-y', '--no-install-recommends', '-o', 'Dpkg::Options::=--force-confold'];
+  spawnSync('apt-get', ['update'], options);
+  spawnSync('apt-get', ['install', ...quietly, pack], options);
+  return names.find(has);
+}
+
+/** Says why suites do not run, or fails where they must. */
+function missing(what: string, pack: string): undefined {
+  const message = `${what} is not here and could not be installed: install the package ${pack}`;
+  if (process.env.CI === 'true') throw new Error(message);
+  console.warn(`\n*** SKIPPED: ${message} ***\n`);
+  return undefined;
+}
+
+let redisCommand: string | undefined | false = false;
+
+/** The command that starts a Redis; undefined if there is none to be had. */
+export function redisServer(): string | undefined {
+  if (redisCommand === false) {
+    redisCommand =
+      commandOf(['redis-server', 'valkey-server'], 'redis-server') ??
+      missing('Redis', 'redis-server');
+  }
+  return redisCommand;
+}
+
+/** A Redis of one's own, that keeps nothing on disk unless `args` say so. */
+export async function startRedis(...args: string[]): Promise<Service> {
+  const command = redisServer();
+  if (command === undefined) throw new Error('there is no Redis to start');
+  const port = await freePort();
+  const flags = [
+    '--bind',
+    '127.0.0.1',
+    '--save',
+    '',
+    '--appendonly',
+    'no',
+    '--protected-mode',
+    'no',
+  ];
+  return start(
+    command,
+    (folder) => ['--port', `${port}`, '--dir', folder, ...flags, ...args],
+    port,
+  );
+}
+
+/** Starts a server and waits until somebody answers at its port. */
+async function start(
+  command: string,
+  argsIn: (folder: string) => string[],
+  port: number,
+): Promise<Service> {
+  const folder = mkdtempSync(join(tmpdir(), 'sluice-service-'));
+  let child: ChildProcess;
+  const launch = async (): Promise<void> => {
+    child = spawn(command, argsIn(folder), { stdio: 'ignore' });
+    await answers(port);
+  };
+  const end = (signal: NodeJS.Signals): Promise<void> =>
+    new Promise((ended) => {
+      if (child.exitCode !== null || child.signalCode !== null) return ended();
+      child.once('exit', () => ended());
+      child.kill('SIGCONT'); // one that was paused cannot end
+      child.kill(signal);
+    });
+  await launch();
+  return {
+    port,
+    get pid() {
+      return child.pid ?? 0;
+    },
+    kill: () => end('SIGKILL'),
+    restart: launch,
+    pause: () => child.kill('SIGSTOP'),
+    resume: () => child.kill('SIGCONT'),
+    async stop() {
+      await end('SIGKILL');
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+export async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((ready) => server.listen(0, '127.0.0.1', ready));
+  const { port } = server.address() as AddressInfo;
+  await new Promise((closed) => server.close(closed));
+  return port;
+}
+
+/** Resolves once somebody listens there. */
+async function answers(port: number): Promise<void> {
+  const deadline = Date.now() + STARTS_WITHIN_MS;
+  while (Date.now() < deadline) {
+    const isThere = await new Promise<boolean>((tell) => {
+      const socket = connect({ port, host: '127.0.0.1' });
+      socket.once('connect', () => tell(true)).once('error', () => tell(false));
+      socket.once('close', () => {}).setTimeout(500, () => tell(false));
+      socket.once('connect', () => socket.destroy());
+    });
+    if (isThere) return;
+    await new Promise((later) => setTimeout(later, 20));
+  }
+  throw new Error(`nothing answers on port ${port} after ${STARTS_WITHIN_MS} ms`);
+}
+
+/** Runs a command of the Redis tools and gives what it says. */
+export const redisCli = (port: number, ...args: string[]): string =>
+  execFileSync('redis-cli', ['-p', `${port}`, ...args], { encoding: 'utf8' }).trim();
