@@ -109,3 +109,16 @@ export function turnClock(source: Clock = systemClock): Clock {
  */
 const atEndOfTurn: (act: () => void) => unknown =
   globalThis.setImmediate ?? ((act) => Promise.resolve().then(act));
+
+interface Host {
+  readonly process?: { nextTick?(act: () => void): void };
+}
+
+/**
+ * Calls back when everything that is ready to run now has run, promises included, and before the
+ * event loop turns: what is collected until then belongs together.
+ */
+export const endOfTick: (act: () => void) => void = (() => {
+  const { process } = globalThis as Host;
+  return process?.nextTick ? (act) => process.nextTick?.(act) : queueMicrotask;
+})();

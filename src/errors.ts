@@ -7,7 +7,7 @@
 
 import type { Decision } from './decision.ts';
 
-export type ErrorCode = 'CONFIG' | 'DENIED';
+export type ErrorCode = 'CONFIG' | 'DENIED' | 'UNAVAILABLE';
 
 export abstract class SluiceError extends Error {
   abstract readonly code: ErrorCode;
@@ -46,6 +46,16 @@ export class DeniedError extends SluiceError {
     );
     this.key = key;
     this.decision = decision;
+  }
+}
+
+/** Whoever decides could not be reached in time. Told to listeners; a call gets `onUnavailable`. */
+export class UnavailableError extends SluiceError {
+  override readonly name = 'UnavailableError';
+  readonly code = 'UNAVAILABLE';
+
+  constructor(who: string, why: unknown = 'it did not answer lately') {
+    super(`${who} is out of reach: ${why instanceof Error ? why.message : why}`, { cause: why });
   }
 }
 

@@ -8,6 +8,8 @@
  *     a    cost                   verdict, value       may it happen?
  *     n    cost                   verdict, value       the same, and nothing is reserved for later
  *     t    most                   0, granted           as many as there are, up to `most`
+ *     q    n, cost × n            granted, verdict, value   those in line, until one is refused
+ *     l                           number × width       the state itself, which stays as it is
  *     s    outcome, cost, used, dueAt                  how a call went
  *     h    hits                                        what others served
  *
@@ -66,17 +68,35 @@ local function answer(verdict, value)
   else answers[#answers + 1] = exact(value) end
 end
 
+-- For who cannot use a place later: what was reserved is taken back.
+local function askNow(s, cost)
+  local saved = { unpack(s, 1, rule.width) }
+  local verdict, value = rule.ask(s, 0, cost, now)
+  if verdict ~= WAIT then return verdict, value end
+  for i = 1, rule.width do s[i] = saved[i] end
+  return DENY, ceil(value)
+end
+
 local OPS = {
   a = function(s) answer(rule.ask(s, 0, number(), now)) end,
 
-  n = function(s)
-    local saved = { unpack(s, 1, rule.width) }
-    local verdict, value = rule.ask(s, 0, number(), now)
-    if verdict == WAIT then
-      for i = 1, rule.width do s[i] = saved[i] end
-      verdict, value = DENY, ceil(value)
+  n = function(s) answer(askNow(s, number())) end,
+
+  q = function(s)
+    local granted, verdict, value = 0, ALLOW, 0
+    for _ = 1, number() do
+      local cost = number()
+      if verdict ~= DENY then
+        verdict, value = askNow(s, cost)
+        if verdict ~= DENY then granted = granted + 1 end
+      end
     end
+    answers[#answers + 1] = granted
     answer(verdict, value)
+  end,
+
+  l = function(s)
+    for i = 1, rule.width do answers[#answers + 1] = exact(s[i]) end
   end,
 
   t = function(s)
@@ -95,7 +115,7 @@ local OPS = {
 
 while at <= #ARGV do
   local op, key = text(), number()
-  changed[key] = true
+  if op ~= 'l' then changed[key] = true end
   OPS[op](stateOf(key))
 end
 

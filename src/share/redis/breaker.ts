@@ -1,0 +1,68 @@
+/**
+ * Knows whether Redis can be reached, so that an outage costs one deadline and not one for each call.
+ *
+ *     closed ── a call fails or takes too long ──▶ open: nobody is sent
+ *        ▲                                           │ after a while
+ *        └──────────── it answers ◀───────────── one probe, in the background
+ *
+ * Calls are never used as probes: while it is open they are answered at once by whatever stands in.
+ */
+
+import { alarm, type Clock, type Millis } from '../../clock.ts';
+
+/** How long after a failure to try again, at first and at most: it is noticed within a second. */
+const PROBE_MS_FIRST = 50;
+const PROBE_MS_MAX = 400;
+
+export class Breaker {
+  readonly #clock: Clock;
+  readonly #probe: () => Promise<unknown>;
+  readonly #changed: (isReachable: boolean, why: unknown) => void;
+  #isOpen = false;
+  #delayMs = PROBE_MS_FIRST;
+  #cancel: (() => void) | undefined;
+
+  constructor(
+    clock: Clock,
+    probe: () => Promise<unknown>,
+    changed: (isReachable: boolean, why: unknown) => void,
+  ) {
+    this.#clock = clock;
+    this.#probe = probe;
+    this.#changed = changed;
+  }
+
+  get isOpen(): boolean {
+    return this.#isOpen;
+  }
+
+  /** A call failed. */
+  open(why: unknown): void {
+    if (this.#isOpen) return;
+    this.#isOpen = true;
+    this.#delayMs = PROBE_MS_FIRST;
+    this.#changed(false, why);
+    this.#probeLater();
+  }
+
+  stop(): void {
+    this.#cancel?.();
+    this.#cancel = undefined;
+  }
+
+  #probeLater(): void {
+    const at = this.#clock.now() + this.#delayMs;
+    this.#delayMs = Math.min(PROBE_MS_MAX, this.#delayMs * 2);
+    this.#cancel = alarm(this.#clock, at, () => this.#try(), false);
+  }
+
+  async #try(): Promise<void> {
+    try {
+      await this.#probe();
+      this.#isOpen = false;
+      this.#changed(true, undefined);
+    } catch {
+      if (this.#cancel) this.#probeLater();
+    }
+  }
+}

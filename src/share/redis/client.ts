@@ -1,0 +1,118 @@
+/**
+ * The user's own connection, whichever client made it.
+ *
+ * node-redis and ioredis differ in how a command is spelled and in how a cluster finds its node;
+ * this is all that is needed of either. No connection is ever opened here.
+ */
+
+import { ConfigError } from '../../errors.ts';
+import { isRecord } from '../../options.ts';
+
+export type Reply = readonly (string | number)[];
+
+/** A connection that can run a script and read bytes. */
+export interface Connection {
+  /** True if keys live on several nodes: a call may then only touch keys of one slot. */
+  readonly isCluster: boolean;
+  /** Runs a script with these keys and arguments; its text travels only when it has to. */
+  run(script: string, keys: readonly string[], args: readonly string[]): Promise<Reply>;
+}
+
+/** What is used of node-redis: `createClient()`, `createCluster()` and their kin. */
+export interface NodeRedisLike {
+  sendCommand(...args: never[]): Promise<unknown>;
+  evalSha(...args: never[]): Promise<unknown>;
+  withCommandOptions?(options: object): unknown;
+}
+
+/** What is used of ioredis: `new Redis()` and `new Redis.Cluster()`. */
+export interface IoRedisLike {
+  readonly isCluster?: boolean;
+  script(...args: never[]): Promise<unknown>;
+  evalsha(...args: never[]): Promise<unknown>;
+  eval(...args: never[]): Promise<unknown>;
+}
+
+export type RedisClient = NodeRedisLike | IoRedisLike;
+
+/** Redis does not know the script: it was restarted, flushed, or another node took over. */
+const isUnknownScript = (error: unknown): boolean =>
+  error instanceof Error && error.message.startsWith('NOSCRIPT');
+
+interface Spelling {
+  readonly isCluster: boolean;
+  /** Teaches a script, and gives the digest it goes by. */
+  load(script: string): Promise<string>;
+  run(
+    how: 'EVALSHA' | 'EVAL',
+    what: string,
+    keys: readonly string[],
+    args: readonly string[],
+  ): Promise<unknown>;
+}
+
+export function connectionOf(client: unknown): Connection {
+  const spelled = spelling(client);
+  let digest: string | undefined;
+  return {
+    isCluster: spelled.isCluster,
+    async run(script, keys, args) {
+      digest ??= await spelled.load(script);
+      try {
+        return (await spelled.run('EVALSHA', digest, keys, args)) as Reply;
+      } catch (error) {
+        if (!isUnknownScript(error)) throw error;
+        return (await spelled.run('EVAL', script, keys, args)) as Reply;
+      }
+    },
+  };
+}
+
+function spelling(client: unknown): Spelling {
+  if (isRecord(client) || typeof client === 'object') {
+    const own = client as Record<string, unknown>;
+    if (typeof own.evalsha === 'function') return ioRedis(client as IoRedis);
+    if (typeof own.evalSha === 'function') return nodeRedis(client as NodeRedis);
+  }
+  throw new ConfigError('client', 'a client of node-redis or ioredis', client);
+}
+
+interface IoRedis {
+  readonly isCluster?: boolean;
+  script(what: 'LOAD', script: string): Promise<unknown>;
+  evalsha(digest: string, keys: number, ...rest: string[]): Promise<unknown>;
+  eval(script: string, keys: number, ...rest: string[]): Promise<unknown>;
+}
+
+const ioRedis = (client: IoRedis): Spelling => ({
+  isCluster: client.isCluster === true,
+  load: async (script) => String(await client.script('LOAD', script)),
+  run: (how, what, keys, args) =>
+    how === 'EVALSHA'
+      ? client.evalsha(what, keys.length, ...keys, ...args)
+      : client.eval(what, keys.length, ...keys, ...args),
+});
+
+interface NodeRedis {
+  /** Only a cluster has these. */
+  readonly slots?: unknown;
+  readonly masters?: unknown;
+  sendCommand(...args: unknown[]): Promise<unknown>;
+  withCommandOptions?(options: object): NodeRedis;
+}
+
+function nodeRedis(client: NodeRedis): Spelling {
+  const isCluster = client.slots !== undefined && client.masters !== undefined;
+  // A deadline of our own is kept already; theirs makes an AbortSignal for every command.
+  const plain = isCluster
+    ? client
+    : (client.withCommandOptions?.({ timeout: undefined }) ?? client);
+  const send = (key: string | undefined, command: readonly string[]): Promise<unknown> =>
+    isCluster ? plain.sendCommand(key, false, command) : plain.sendCommand(command);
+  return {
+    isCluster,
+    load: async (script) => String(await send(undefined, ['SCRIPT', 'LOAD', script])),
+    run: (how, what, keys, args) =>
+      send(keys[0], [how, what, String(keys.length), ...keys, ...args]),
+  };
+}

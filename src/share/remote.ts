@@ -1,0 +1,63 @@
+/**
+ * What a remote share is: somebody else decides, so every answer takes a while.
+ *
+ * The counterpart of `share.ts`. Time is the decider's: answers carry the instant they were given on
+ * its clock, and whoever settles hands that instant back. Nobody's own clock counts.
+ */
+
+import type { Clock, Millis } from '../clock.ts';
+import type { Decision } from '../decision.ts';
+import type { Policy, Settlement } from '../policy/policy.ts';
+import type { Random } from '../random.ts';
+
+/** An answer, and when it was given on the decider's clock. */
+export interface Answer {
+  readonly decision: Decision;
+  readonly at: Millis;
+  /** True if the decider was out of reach and this is what `onUnavailable` says instead. */
+  readonly isMakeshift?: boolean;
+}
+
+/** How many of a line got in, and what the first who did not was told. */
+export interface LineAnswer {
+  readonly granted: number;
+  readonly refused: Decision | undefined;
+  readonly at: Millis;
+  readonly isMakeshift?: boolean;
+}
+
+export interface RemoteShare {
+  /** May it happen? May answer `wait`, with a place reserved. */
+  ask(key: string, cost: number): Promise<Answer>;
+  /** Allow or deny, and nothing is reserved. */
+  askNow(key: string, cost: number): Promise<Answer>;
+  /** The costs of those who stand in line, first come first served: nobody passes who is refused. */
+  askLine(key: string, costs: readonly number[]): Promise<LineAnswer>;
+  /** Takes up to `most` whole units, and says how many it got. */
+  take(key: string, most: number): Promise<number>;
+  settle(key: string, settlement: Settlement): Promise<void>;
+  /** What others served. */
+  hits(key: string, count: number): Promise<void>;
+  /** The key's numbers and the time on the decider's clock; undefined if it is out of reach. */
+  look(key: string): Promise<{ readonly state: Float64Array; readonly at: Millis } | undefined>;
+  /** False while the decider is out of reach. */
+  readonly isReachable: boolean;
+  /** Gives back what it holds and stops. The connection is the user's, and stays open. */
+  close(): Promise<void>;
+}
+
+/** How a remote share is made, once the rule is known. */
+export interface RemoteShareMaker {
+  readonly isRemote: true;
+  make(policy: Policy, setting: RemoteSetting): RemoteShare;
+}
+
+/** What a limiter lends its share. */
+export interface RemoteSetting {
+  readonly name: string;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly keysMax: number;
+  /** Hears that the decider is out of reach, or back. */
+  readonly onReach: (isReachable: boolean, why: unknown) => void;
+}
