@@ -8,7 +8,7 @@
  * Calls are never used as probes: while it is open they are answered at once by whatever stands in.
  */
 
-import { alarm, type Clock, type Millis } from '../../clock.ts';
+import { alarm, type Clock } from '../../clock.ts';
 
 /** How long after a failure to try again, at first and at most: it is noticed within a second. */
 const PROBE_MS_FIRST = 50;
