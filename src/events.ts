@@ -48,7 +48,16 @@ export interface LostEvent extends About {
   readonly heldMs: Millis;
 }
 
-export type LimitEvent = DecisionEvent | LeftEvent | SettledEvent | LostEvent;
+/** Whoever decides is out of reach, or back: until then `onUnavailable` answers. */
+export interface ReachEvent {
+  readonly type: 'reach';
+  readonly limit: string;
+  readonly at: Millis;
+  readonly isReachable: boolean;
+  readonly why?: unknown;
+}
+
+export type LimitEvent = DecisionEvent | LeftEvent | SettledEvent | LostEvent | ReachEvent;
 export type Listener = (event: LimitEvent) => void;
 
 export class Events {

@@ -95,6 +95,12 @@ export class Ledger {
     this.#events.emit({ type: 'settled', ...about, outcome, ...known });
   }
 
+  /** Whoever decides is out of reach, or back. */
+  reached(isReachable: boolean, why: unknown): void {
+    const about = { limit: this.name, at: this.#clock.now() };
+    this.#events.emit({ type: 'reach', ...about, isReachable, ...(!isReachable && { why }) });
+  }
+
   #lose(permit: Permit): void {
     const { key, cost } = permit;
     const at = this.#clock.now();

@@ -23,14 +23,16 @@ import type { Listener } from './events.ts';
 import { type Inspection, inspectionOf } from './inspection.ts';
 import { Ledger } from './ledger.ts';
 import { Fields, isRecord, requireNumber } from './options.ts';
-import { Pauses } from './pauses.ts';
+import { Pauses, pauseIn } from './pauses.ts';
 import type { Permit, Refusal } from './permit.ts';
 import { requireCost } from './policy/cost.ts';
 import { type Limit, policyOf } from './policy/limit.ts';
 import { partitionOf } from './policy/partitions.ts';
 import type { News, Policy } from './policy/policy.ts';
 import { type Random, systemRandom } from './random.ts';
+import { RemoteEngine, type RemoteLimiter } from './remote-limiter.ts';
 import { LocalShare } from './share/local.ts';
+import type { RemoteShareMaker } from './share/remote.ts';
 import type { Share } from './share/share.ts';
 import { KEYS_MAX_DEFAULT, KEYS_MAX_MAX } from './share/table.ts';
 import {
@@ -50,6 +52,8 @@ export interface LimiterOptions {
   readonly name?: string;
   /** How `acquire` lets people wait. */
   readonly queue?: QueueOptions;
+  /** Who else spends from the limit. Default: nobody, this process decides alone. */
+  readonly share?: RemoteShareMaker;
   /** A permit held longer than this counts as lost: its place is given back. Default 10 minutes. */
   readonly holdMax?: Duration;
   /** The longest anybody is kept out because the other side asked for it. Default 5 minutes. */
@@ -139,8 +143,16 @@ const WAITERS_MAX_DEFAULT = 10_000;
 const HOLD_MS_DEFAULT: Millis = 600_000;
 const PAUSE_MS_DEFAULT: Millis = 300_000;
 
+/** A limiter whose decisions are made elsewhere. */
+export interface RemoteLimiterOptions extends LimiterOptions {
+  /** Who else spends from the limit, and who decides: `redis(client)`. */
+  readonly share: RemoteShareMaker;
+}
+
 /** Makes a limiter. @throws {ConfigError} if the limit makes no sense. */
-export function limiter(options: LimiterOptions): Limiter {
+export function limiter(options: RemoteLimiterOptions): RemoteLimiter;
+export function limiter(options: LimiterOptions): Limiter;
+export function limiter(options: LimiterOptions): Limiter | RemoteLimiter {
   const fields = new Fields('', options, 'an object with a limit');
   const limit = fields.raw('limit');
   const queue = readQueue(new Fields('queue', fields.raw('queue') ?? {}));
@@ -151,13 +163,16 @@ export function limiter(options: LimiterOptions): Limiter {
   const name = fields.optional('name', isName, 'a text of at least one letter');
   const holdMaxMs = fields.duration('holdMax', HOLD_MS_DEFAULT);
   const pauseMaxMs = fields.duration('pauseMax', PAUSE_MS_DEFAULT);
+  const maker = fields.optional('share', isMaker, 'a share, such as redis(client)');
   fields.done();
 
   const policy = policyOf(limit, random);
+  const own = { name: name ?? policy.kind, random, queue, holdMaxMs, pauseMaxMs };
+  if (maker)
+    return new RemoteEngine(policy, maker, { ...own, keysMax, clock: given ?? systemClock });
   const clock = given ?? (policy.exactTime ? systemClock : turnClock());
   const share = new LocalShare(policy, { clock, random, keysMax });
-  const settings = { name: name ?? policy.kind, clock, random, queue, holdMaxMs, pauseMaxMs };
-  return new Engine(policy, share, settings);
+  return new Engine(policy, share, { ...own, clock });
 }
 
 function readQueue(fields: Fields): Required<QueueOptions> {
@@ -171,6 +186,9 @@ function readQueue(fields: Fields): Required<QueueOptions> {
 }
 
 const isFunction = (value: unknown): value is Random => typeof value === 'function';
+
+const isMaker = (value: unknown): value is RemoteShareMaker =>
+  isRecord(value) && value.isRemote === true && isFunction(value.make);
 
 const isName = (value: unknown): value is string => typeof value === 'string' && value !== '';
 
@@ -406,9 +424,3 @@ export class Engine implements Limiter {
 
 const GRANTED: Decision = { verdict: 'allow', remaining: 0 };
 const NOTHING_LEFT: Decision = deny(0);
-
-/** How long the other side wants nothing, as far as the news says so. */
-function pauseIn(news: News): Millis {
-  if ('retryAfterMs' in news) return news.retryAfterMs;
-  return 'remaining' in news && news.remaining < 1 ? (news.resetMs ?? 0) : 0;
-}

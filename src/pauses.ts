@@ -6,6 +6,7 @@
  */
 
 import type { Millis } from './clock.ts';
+import type { News } from './policy/policy.ts';
 
 /** The most keys paused at once. Beyond it the oldest pause is forgotten: a call goes out early. */
 const PAUSES_MAX = 10_000;
@@ -36,4 +37,10 @@ export class Pauses {
     this.#endAt.delete(key);
     return 0;
   }
+}
+
+/** How long the other side wants nothing, as far as the news says so. */
+export function pauseIn(news: News): Millis {
+  if ('retryAfterMs' in news) return news.retryAfterMs;
+  return 'remaining' in news && news.remaining < 1 ? (news.resetMs ?? 0) : 0;
 }

@@ -107,6 +107,7 @@ local OPS = {
 
   s = function(s)
     local ignored, cost, used, dueAt = text() == 'ignored', number(), number(), number()
+    if dueAt ~= dueAt then dueAt = now end -- who does not know when says so with NaN
     rule.settle(s, 0, ignored, cost, used, dueAt, now)
   end,
 

@@ -1,0 +1,260 @@
+/**
+ * The engine for a limit that somebody else decides: the doors of `limiter.ts`, as promises.
+ *
+ *     const api = limiter({ limit: { spacing: { every: '6s' } }, share: redis(client) });
+ *     const decision = await api.ask('token');
+ */
+
+import {
+  type Result,
+  requireKey,
+  requireNews,
+  requirePatience,
+  requireResult,
+} from './arguments.ts';
+import type { Clock, Millis } from './clock.ts';
+import type { Counted } from './counts.ts';
+import { type Decision, deny, NEVER } from './decision.ts';
+import { ConfigError } from './errors.ts';
+import type { Listener } from './events.ts';
+import { type Inspection, inspectionOf } from './inspection.ts';
+import { Ledger } from './ledger.ts';
+import { requireNumber } from './options.ts';
+import { Pauses, pauseIn } from './pauses.ts';
+import type { Permit, Refusal, Settled } from './permit.ts';
+import { requireCost } from './policy/cost.ts';
+import type { News, Policy } from './policy/policy.ts';
+import type { Random } from './random.ts';
+import { type RemoteEntry, type RemotePatience, RemoteWaitingRoom } from './remote-waiting.ts';
+import type { RemoteShare, RemoteShareMaker } from './share/remote.ts';
+import type { Order } from './waiting.ts';
+
+export interface RemoteAcquireOptions {
+  /** Gives up, and gives the place back, when it aborts. */
+  readonly signal?: AbortSignal;
+  /** The longest it wants to wait. Default: as long as it takes. */
+  readonly maxWaitMs?: Millis;
+  /** With order priority, higher goes first. Default 0. */
+  readonly priority?: number;
+}
+
+export interface RemoteLimiter {
+  readonly name: string;
+  readonly isRemote: true;
+  /** May `cost` (default 1) happen for this key now? All or nothing. */
+  ask(key: string, cost?: number): Promise<Decision>;
+  /** A permit at once or none. */
+  tryAcquire(key: string, cost?: number): Promise<Permit | Refusal>;
+  /** Waits for a permit if it has to. Only an abort rejects. */
+  acquire(key: string, cost?: number, options?: RemoteAcquireOptions): Promise<Permit | Refusal>;
+  /** Takes up to `most` and says how many it got. */
+  take(key: string, most: number): Promise<number>;
+  /** Gives back `unused` of what `take` granted. */
+  give(key: string, unused: number, takenAt?: Millis): Promise<void>;
+  /** Says how a call went that had been allowed. */
+  settle(key: string, result?: Result): Promise<void>;
+  /** Takes in what happened elsewhere; false if this limit has no use for it. */
+  hear(key: string, news: News): Promise<boolean>;
+  /** How the key stands; undefined while whoever decides is out of reach. */
+  inspect(key: string): Promise<Inspection | undefined>;
+  /** Tells `listener` of every decision and every call settled; what comes back ends that. */
+  on(listener: Listener): () => void;
+  /** What it holds now, and what it has done since it was made. */
+  stats(): RemoteStats;
+  /** Gives back what it holds and stops. The connection is yours, and stays open. */
+  close(): Promise<void>;
+  readonly clock: Clock;
+  readonly random: Random;
+}
+
+export interface RemoteStats extends Counted {
+  /** How many wait in line. */
+  readonly waiting: number;
+  /** Permits that are out. */
+  readonly held: number;
+  /** False while whoever decides is out of reach. */
+  readonly isReachable: boolean;
+  /** Calls that were answered by `onUnavailable`. */
+  readonly makeshift: number;
+}
+
+export interface RemoteSettings {
+  readonly name: string;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly keysMax: number;
+  readonly queue: { readonly max: number; readonly order: Order; readonly keepAlive: boolean };
+  readonly holdMaxMs: Millis;
+  readonly pauseMaxMs: Millis;
+}
+
+export class RemoteEngine implements RemoteLimiter {
+  readonly isRemote = true;
+  readonly name: string;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly #policy: Policy;
+  readonly #share: RemoteShare;
+  readonly #room: RemoteWaitingRoom;
+  readonly #ledger: Ledger;
+  readonly #pauses = new Pauses();
+  readonly #pauseMaxMs: Millis;
+  #makeshift = 0;
+
+  constructor(policy: Policy, maker: RemoteShareMaker, settings: RemoteSettings) {
+    const { name, clock, random, queue, keysMax } = settings;
+    this.name = name;
+    this.clock = clock;
+    this.random = random;
+    this.#policy = policy;
+    this.#pauseMaxMs = settings.pauseMaxMs;
+    this.#ledger = new Ledger(name, clock, settings.holdMaxMs);
+    const onReach = (isReachable: boolean, why: unknown) => this.#ledger.reached(isReachable, why);
+    this.#share = maker.make(policy, { name, clock, random, keysMax, onReach });
+    this.#room = new RemoteWaitingRoom({
+      share: this.#share,
+      clock,
+      random,
+      order: queue.order,
+      waitersMax: queue.max,
+      keepAlive: queue.keepAlive,
+      reserves: policy.reserves,
+      expireMs: policy.expireMs,
+      pausedMs: (key) => this.#pauses.leftMs(key, clock.now()),
+    });
+  }
+
+  async ask(key: string, cost = 1): Promise<Decision> {
+    requireKey(key);
+    requireCost(cost);
+    const decision = this.#paused(key, cost) ?? (await this.#asked(this.#share.ask(key, cost)));
+    this.#ledger.decided(key, cost, decision, 0);
+    return decision;
+  }
+
+  async tryAcquire(key: string, cost = 1): Promise<Permit | Refusal> {
+    requireKey(key);
+    requireCost(cost);
+    const paused = this.#paused(key, cost);
+    const answer = paused ? { decision: paused, at: 0 } : await this.#share.askNow(key, cost);
+    const { decision, at, isMakeshift = false } = answer;
+    if (isMakeshift) this.#makeshift++;
+    if (decision.verdict !== 'deny')
+      return this.#admit(key, cost, { verdict: 'allow', dueAt: at, isMakeshift }, 0);
+    const { retryAfterMs } = decision;
+    const reason = retryAfterMs === NEVER ? 'never' : 'too-long';
+    return this.#ledger.refuse(key, cost, { retryAfterMs, reason }, 0);
+  }
+
+  async acquire(
+    key: string,
+    cost = 1,
+    options: RemoteAcquireOptions = {},
+  ): Promise<Permit | Refusal> {
+    requireKey(key);
+    requireCost(cost);
+    requirePatience(options);
+    const { signal, maxWaitMs = Infinity, priority = 0 } = options;
+    if (maxWaitMs <= 0 && !this.#room.hasLine(key)) return this.tryAcquire(key, cost);
+    const since = this.clock.now();
+    const patience: RemotePatience = { maxWaitMs, priority, ...(signal && { signal }) };
+    const entry = await this.#room.enter(key, cost, patience).catch((error: unknown) => {
+      this.#ledger.left(key, cost, this.clock.now() - since);
+      throw error;
+    });
+    const waitedMs = Math.max(0, this.clock.now() - since);
+    if (entry.verdict === 'deny') return this.#ledger.refuse(key, cost, entry, waitedMs);
+    if (entry.isMakeshift) this.#makeshift++;
+    return this.#admit(key, cost, entry, waitedMs);
+  }
+
+  #admit(key: string, cost: number, { dueAt, isMakeshift }: RemoteEntry, waitedMs: Millis): Permit {
+    return this.#ledger.admit({ key, cost, dueAt, waitedMs }, (settled) => {
+      this.#settle(key, { ...settled, cost, dueAt }, isMakeshift);
+    });
+  }
+
+  async take(key: string, most: number): Promise<number> {
+    requireKey(key);
+    if (most !== Infinity) requireNumber('most', most, { min: 0, whole: true });
+    const paused = most > 0 ? this.#paused(key, 1) : undefined;
+    const taken = paused ? 0 : await this.#share.take(key, most);
+    const decision: Decision = taken > 0 ? { verdict: 'allow', remaining: 0 } : (paused ?? deny(0));
+    if (most > 0) this.#ledger.decided(key, taken || 1, decision, 0);
+    return taken;
+  }
+
+  async give(key: string, unused: number, takenAt?: Millis): Promise<void> {
+    requireNumber('unused', unused, { min: 0, whole: true });
+    const dueAt = takenAt === undefined ? {} : { dueAt: takenAt };
+    await this.settle(key, { outcome: 'ignored', cost: unused, ...dueAt });
+  }
+
+  async settle(key: string, result: Result = {}): Promise<void> {
+    requireKey(key);
+    requireResult(result);
+    await this.#settle(key, result, false);
+  }
+
+  /** Only what was not used as asked for is worth the way. */
+  async #settle(key: string, result: Result & Settled, isMakeshift: boolean): Promise<void> {
+    const { outcome = 'ok', cost = 1, used, rttMs, retryAfterMs, dueAt = Number.NaN } = result;
+    const known = { ...(used !== undefined && { used }), ...(rttMs !== undefined && { rttMs }) };
+    this.#ledger.settled(key, cost, outcome, known);
+    if (retryAfterMs !== undefined) this.#pause(key, retryAfterMs);
+    const isAsAsked = outcome !== 'ignored' && (used ?? cost) === cost;
+    if (!isAsAsked && !isMakeshift)
+      await this.#share.settle(key, { outcome, cost, dueAt, ...known });
+    this.#room.poke(key);
+  }
+
+  async hear(key: string, news: News): Promise<boolean> {
+    requireKey(key);
+    requireNews(news);
+    const pauseMs = pauseIn(news);
+    if (pauseMs > 0) this.#pause(key, pauseMs);
+    if ('hits' in news) await this.#share.hits(key, news.hits);
+    return pauseMs > 0 || 'hits' in news;
+  }
+
+  async inspect(key: string): Promise<Inspection | undefined> {
+    requireKey(key);
+    const seen = await this.#share.look(key);
+    if (!seen) return undefined;
+    const { state, at } = seen;
+    const pausedMs = this.#pauses.leftMs(key, this.clock.now());
+    const view = this.#policy.view(state.slice(), 0, at);
+    return inspectionOf(this.name, view, this.#policy.standings(state, 0, at), pausedMs);
+  }
+
+  on(listener: Listener): () => void {
+    if (typeof listener !== 'function') throw new ConfigError('listener', 'a function', listener);
+    return this.#ledger.on(listener);
+  }
+
+  stats(): RemoteStats {
+    const { isReachable } = this.#share;
+    const [waiting, makeshift] = [this.#room.size, this.#makeshift];
+    return { ...this.#ledger.read(), waiting, isReachable, makeshift };
+  }
+
+  close(): Promise<void> {
+    return this.#share.close();
+  }
+
+  async #asked(answer: Promise<{ decision: Decision; isMakeshift?: boolean }>): Promise<Decision> {
+    const { decision, isMakeshift = false } = await answer;
+    if (isMakeshift) this.#makeshift++;
+    return decision;
+  }
+
+  #paused(key: string, cost: number): Decision | undefined {
+    if (this.#pauses.isEmpty || cost === 0) return undefined;
+    const leftMs = this.#pauses.leftMs(key, this.clock.now());
+    return leftMs > 0 ? deny(leftMs) : undefined;
+  }
+
+  #pause(key: string, ms: Millis): void {
+    if (ms > 0) this.#pauses.add(key, this.clock.now() + Math.min(ms, this.#pauseMaxMs));
+  }
+}

@@ -1,0 +1,289 @@
+/**
+ * The waiting room of a limit that somebody else decides.
+ *
+ * As in `waiting.ts` each key has a line and only its front asks; but an answer takes a while, and
+ * others far away ask too. So the front of a line asks together, in one trip: as many get in as fit,
+ * and the rest sleep until the decider said it would open, and a random moment longer, so that lines
+ * in many processes do not all come at the same instant and lose to the same one every time.
+ *
+ * Where places can be reserved ahead, each in front reserves its own and sleeps until it is due. Who
+ * oversleeps by more than `expireMs` has wasted its place and stands in front again.
+ */
+
+import { alarm, type Clock, type Millis } from './clock.ts';
+import { type Decision, NEVER, WHEN_SETTLED } from './decision.ts';
+import type { Random } from './random.ts';
+import type { Answer, RemoteShare } from './share/remote.ts';
+import type { Order, Reason } from './waiting.ts';
+
+export interface RemoteWaitingOptions {
+  readonly share: RemoteShare;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly order: Order;
+  readonly waitersMax: number;
+  readonly keepAlive: boolean;
+  /** True if the limit hands out places ahead of time. */
+  readonly reserves: boolean;
+  readonly expireMs: Millis;
+  /** How long the key is paused; 0 if it is not. */
+  pausedMs(key: string): Millis;
+}
+
+export interface RemoteEntry {
+  readonly verdict: 'allow';
+  /** When it was good, on the decider's clock. */
+  readonly dueAt: Millis;
+  readonly isMakeshift: boolean;
+}
+
+export interface RemoteRefusal {
+  readonly verdict: 'deny';
+  readonly retryAfterMs: Millis;
+  readonly reason: Reason;
+}
+
+export interface RemotePatience {
+  readonly maxWaitMs: Millis;
+  readonly priority: number;
+  readonly signal?: AbortSignal;
+}
+
+interface Waiter {
+  readonly cost: number;
+  readonly priority: number;
+  readonly deadline: Millis;
+  readonly finish: (entry: RemoteEntry | RemoteRefusal) => void;
+  isWaiting: boolean;
+}
+
+interface Line {
+  readonly key: string;
+  readonly waiters: Waiter[];
+  /** Ends the sleep of the line, if it sleeps. */
+  wake: (() => void) | undefined;
+}
+
+/** How many ask together. */
+const FRONT_MAX = 64;
+
+/** How much longer than told a line sleeps at most: a part of it, and no more than so long. */
+const JITTER_PART = 0.05;
+const JITTER_MS_MAX = 25;
+
+/** How long to sleep where nobody can say when it opens: a call in flight must settle, far away. */
+const SETTLE_POLL_MS = 50;
+
+export class RemoteWaitingRoom {
+  readonly #options: RemoteWaitingOptions;
+  readonly #lines = new Map<string, Line>();
+  #waiting = 0;
+
+  constructor(options: RemoteWaitingOptions) {
+    this.#options = options;
+  }
+
+  get size(): number {
+    return this.#waiting;
+  }
+
+  hasLine(key: string): boolean {
+    return this.#lines.has(key);
+  }
+
+  /** Something came back: the front of the key's line may try again. */
+  poke(key: string): void {
+    this.#lines.get(key)?.wake?.();
+  }
+
+  /** Waits for a permit; rejects only if the signal aborts. */
+  enter(key: string, cost: number, patience: RemotePatience): Promise<RemoteEntry | RemoteRefusal> {
+    const { signal, maxWaitMs, priority } = patience;
+    if (signal?.aborted) return Promise.reject(signal.reason);
+    if (this.#waiting >= this.#options.waitersMax && this.#lines.has(key)) {
+      return Promise.resolve({ verdict: 'deny', retryAfterMs: 0, reason: 'queue-full' });
+    }
+    return new Promise((resolve, reject) => {
+      const { clock, keepAlive } = this.#options;
+      const deadline = clock.now() + maxWaitMs;
+      let stop = (): void => {};
+      const leave = (): void => {
+        waiter.isWaiting = false;
+        this.#waiting--;
+        stop();
+        signal?.removeEventListener('abort', onAbort);
+      };
+      const waiter: Waiter = {
+        cost,
+        priority,
+        deadline,
+        isWaiting: true,
+        finish: (entry) => {
+          leave();
+          resolve(entry);
+        },
+      };
+      const onAbort = (): void => {
+        leave();
+        this.poke(key); // whoever stands behind may fit where it did not
+        reject(signal?.reason);
+      };
+      const giveUp = (): void => {
+        if (waiter.isWaiting)
+          waiter.finish({ verdict: 'deny', retryAfterMs: 0, reason: 'too-long' });
+      };
+      if (deadline < Infinity && maxWaitMs > 0) stop = alarm(clock, deadline, giveUp, keepAlive);
+      signal?.addEventListener('abort', onAbort, { once: true });
+      this.#waiting++;
+      this.#join(key, waiter);
+    });
+  }
+
+  #join(key: string, waiter: Waiter): void {
+    const line = this.#lines.get(key);
+    if (line) {
+      this.#insert(line.waiters, waiter);
+      return;
+    }
+    const own: Line = { key, waiters: [waiter], wake: undefined };
+    this.#lines.set(key, own);
+    this.#serve(own);
+  }
+
+  #insert(waiters: Waiter[], waiter: Waiter): void {
+    const { order } = this.#options;
+    let at = order === 'lifo' ? 0 : waiters.length;
+    if (order === 'priority') {
+      while (at > 0 && waiters[at - 1].priority < waiter.priority) at--;
+    }
+    waiters.splice(at, 0, waiter);
+  }
+
+  /** Serves a line until nobody stands in it. */
+  async #serve(line: Line): Promise<void> {
+    for (;;) {
+      this.#drop(line);
+      if (line.waiters.length === 0) break;
+      const pausedMs = this.#options.pausedMs(line.key);
+      const refused = pausedMs > 0 ? pausedMs : await this.#ask(line);
+      this.#drop(line);
+      if (refused === undefined) continue;
+      this.#refuseWhoCannotWait(line, refused);
+      if (line.waiters.length > 0) await this.#sleep(line, refused);
+    }
+    this.#lines.delete(line.key);
+  }
+
+  /** Forgets those who have left. */
+  #drop({ waiters }: Line): void {
+    for (let n = waiters.length - 1; n >= 0; n--) if (!waiters[n].isWaiting) waiters.splice(n, 1);
+  }
+
+  /** Lets the front ask; says how long until it is worth asking again, if somebody was refused. */
+  #ask(line: Line): Promise<Millis | undefined> {
+    return this.#options.reserves ? this.#askAhead(line) : this.#askNow(line);
+  }
+
+  async #askNow({ key, waiters }: Line): Promise<Millis | undefined> {
+    const { share } = this.#options;
+    const front = waiters.slice(0, FRONT_MAX);
+    const told = await share.askLine(
+      key,
+      front.map(({ cost }) => cost),
+    );
+    const isMakeshift = told.isMakeshift === true;
+    for (const waiter of front.slice(0, told.granted)) {
+      this.#grant(key, waiter, { verdict: 'allow', dueAt: told.at, isMakeshift });
+    }
+    return this.#lost(front[told.granted], told.refused);
+  }
+
+  async #askAhead({ key, waiters }: Line): Promise<Millis | undefined> {
+    const { share } = this.#options;
+    const front = waiters.slice(0, FRONT_MAX);
+    const answers = await Promise.all(front.map(({ cost }) => share.ask(key, cost)));
+    let refused: Millis | undefined;
+    for (const [n, answer] of answers.entries()) {
+      const waiter = front[n];
+      const { decision, at, isMakeshift = false } = answer;
+      if (decision.verdict === 'allow') {
+        this.#grant(key, waiter, { verdict: 'allow', dueAt: at, isMakeshift });
+      } else if (decision.verdict === 'wait') {
+        this.#reserve(key, waiter, answer, decision.waitMs);
+      } else {
+        refused ??= this.#lost(waiter, decision);
+      }
+    }
+    return refused;
+  }
+
+  /** What never fits is told so; for the others, how long until it is worth asking again. */
+  #lost(waiter: Waiter | undefined, decision: Decision | undefined): Millis | undefined {
+    if (decision?.verdict !== 'deny') return undefined;
+    const { retryAfterMs } = decision;
+    if (retryAfterMs !== NEVER) return retryAfterMs;
+    if (waiter?.isWaiting) waiter.finish({ verdict: 'deny', retryAfterMs, reason: 'never' });
+    return undefined;
+  }
+
+  #grant(key: string, waiter: Waiter, entry: RemoteEntry): void {
+    if (waiter.isWaiting) waiter.finish(entry);
+    else if (!entry.isMakeshift) this.#giveBack(key, waiter.cost, entry.dueAt);
+  }
+
+  #giveBack(key: string, cost: number, dueAt: Millis): void {
+    this.#options.share.settle(key, { outcome: 'ignored', cost, dueAt });
+  }
+
+  /** Keeps a place until it is due, out of the line; it is used then, or given back, or wasted. */
+  #reserve(key: string, waiter: Waiter, { at, isMakeshift = false }: Answer, waitMs: Millis): void {
+    const { clock, keepAlive, expireMs } = this.#options;
+    const line = this.#lines.get(key);
+    if (!waiter.isWaiting || clock.now() + waitMs > waiter.deadline) {
+      this.#giveBack(key, waiter.cost, at + waitMs);
+      const retryAfterMs = Math.ceil(waitMs);
+      if (waiter.isWaiting) waiter.finish({ verdict: 'deny', retryAfterMs, reason: 'too-long' });
+      return;
+    }
+    line?.waiters.splice(line.waiters.indexOf(waiter), 1);
+    const dueHere = clock.now() + waitMs; // an answer travels, so this is late rather than early
+    const use = (): void => {
+      const isLate = clock.now() > dueHere + expireMs;
+      if (waiter.isWaiting && isLate) this.#rejoin(key, waiter);
+      else this.#grant(key, waiter, { verdict: 'allow', dueAt: at + waitMs, isMakeshift });
+    };
+    alarm(clock, dueHere, use, keepAlive);
+  }
+
+  /** In front of everybody: it had its turn, and overslept. */
+  #rejoin(key: string, waiter: Waiter): void {
+    const line = this.#lines.get(key);
+    if (line) line.waiters.unshift(waiter);
+    else this.#join(key, waiter);
+  }
+
+  #refuseWhoCannotWait(line: Line, retryAfterMs: Millis): void {
+    const openAt = this.#options.clock.now() + retryAfterMs;
+    for (const waiter of [...line.waiters]) {
+      if (openAt > waiter.deadline || waiter.deadline <= this.#options.clock.now()) {
+        waiter.finish({ verdict: 'deny', retryAfterMs, reason: 'too-long' });
+      }
+    }
+    this.#drop(line);
+  }
+
+  #sleep(line: Line, retryAfterMs: Millis): Promise<void> {
+    const { clock, random, keepAlive } = this.#options;
+    const ms = retryAfterMs === WHEN_SETTLED ? SETTLE_POLL_MS : retryAfterMs;
+    const jitter = Math.min(JITTER_MS_MAX, ms * JITTER_PART) * random();
+    return new Promise((awake) => {
+      const wake = (): void => {
+        line.wake = undefined;
+        cancel();
+        awake();
+      };
+      const cancel = alarm(clock, clock.now() + ms + jitter, wake, keepAlive);
+      line.wake = wake;
+    });
+  }
+}
