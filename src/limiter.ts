@@ -15,16 +15,16 @@ import {
   requireResult,
 } from './arguments.ts';
 import { type Clock, type Millis, systemClock, turnClock } from './clock.ts';
-import { type Counted, Counts } from './counts.ts';
+import type { Counted } from './counts.ts';
 import { type Decision, deny, NEVER } from './decision.ts';
 import type { Duration } from './duration.ts';
 import { ConfigError } from './errors.ts';
-import { Events, type Listener } from './events.ts';
-import { HeldPermits } from './held.ts';
+import type { Listener } from './events.ts';
 import { type Inspection, inspectionOf } from './inspection.ts';
+import { Ledger } from './ledger.ts';
 import { Fields, isRecord, requireNumber } from './options.ts';
 import { Pauses } from './pauses.ts';
-import { Permit, Refusal } from './permit.ts';
+import type { Permit, Refusal } from './permit.ts';
 import { requireCost } from './policy/cost.ts';
 import { type Limit, policyOf } from './policy/limit.ts';
 import { partitionOf } from './policy/partitions.ts';
@@ -42,7 +42,6 @@ import {
   WaitingRoom,
   type Want,
 } from './waiting.ts';
-import { warn } from './warning.ts';
 
 export interface LimiterOptions {
   /** The rule, spelled with one key: `{ bucket: { rate: '100/s' } }`. */
@@ -198,9 +197,7 @@ export class Engine implements Limiter {
   readonly #room: WaitingRoom;
   readonly #pauses = new Pauses();
   readonly #pauseMaxMs: Millis;
-  readonly #counts = new Counts();
-  readonly #events = new Events();
-  readonly #held: HeldPermits<Permit>;
+  readonly #ledger: Ledger;
 
   constructor(policy: Policy, share: Share, settings: Settings) {
     const { name, clock, random, queue, holdMaxMs, pauseMaxMs } = settings;
@@ -211,7 +208,7 @@ export class Engine implements Limiter {
     this.#policy = policy;
     this.#share = share;
     this.#pauseMaxMs = pauseMaxMs;
-    this.#held = new HeldPermits(clock, holdMaxMs, (permit) => this.#lose(permit));
+    this.#ledger = new Ledger(name, clock, holdMaxMs);
     this.#room = new WaitingRoom({
       clock,
       order: queue.order,
@@ -289,8 +286,7 @@ export class Engine implements Limiter {
 
   /** Counts and tells a decision. */
   note(key: string, cost: number, decision: Decision, waitedMs: Millis): void {
-    this.#counts.decided(decision, waitedMs);
-    if (this.#events.hasListeners) this.#tell(key, cost, decision, waitedMs);
+    this.#ledger.decided(key, cost, decision, waitedMs);
   }
 
   /** The options as far as they mean something to this limit. */
@@ -306,37 +302,25 @@ export class Engine implements Limiter {
     try {
       return await this.#room.enter({ ...want, part: this.#partOf(options) }, patience);
     } catch (error) {
-      this.#counts.left();
-      const { key, cost } = want;
-      const at = this.clock.now();
-      if (this.#events.hasListeners) {
-        this.#events.emit({ type: 'left', limit: this.name, key, cost, at, waitedMs: at - since });
-      }
+      this.#ledger.left(want.key, want.cost, this.clock.now() - since);
       throw error;
     }
   }
 
   /** Hands out the permit for what was taken already. */
   admit(key: string, cost: number, dueAt: Millis, waitedMs: Millis, partition?: string): Permit {
-    this.note(key, cost, GRANTED, waitedMs);
-    const heldAt = this.clock.now();
-    const permit: Permit = new Permit({ key, cost, dueAt, heldAt }, (settled) => {
-      this.#held.remove(permit);
-      const rttMs = Math.max(0, this.clock.now() - heldAt); // some clocks do go backwards
-      this.settle(key, { rttMs, ...settled, cost, dueAt, ...(partition && { partition }) });
-    });
-    this.#held.add(permit);
-    return permit;
+    return this.#ledger.admit({ key, cost, dueAt, waitedMs }, (settled) =>
+      this.settle(key, { ...settled, cost, dueAt, ...(partition && { partition }) }),
+    );
   }
 
   refuse(
     key: string,
     cost: number,
-    { retryAfterMs, reason }: { readonly retryAfterMs: Millis; readonly reason: Reason },
+    refusal: { readonly retryAfterMs: Millis; readonly reason: Reason },
     waitedMs: Millis,
   ): Refusal {
-    this.note(key, cost, deny(retryAfterMs), waitedMs);
-    return new Refusal({ limit: this.name, retryAfterMs, reason });
+    return this.#ledger.refuse(key, cost, refusal, waitedMs);
   }
 
   hasLine(key: string, options?: AskOptions): boolean {
@@ -365,11 +349,7 @@ export class Engine implements Limiter {
     const part = partition === undefined ? undefined : partitionOf(this.#policy, partition);
     const known = { ...(used !== undefined && { used }), ...(rttMs !== undefined && { rttMs }) };
     this.#share.settle(key, { outcome, cost, dueAt, part, ...known });
-    this.#counts.settled(outcome, rttMs);
-    if (this.#events.hasListeners) {
-      const about = { limit: this.name, key, cost, at: now };
-      this.#events.emit({ type: 'settled', ...about, outcome, ...known });
-    }
+    this.#ledger.settled(key, cost, outcome, known);
     if (retryAfterMs !== undefined) this.#pause(key, retryAfterMs);
     this.#room.poke(key); // whatever came back may be what somebody waits for
   }
@@ -396,13 +376,12 @@ export class Engine implements Limiter {
 
   on(listener: Listener): () => void {
     if (!isFunction(listener)) throw new ConfigError('listener', 'a function', listener);
-    return this.#events.on(listener);
+    return this.#ledger.on(listener);
   }
 
   stats(): Stats {
     const { keys, evicted, bytes } = this.#share;
-    const [waiting, held] = [this.#room.size, this.#held.size];
-    return { keys, evicted, bytes, waiting, held, ...this.#counts.read() };
+    return { keys, evicted, bytes, waiting: this.#room.size, ...this.#ledger.read() };
   }
 
   #askNow(key: string, cost: number, now: Millis, part?: number): Decision {
@@ -423,29 +402,10 @@ export class Engine implements Limiter {
   #partOf({ partition }: AskOptions): number | undefined {
     return partition === undefined ? undefined : partitionOf(this.#policy, partition);
   }
-
-  #tell(key: string, cost: number, decision: Decision, waitedMs: Millis): void {
-    const at = this.clock.now();
-    this.#events.emit({ type: 'decision', limit: this.name, key, cost, at, decision, waitedMs });
-  }
-
-  #lose(permit: Permit): void {
-    const { key, cost } = permit;
-    const at = this.clock.now();
-    const heldMs = at - permit.heldAt;
-    this.#counts.lost();
-    this.#events.emit({ type: 'lost', limit: this.name, key, cost, at, heldMs });
-    warn('LOST_PERMIT', lostPermit(this.name, key, heldMs));
-    permit.settle({ outcome: 'failed' });
-  }
 }
 
 const GRANTED: Decision = { verdict: 'allow', remaining: 0 };
 const NOTHING_LEFT: Decision = deny(0);
-
-const lostPermit = (name: string, key: string, heldMs: Millis): string =>
-  `a permit of limit "${name}" for key ${JSON.stringify(key)} was not settled within ` +
-  `${Math.round(heldMs / 1000)} s and counts as lost; settle every permit, or raise holdMax`;
 
 /** How long the other side wants nothing, as far as the news says so. */
 function pauseIn(news: News): Millis {

@@ -22,7 +22,7 @@ const WORDS = ['clock', 'decision', 'duration', 'errors', 'heap', 'options', 'ra
 /** What stands between a limiter's doors and the rules. */
 const ENGINE = [
   ...['policy', 'share', 'arguments', 'waiting', 'permit'],
-  ...['held', 'pauses', 'counts', 'events', 'inspection'],
+  ...['held', 'pauses', 'counts', 'events', 'inspection', 'ledger'],
 ];
 
 /** What each room may import from outside itself. Arrows point down, and only down. */
@@ -45,6 +45,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   counts: WORDS,
   events: WORDS,
   inspection: [...WORDS, 'policy'],
+  ledger: [...WORDS, 'counts', 'events', 'held', 'permit', 'waiting'],
   limiter: [...WORDS, ...ENGINE],
   'all-of': [...WORDS, ...ENGINE, 'limiter'],
   retry: [...WORDS, 'arguments'],
