@@ -8,6 +8,7 @@
 
 import type { Millis } from './clock.ts';
 import type { Decision, Outcome } from './decision.ts';
+import { reasonOf } from './errors.ts';
 import { warn } from './warning.ts';
 
 /** What every event says. */
@@ -70,10 +71,14 @@ export class Events {
   emit(event: LimitEvent): void {
     for (const listener of this.#listeners) {
       try {
-        listener(event);
+        const done: unknown = listener(event);
+        if (done instanceof Promise) done.catch((error: unknown) => complain(event, error));
       } catch (error) {
-        warn('LISTENER', `a listener of limit "${event.limit}" failed: ${error}`);
+        complain(event, error);
       }
     }
   }
 }
+
+const complain = ({ limit }: LimitEvent, error: unknown): void =>
+  warn('LISTENER', `a listener of limit "${limit}" failed: ${reasonOf(error)}`);

@@ -25,6 +25,7 @@ export {
   type QueueOptions,
   type Stats,
 } from './limiter.ts';
+export type { Order } from './line.ts';
 export { Permit, Refusal, type Settled } from './permit.ts';
 export type { AdaptiveOptions } from './policy/adaptive.ts';
 export type { BucketOptions } from './policy/bucket.ts';
@@ -42,4 +43,4 @@ export {
   throttle,
   throttled,
 } from './throttle.ts';
-export type { Order, Reason } from './waiting.ts';
+export type { Reason } from './waiting.ts';

@@ -21,7 +21,7 @@ const WORDS = ['clock', 'decision', 'duration', 'errors', 'heap', 'options', 'ra
 
 /** What stands between a limiter's doors and the rules. */
 const ENGINE = [
-  ...['policy', 'share', 'arguments', 'waiting', 'permit'],
+  ...['policy', 'share', 'arguments', 'line', 'waiting', 'permit'],
   ...['held', 'pauses', 'counts', 'events', 'inspection', 'ledger'],
 ];
 
@@ -38,7 +38,8 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   policy: WORDS,
   share: [...WORDS, 'policy'],
   arguments: [...WORDS, 'policy'],
-  waiting: WORDS,
+  line: [],
+  waiting: [...WORDS, 'line'],
   permit: [...WORDS, 'arguments', 'waiting'],
   held: WORDS,
   pauses: WORDS,

@@ -189,6 +189,23 @@ describe.each([
     expect((await api(streamed.url, init)).status).toBe(429);
   });
 
+  test('what fetch itself refuses is refused by a promise', async () => {
+    const { url } = await serve(status(200));
+    const api = throttleFetch(inner, { limit: plenty, retry: true });
+    const odd = api(url, { method: 'POST', body: 123 as never });
+    expect(odd).toBeInstanceOf(Promise);
+    expect((await odd).status).toBe(200);
+    await expect(api(url, { method: 'no way' })).rejects.toThrow();
+  });
+
+  test('no signal is no signal, whatever the Request had', async () => {
+    const { url } = await serve(status(200));
+    const api = throttleFetch(inner, { limit: { adaptive: { fixed: 1 } } });
+    const signal = AbortSignal.abort();
+    expect((await api(url, { signal: null })).status).toBe(200);
+    await expect(api(url, { signal })).rejects.toThrow();
+  });
+
   test('a refusal may be answered by somebody else', async () => {
     const { url } = await serve(status(200));
     const api = throttleFetch(inner, {
