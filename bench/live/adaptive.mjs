@@ -1,0 +1,205 @@
+/**
+ * What an adaptive limit is meant to do, five times, against real servers. It is told nothing about them.
+ *
+ *     climb     all is well: up to the maximum, and it stays there
+ *     silence   the server stops answering: down to one, and back when it answers again
+ *     slowing   the server takes longer and longer: the limit goes down with it
+ *     quota     so many answers a second, 429 beyond: close under it, seldom over it
+ *     flood     a quiet sender has thousands of things to send at once: the server does not notice
+ *
+ * The five are the behaviours that RFC 1858 of Vector describes under "Observed Behavior".
+ */
+
+import { setTimeout as sleep } from 'node:timers/promises';
+import { limiter } from 'sluice';
+import { throttleFetch } from 'sluice/fetch';
+import { always, keepSending, mean, percent, serve, until, watch } from './stage.mjs';
+
+/** A server, a sender that learns, and somebody who watches: `play` says what happens to them. */
+async function scene({ max, reply, timeoutMs = 10_000 }, play) {
+  const server = await serve(reply);
+  const engine = limiter({ limit: { adaptive: { max } } });
+  const watched = watch(engine, server.url);
+  const counts = new Map();
+  const count = (what) => counts.set(what, (counts.get(what) ?? 0) + 1);
+
+  // Each request has its own time-out; a sender's signal only ends its waiting for a turn.
+  const request = (url) => fetch(url, { signal: AbortSignal.timeout(timeoutMs) });
+  const throttled = throttleFetch(request, { limiter: engine, wait: true });
+  const send = async (signal) => {
+    try {
+      const response = await throttled(server.url, { signal });
+      await response.arrayBuffer();
+      count(response.status);
+    } catch (error) {
+      count(error.name);
+    }
+  };
+  const counted = (what) => counts.get(what) ?? 0;
+  try {
+    return { ...(await play({ server, engine, send, watched, counted })), ...watched.stop() };
+  } finally {
+    watched.stop();
+    await server.close();
+  }
+}
+
+export function climb() {
+  const max = 20;
+  return scene({ max, reply: () => always(20) }, async ({ send, watched, counted }) => {
+    const senders = keepSending(2 * max, send);
+    const reached = await until(() => watched.limit() >= max, 8000);
+    const reachedAt = watched.seconds();
+    await sleep(1500);
+    await senders.stop();
+    const after = mean(watched.limits(reachedAt));
+    return {
+      title: 'All is well: it climbs to the maximum and stays',
+      expected: `limit reaches ${max}, then stays near it`,
+      seen: `${max} after ${reachedAt.toFixed(1)} s, then ${after.toFixed(1)} on average`,
+      facts: { max, reached, reachedAt, after, errors: counted('TimeoutError') },
+      holds: reached && after >= 0.75 * max,
+    };
+  });
+}
+
+export function silence() {
+  const max = 16;
+  const scenery = { max, reply: () => always(20), timeoutMs: 200 };
+  return scene(scenery, async ({ server, send, watched, counted }) => {
+    const senders = keepSending(2 * max, send);
+    await until(() => watched.limit() >= max, 5000);
+    const before = watched.limit();
+    server.reply = () => always(Infinity);
+    watched.mark('no answers any more');
+    const silentAt = watched.seconds();
+    const fell = await until(() => watched.limit() === 1, 10_000);
+    const fellIn = watched.seconds() - silentAt;
+    const lowest = watched.limit();
+    await sleep(300);
+    const stayed = watched.limit() === lowest;
+    server.reply = () => always(20);
+    watched.mark('answers again');
+    const rose = await until(() => watched.limit() >= before / 2, 5000);
+    await senders.stop();
+    return {
+      title: 'Sudden silence: down to one, and back',
+      expected: 'limit falls to 1, and rises when answers come again',
+      seen: `${before} to ${lowest} in ${fellIn.toFixed(1)} s, ${rose ? 'and up again' : 'and stuck'}`,
+      facts: { before, fell, fellIn, stayed, rose, timeouts: counted('TimeoutError') },
+      holds: fell && stayed && rose,
+    };
+  });
+}
+
+/** How much slower the server gets at each step, and for how many of its answers' time it stays so. */
+const STEP = { times: 1.6, answers: 3, count: 6 };
+
+export function slowing() {
+  const max = 12;
+  let answerMs = 20;
+  const reply = () => always(answerMs);
+  return scene({ max, reply }, async ({ send, watched, counted }) => {
+    const senders = keepSending(2 * max, send);
+    await until(() => watched.limit() >= max, 5000);
+    const before = watched.limit();
+    watched.mark('slower, step by step');
+    for (let step = 0; step < STEP.count; step++) {
+      answerMs *= STEP.times;
+      await sleep(STEP.answers * answerMs);
+    }
+    const after = watched.limit();
+    await senders.stop();
+    return {
+      title: 'Gradual slowing: it backs off',
+      expected: 'limit at most half of what it was',
+      seen: `${before} to ${after} while answers slow from 20 to ${answerMs.toFixed(0)} ms`,
+      facts: { before, after, answerMs, errors: counted('TimeoutError') },
+      holds: after <= before / 2,
+    };
+  });
+}
+
+/** So many a second and no more: a bucket of the server's own, not one of ours. */
+function quotaOf(rate, burst, afterMs) {
+  let tokens = burst;
+  let filledAt = performance.now();
+  return (now) => {
+    tokens = Math.min(burst, tokens + ((now - filledAt) / 1000) * rate);
+    filledAt = now;
+    if (tokens < 1) return always(afterMs, 429);
+    tokens -= 1;
+    return always(afterMs);
+  };
+}
+
+export function quota() {
+  const rate = 200;
+  const reply = quotaOf(rate, rate / 4, 40);
+  return scene({ max: 100, reply }, async ({ server, send, watched }) => {
+    const senders = keepSending(150, send);
+    await until(() => server.asked.some(({ status }) => status === 429), 8000);
+    watched.mark('first 429');
+    const from = performance.now();
+    await sleep(3000);
+    const to = performance.now();
+    await senders.stop();
+    const asked = server.asked.filter(({ at }) => at >= from && at < to);
+    const served = asked.filter(({ status }) => status === 200).length;
+    const delivered = served / ((rate * (to - from)) / 1000);
+    const refused = (asked.length - served) / asked.length;
+    return {
+      title: `A hard ${rate}/s: it stays close under it`,
+      expected: `at least 90 % of ${rate}/s delivered, few 429s`,
+      seen: `${percent(delivered)} delivered, ${percent(refused)} answered 429`,
+      facts: { rate, delivered, refused, seconds: (to - from) / 1000 },
+      holds: delivered >= 0.9 && refused <= 0.2,
+    };
+  });
+}
+
+export function flood() {
+  const [events, max] = [2000, 40];
+  return scene(
+    { max, reply: () => always(20) },
+    async ({ server, engine, send, watched, counted }) => {
+      const quiet = keepSending(3, send);
+      await sleep(1000);
+      await quiet.stop();
+      const sentBefore = server.asked.length;
+      const before = watched.limit();
+      server.peak = 0;
+      let isOver = false;
+      let highest = before;
+      const unhear = engine.on((event) => {
+        if (event.type !== 'decision') return;
+        const { limit, inFlight } = engine.inspect(server.url);
+        highest = Math.max(highest, limit);
+        if (inFlight > limit || server.inFlight > highest) isOver = true;
+      });
+      watched.mark(`${events} sends at once`);
+      const sends = Array.from({ length: events }, () => send());
+      await sleep(0);
+      const atOnce = engine.inspect(server.url).inFlight;
+      await Promise.all(sends);
+      unhear();
+      const delivered = server.asked.length - sentBefore;
+      return {
+        title: `A flood of ${events} sends: the server does not drown`,
+        expected: 'never more in flight than the limit, nothing lost',
+        seen: `${delivered} delivered, ${atOnce} in flight at first, ${server.peak} at most, limit ${highest}`,
+        facts: {
+          events,
+          delivered,
+          errors: events + sentBefore - counted(200),
+          before,
+          atOnce,
+          peak: server.peak,
+          highest,
+          isOver,
+        },
+        holds: !isOver && delivered === events && server.peak <= highest,
+      };
+    },
+  );
+}
