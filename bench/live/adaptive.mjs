@@ -56,7 +56,7 @@ export function climb() {
     return {
       title: 'All is well: it climbs to the maximum and stays',
       expected: `limit reaches ${max}, then stays near it`,
-      seen: `${max} after ${reachedAt.toFixed(1)} s, then ${after.toFixed(1)} on average`,
+      seen: `limit ${max} after ${reachedAt.toFixed(1)} s, then ${after.toFixed(1)} on average`,
       facts: { max, reached, reachedAt, after, errors: counted('TimeoutError') },
       holds: reached && after >= 0.75 * max,
     };
@@ -71,7 +71,7 @@ export function silence() {
     await until(() => watched.limit() >= max, 5000);
     const before = watched.limit();
     server.reply = () => always(Infinity);
-    watched.mark('no answers any more');
+    watched.mark('falls silent');
     const silentAt = watched.seconds();
     const fell = await until(() => watched.limit() === 1, 10_000);
     const fellIn = watched.seconds() - silentAt;
@@ -80,12 +80,12 @@ export function silence() {
     const stayed = watched.limit() === lowest;
     server.reply = () => always(20);
     watched.mark('answers again');
-    const rose = await until(() => watched.limit() >= before / 2, 5000);
+    const rose = await until(() => watched.limit() >= 0.75 * before, 5000);
     await senders.stop();
     return {
       title: 'Sudden silence: down to one, and back',
       expected: 'limit falls to 1, and rises when answers come again',
-      seen: `${before} to ${lowest} in ${fellIn.toFixed(1)} s, ${rose ? 'and up again' : 'and stuck'}`,
+      seen: `limit ${before} to ${lowest} in ${fellIn.toFixed(1)} s, ${rose ? 'and up again' : 'and stuck'}`,
       facts: { before, fell, fellIn, stayed, rose, timeouts: counted('TimeoutError') },
       holds: fell && stayed && rose,
     };
@@ -113,7 +113,7 @@ export function slowing() {
     return {
       title: 'Gradual slowing: it backs off',
       expected: 'limit at most half of what it was',
-      seen: `${before} to ${after} while answers slow from 20 to ${answerMs.toFixed(0)} ms`,
+      seen: `limit ${before} to ${after} while answers slow from 20 to ${answerMs.toFixed(0)} ms`,
       facts: { before, after, answerMs, errors: counted('TimeoutError') },
       holds: after <= before / 2,
     };

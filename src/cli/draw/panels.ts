@@ -13,19 +13,7 @@
  */
 
 import { type Axis, backToFront, type Series } from './chart.ts';
-import {
-  BARS,
-  type Box,
-  FAINT_INK,
-  LINES,
-  path,
-  pictureOf,
-  px,
-  text,
-  xAxis,
-  xOf,
-  yGrid,
-} from './plot.ts';
+import { type Box, FAINT_INK, path, pictureOf, px, text, xAxis, xOf, yGrid } from './plot.ts';
 
 /** An instant at which something happened. */
 export interface Mark {
@@ -36,6 +24,8 @@ export interface Mark {
 export interface Row {
   readonly y: Axis;
   readonly series: readonly Series[];
+  /** In pixels. Default: the first row is what the panel is about, the others are beside it. */
+  readonly height?: number;
 }
 
 export interface Panel {
@@ -57,111 +47,136 @@ export interface Panels {
 const COLUMNS = 2;
 const WIDTH = 900;
 const TITLE_HEIGHT = 52;
-const CELL = { left: 20, width: 440, height: 282 };
+const CELL = { left: 20, width: 440 };
 
-/** Where the plots of a cell stand in it. */
-const PLOT = { left: 44, width: 366, top: 60 };
-
-/** The first row is what the panel is about, the others are beside it. */
+/** Where the plots of a cell stand in it; above them its words, below them the time. */
+const PLOT = { left: 44, width: 366, top: 72, below: 42 };
 const ROW_HEIGHTS = [110, 46];
-const ROW_GAP = 18;
+const ROW_GAP = 30;
+
+/** Lighter than in a large chart, so that a line on top of an area is seen; told apart by all eyes. */
+const COLOURS = {
+  shade: ['#e0e6ec'],
+  bars: ['#a3c4e6', '#e8b98f'],
+  line: ['#d55e00', '#009e73', '#cc79a7'],
+};
 
 export function drawPanels({ title, panels, notes }: Panels): string {
-  const places = panels.length + 1; // the last one is the legend's
-  const height = TITLE_HEIGHT + Math.ceil(places / COLUMNS) * CELL.height;
-  return pictureOf(title, WIDTH, height, [
-    ...panels.flatMap((panel, n) => drawPanel(panel, n)),
-    ...legend(panels, notes, cellAt(panels.length)),
-  ]);
+  const cellHeight = heightOf(panels[0]?.rows ?? []);
+  const placeOf = (n: number): Place => ({
+    left: CELL.left + (n % COLUMNS) * CELL.width,
+    top: TITLE_HEIGHT + Math.floor(n / COLUMNS) * cellHeight,
+  });
+  // In the cell that is left over, or else below all of them.
+  const place = placeOf(panels.length);
+  const key = legend(panels, notes, place, panels.length % COLUMNS === 0);
+  const height = Math.max(
+    TITLE_HEIGHT + Math.ceil(panels.length / COLUMNS) * cellHeight,
+    key.below,
+  );
+  const parts = panels.flatMap((panel, n) => drawPanel(panel, placeOf(n)));
+  return pictureOf(title, WIDTH, height, [...parts, ...key.parts]);
 }
 
-const cellAt = (n: number) => ({
-  left: CELL.left + (n % COLUMNS) * CELL.width,
-  top: TITLE_HEIGHT + Math.floor(n / COLUMNS) * CELL.height,
-});
+interface Place {
+  readonly left: number;
+  readonly top: number;
+}
+
+const rowHeight = ({ height }: Row, n: number): number =>
+  height ?? ROW_HEIGHTS[Math.min(n, ROW_HEIGHTS.length - 1)];
+
+function heightOf(rows: readonly Row[]): number {
+  const plots = rows.reduce((sum, row, n) => sum + rowHeight(row, n) + ROW_GAP, 0);
+  return PLOT.top + plots - ROW_GAP + PLOT.below;
+}
 
 /** A colour for each series of a panel, over all its rows, so that none is used twice. */
 function coloursOf(rows: readonly Row[]): string[][] {
   const used = { shade: 0, bars: 0, line: 0 };
   return rows.map(({ series }) =>
-    series.map(({ look }) => (look === 'line' ? LINES : BARS)[used[look]++ % BARS.length]),
+    series.map(({ look }) => COLOURS[look][used[look]++ % COLOURS[look].length]),
   );
 }
 
-function drawPanel(panel: Panel, n: number): string[] {
-  const { left, top } = cellAt(n);
+function drawPanel(panel: Panel, { left, top }: Place): string[] {
   const colours = coloursOf(panel.rows);
-  const boxes = boxesOf(panel.rows.length, left + PLOT.left, top + PLOT.top);
+  const boxes = boxesOf(panel.rows, left + PLOT.left, top + PLOT.top);
   const last = boxes[boxes.length - 1];
   return [
     text(left, top + 18, panel.title, 'font-size="14" font-weight="600"'),
     text(left, top + 38, panel.note, `fill="${FAINT_INK}"`),
     ...panel.rows.flatMap((row, r) => drawRow(panel, row, colours[r], boxes[r])),
     ...xAxis(panel.x, last, 8),
-    text(last.left + last.width + 6, last.top + last.height + 19, panel.x.label, FAINT),
-    ...panel.marks.map((mark) => drawMark(mark, panel, boxes)),
+    text(last.left + last.width + 14, last.top + last.height + 19, panel.x.label, FAINT),
+    ...panel.marks.map((_, m) => drawMark(panel, m, boxes)),
   ];
 }
 
 const FAINT = `fill="${FAINT_INK}"`;
 
-function boxesOf(count: number, left: number, top: number): Box[] {
+function boxesOf(rows: readonly Row[], left: number, top: number): Box[] {
   let next = top;
-  return Array.from({ length: count }, (_, n) => {
-    const height = ROW_HEIGHTS[Math.min(n, ROW_HEIGHTS.length - 1)];
-    const box = { left, top: next, width: PLOT.width, height };
-    next += height + ROW_GAP;
+  return rows.map((row, n) => {
+    const box = { left, top: next, width: PLOT.width, height: rowHeight(row, n) };
+    next += box.height + ROW_GAP;
     return box;
   });
 }
 
 function drawRow({ x }: Panel, { y, series }: Row, colours: readonly string[], box: Box): string[] {
-  const ordered = backToFront(series);
+  const paths = (isShade: boolean) =>
+    backToFront(series)
+      .filter(({ look }) => (look === 'shade') === isShade)
+      .map((one) => path(one, colours[series.indexOf(one)], { x, y }, box));
   return [
-    ...yGrid(y, box, box.height > 100 ? 5 : 3),
-    ...ordered.map((one) => path(one, colours[series.indexOf(one)], { x, y }, box)),
-    text(box.left - 8, box.top - 8, y.label, `text-anchor="end" ${FAINT}`),
+    ...paths(true),
+    ...yGrid(y, box, box.height > 100 ? 5 : 3), // over the shades, which would hide it
+    ...paths(false),
+    text(box.left - PLOT.left, box.top - 12, y.label, FAINT),
   ];
 }
 
-/** A dashed line through all rows; its name stands on the side that has more room. */
-function drawMark({ at, name }: Mark, { x }: Panel, boxes: readonly Box[]): string {
+/** A dashed line through all rows; its name stands above, to the left if there is no room to the right. */
+function drawMark({ marks, x }: Panel, m: number, boxes: readonly Box[]): string {
   const [first, last] = [boxes[0], boxes[boxes.length - 1]];
-  const across = xOf(at, x, first);
-  const isLate = across > first.left + first.width / 2;
-  const side = `text-anchor="${isLate ? 'end' : 'start'}"`;
-  const halo = 'stroke="#ffffff" stroke-width="4" stroke-linejoin="round" paint-order="stroke"';
-  const line = `<path d="M${px(across)} ${first.top - 6}V${last.top + last.height}" ${DASHED}/>`;
-  return line + text(px(across + (isLate ? -5 : 5)), first.top + 4, name, `${side} ${halo}`);
+  const across = xOf(marks[m].at, x, first);
+  const next = marks[m + 1] ? xOf(marks[m + 1].at, x, first) : first.left + first.width;
+  const isTight = across + marks[m].name.length * 7 + 10 > next;
+  const side = `text-anchor="${isTight ? 'end' : 'start'}"`;
+  const line = `<path d="M${px(across)} ${first.top - 22}V${last.top + last.height}" ${DASHED}/>`;
+  return line + text(px(across + (isTight ? -5 : 5)), first.top - 12, marks[m].name, side);
 }
 
 const DASHED = `stroke="${FAINT_INK}" stroke-width="1.5" stroke-dasharray="4 3"`;
 
+/** What the colours mean, and under it or beside it what is the same in all panels. */
 function legend(
   panels: readonly Panel[],
   notes: readonly string[],
-  { left, top }: Place,
-): string[] {
+  { left: cell, top }: Place,
+  isWide: boolean,
+): { parts: string[]; below: number } {
   const rows = panels[0]?.rows ?? [];
   const colours = coloursOf(rows).flat();
   const series = rows.flatMap((row) => row.series.map((one) => ({ ...one, unit: row.y.label })));
-  const [from, step] = [top + 66, 26];
+  const left = cell + PLOT.left;
+  const [from, step] = [top + (isWide ? 24 : PLOT.top), 26];
   const swatches = series.map(({ name, look, unit }, n) => {
     const tall = look === 'line' ? 3 : 12;
     const y = from + n * step;
-    const swatch = `<rect x="${left + PLOT.left}" y="${y - 4 - tall / 2}" width="24" height="${tall}" fill="${colours[n]}"/>`;
-    return swatch + text(left + PLOT.left + 34, y, `${name}, ${unit}`);
+    const swatch = `<rect x="${left}" y="${y - 4 - tall / 2}" width="24" height="${tall}" fill="${colours[n]}"/>`;
+    return swatch + text(left + 34, y, `${name}, ${unit}`);
   });
-  const below = from + series.length * step;
-  return [
-    ...swatches,
-    `<path d="M${left + PLOT.left + 12} ${below - 13}v18" ${DASHED}/>`,
-    text(left + PLOT.left + 34, below, 'something changes'),
-    ...notes.map((note, n) => text(left + PLOT.left, below + 40 + n * 20, note, FAINT)),
-  ];
-}
-
-interface Place {
-  readonly left: number;
-  readonly top: number;
+  const end = from + series.length * step;
+  const beside = isWide ? { left: left + CELL.width, top: from } : { left, top: end + 40 };
+  return {
+    parts: [
+      ...swatches,
+      `<path d="M${left + 12} ${end - 13}v18" ${DASHED}/>`,
+      text(left + 34, end, 'something changes'),
+      ...notes.map((note, n) => text(beside.left, beside.top + n * 20, note, FAINT)),
+    ],
+    below: Math.max(end, beside.top + (notes.length - 1) * 20) + 24,
+  };
 }

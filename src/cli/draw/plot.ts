@@ -17,9 +17,9 @@ const INK = '#1f2933';
 export const FAINT_INK = '#5b6770';
 const GRID = '#d9dfe5';
 const SHADES = ['#e0e6ec', '#dcebdf'];
-export const BARS = ['#4a86c5', '#7fae7a'];
+const BARS = ['#4a86c5', '#7fae7a'];
 /** Told apart by eyes that do not see all colours, too (after Okabe and Ito). */
-export const LINES = ['#d55e00', '#0072b2', '#009e73', '#cc79a7', '#56b4e9', '#e69f00'];
+const LINES = ['#d55e00', '#0072b2', '#009e73', '#cc79a7', '#56b4e9', '#e69f00'];
 
 /** A whole picture: its words are read aloud to those who cannot see it, and its ground is white in any mode. */
 export function pictureOf(title: string, width: number, height: number, parts: string[]): string {
