@@ -15,6 +15,9 @@ import { limiter } from 'sluice';
 import { throttleFetch } from 'sluice/fetch';
 import { always, keepSending, mean, percent, serve, until, watch } from './stage.mjs';
 
+/** A climb that takes longer than this will never get there. */
+const CLIMB_MS_MAX = 15_000;
+
 /** A server, a sender that learns, and somebody who watches: `play` says what happens to them. */
 async function scene({ max, reply, timeoutMs = 10_000 }, play) {
   const server = await serve(reply);
@@ -45,12 +48,12 @@ async function scene({ max, reply, timeoutMs = 10_000 }, play) {
 }
 
 export function climb() {
-  const max = 20;
-  return scene({ max, reply: () => always(20) }, async ({ send, watched, counted }) => {
+  const max = 10;
+  return scene({ max, reply: () => always(80) }, async ({ send, watched, counted }) => {
     const senders = keepSending(2 * max, send);
-    const reached = await until(() => watched.limit() >= max, 8000);
+    const reached = await until(() => watched.limit() >= max, CLIMB_MS_MAX);
     const reachedAt = watched.seconds();
-    await sleep(1500);
+    await sleep(2500);
     await senders.stop();
     const after = mean(watched.limits(reachedAt));
     return {
@@ -64,11 +67,11 @@ export function climb() {
 }
 
 export function silence() {
-  const max = 16;
-  const scenery = { max, reply: () => always(20), timeoutMs: 200 };
+  const max = 8;
+  const scenery = { max, reply: () => always(60), timeoutMs: 300 };
   return scene(scenery, async ({ server, send, watched, counted }) => {
     const senders = keepSending(2 * max, send);
-    await until(() => watched.limit() >= max, 5000);
+    await until(() => watched.limit() >= max, CLIMB_MS_MAX);
     const before = watched.limit();
     server.reply = () => always(Infinity);
     watched.mark('falls silent');
@@ -78,9 +81,9 @@ export function silence() {
     const lowest = watched.limit();
     await sleep(300);
     const stayed = watched.limit() === lowest;
-    server.reply = () => always(20);
+    server.reply = () => always(60);
     watched.mark('answers again');
-    const rose = await until(() => watched.limit() >= 0.75 * before, 5000);
+    const rose = await until(() => watched.limit() >= 0.75 * before, CLIMB_MS_MAX);
     await senders.stop();
     return {
       title: 'Sudden silence: down to one, and back',
@@ -95,13 +98,15 @@ export function silence() {
 /** How much slower the server gets at each step, and for how many of its answers' time it stays so. */
 const STEP = { times: 1.6, answers: 3, count: 6 };
 
+const FIRST_MS = 60;
+
 export function slowing() {
-  const max = 12;
-  let answerMs = 20;
+  const max = 8;
+  let answerMs = FIRST_MS;
   const reply = () => always(answerMs);
   return scene({ max, reply }, async ({ send, watched, counted }) => {
     const senders = keepSending(2 * max, send);
-    await until(() => watched.limit() >= max, 5000);
+    await until(() => watched.limit() >= max, CLIMB_MS_MAX);
     const before = watched.limit();
     watched.mark('slower, step by step');
     for (let step = 0; step < STEP.count; step++) {
@@ -113,7 +118,7 @@ export function slowing() {
     return {
       title: 'Gradual slowing: it backs off',
       expected: 'limit at most half of what it was',
-      seen: `limit ${before} to ${after} while answers slow from 20 to ${answerMs.toFixed(0)} ms`,
+      seen: `limit ${before} to ${after} while answers slow from ${FIRST_MS} to ${answerMs.toFixed(0)} ms`,
       facts: { before, after, answerMs, errors: counted('TimeoutError') },
       holds: after <= before / 2,
     };
@@ -134,14 +139,14 @@ function quotaOf(rate, burst, afterMs) {
 }
 
 export function quota() {
-  const rate = 200;
-  const reply = quotaOf(rate, rate / 4, 40);
+  const rate = 80;
+  const reply = quotaOf(rate, rate / 2, 100);
   return scene({ max: 100, reply }, async ({ server, send, watched }) => {
     const senders = keepSending(150, send);
-    await until(() => server.asked.some(({ status }) => status === 429), 8000);
+    await until(() => server.asked.some(({ status }) => status === 429), CLIMB_MS_MAX);
     watched.mark('first 429');
     const from = performance.now();
-    await sleep(3000);
+    await sleep(5000);
     const to = performance.now();
     await senders.stop();
     const asked = server.asked.filter(({ at }) => at >= from && at < to);
