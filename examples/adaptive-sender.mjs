@@ -3,7 +3,8 @@
  *
  * The sink here is a small server that works on ten requests at a time. A few more may wait; whoever comes
  * when its hall is full is turned away with a 503. Nobody tells the sender any of this. First it sends all
- * it has at once, as `Promise.all` does, then the same through a limit that finds out by itself.
+ * it has at once, as `Promise.all` does, then the same through a limit that finds out by itself; whatever is
+ * turned away on the way there is tried again.
  */
 
 import { createServer } from 'node:http';
@@ -38,9 +39,9 @@ async function sendAll(how, send) {
   );
   const seconds = (performance.now() - startedAt) / 1000;
   const delivered = statuses.filter((status) => status === 200).length;
-  console.log(
-    `${how}: ${delivered} of ${EVENTS} delivered, ${EVENTS - delivered} lost, ${seconds.toFixed(1)} s`,
-  );
+  const lost = EVENTS - delivered;
+  const rate = Math.round(delivered / seconds);
+  console.log(`${how}: ${delivered} delivered at ${rate}/s, ${lost} lost, ${seconds.toFixed(1)} s`);
   return delivered;
 }
 
@@ -55,7 +56,7 @@ const delivered = await sendAll(
 );
 clearInterval(watching);
 
-console.log(`in flight, every 0.1 s: ${moves.join(' ')}`);
+console.log(`its limit, every 0.1 s: ${moves.join(' ')}`);
 sink.close();
 sink.closeAllConnections();
 if (delivered < EVENTS) process.exitCode = 1;

@@ -4,7 +4,7 @@
  *     climb     all is well: up to the maximum, and it stays there
  *     silence   the server stops answering: down to one, and back when it answers again
  *     slowing   the server takes longer and longer: the limit goes down with it
- *     quota     so many answers a second, 429 beyond: close under it, seldom over it
+ *     quota     so many answers a second, 429 beyond: close to it, seldom over it
  *     flood     a quiet sender has thousands of things to send at once: the server does not notice
  *
  * The five are the behaviours that RFC 1858 of Vector describes under "Observed Behavior".
@@ -39,22 +39,29 @@ async function scene({ max, reply, timeoutMs = 10_000 }, play) {
     }
   };
   const counted = (what) => counts.get(what) ?? 0;
+  const started = [];
+  const senders = (howMany) => {
+    started.push(keepSending(howMany, send));
+    return started.at(-1);
+  };
   try {
-    return { ...(await play({ server, engine, send, watched, counted })), ...watched.stop() };
+    const told = await play({ server, engine, send, senders, watched, counted });
+    return { ...told, ...watched.stop() };
   } finally {
     watched.stop();
+    await Promise.all(started.map((some) => some.stop()));
     await server.close();
   }
 }
 
 export function climb() {
   const max = 10;
-  return scene({ max, reply: () => always(80) }, async ({ send, watched, counted }) => {
-    const senders = keepSending(2 * max, send);
+  return scene({ max, reply: () => always(80) }, async ({ senders, watched, counted }) => {
+    const sending = senders(2 * max);
     const reached = await until(() => watched.limit() >= max, CLIMB_MS_MAX);
     const reachedAt = watched.seconds();
     await sleep(2500);
-    await senders.stop();
+    await sending.stop();
     const after = mean(watched.limits(reachedAt));
     return {
       title: 'All is well: it climbs to the maximum and stays',
@@ -69,8 +76,8 @@ export function climb() {
 export function silence() {
   const max = 8;
   const scenery = { max, reply: () => always(60), timeoutMs: 300 };
-  return scene(scenery, async ({ server, send, watched, counted }) => {
-    const senders = keepSending(2 * max, send);
+  return scene(scenery, async ({ server, senders, watched, counted }) => {
+    const sending = senders(2 * max);
     await until(() => watched.limit() >= max, CLIMB_MS_MAX);
     const before = watched.limit();
     server.reply = () => always(Infinity);
@@ -84,7 +91,7 @@ export function silence() {
     server.reply = () => always(60);
     watched.mark('answers again');
     const rose = await until(() => watched.limit() >= 0.75 * before, CLIMB_MS_MAX);
-    await senders.stop();
+    await sending.stop();
     return {
       title: 'Sudden silence: down to one, and back',
       expected: 'limit falls to 1, and rises when answers come again',
@@ -95,7 +102,10 @@ export function silence() {
   });
 }
 
-/** How much slower the server gets at each step, and for how many of its answers' time it stays so. */
+/**
+ * How much slower the server gets at each step, and for how many of its answers' time it stays so. Steps,
+ * because the rule compares with what has become normal: it is a change that it feels.
+ */
 const STEP = { times: 1.6, answers: 3, count: 6 };
 
 const FIRST_MS = 60;
@@ -104,8 +114,8 @@ export function slowing() {
   const max = 8;
   let answerMs = FIRST_MS;
   const reply = () => always(answerMs);
-  return scene({ max, reply }, async ({ send, watched, counted }) => {
-    const senders = keepSending(2 * max, send);
+  return scene({ max, reply }, async ({ senders, watched, counted }) => {
+    const sending = senders(2 * max);
     await until(() => watched.limit() >= max, CLIMB_MS_MAX);
     const before = watched.limit();
     watched.mark('slower, step by step');
@@ -114,7 +124,7 @@ export function slowing() {
       await sleep(STEP.answers * answerMs);
     }
     const after = watched.limit();
-    await senders.stop();
+    await sending.stop();
     return {
       title: 'Gradual slowing: it backs off',
       expected: 'limit at most half of what it was',
@@ -141,22 +151,22 @@ function quotaOf(rate, burst, afterMs) {
 export function quota() {
   const rate = 80;
   const reply = quotaOf(rate, rate / 2, 100);
-  return scene({ max: 100, reply }, async ({ server, send, watched }) => {
-    const senders = keepSending(150, send);
+  return scene({ max: 100, reply }, async ({ server, senders, watched }) => {
+    const sending = senders(150);
     await until(() => server.asked.some(({ status }) => status === 429), CLIMB_MS_MAX);
     watched.mark('first 429');
     const from = performance.now();
     await sleep(5000);
     const to = performance.now();
-    await senders.stop();
+    await sending.stop();
     const asked = server.asked.filter(({ at }) => at >= from && at < to);
     const served = asked.filter(({ status }) => status === 200).length;
     const delivered = served / ((rate * (to - from)) / 1000);
     const refused = (asked.length - served) / asked.length;
     return {
-      title: `A hard ${rate}/s: it stays close under it`,
+      title: `A hard ${rate}/s: it hovers around it`,
       expected: `at least 90 % of ${rate}/s delivered, few 429s`,
-      seen: `${percent(delivered)} delivered, ${percent(refused)} answered 429`,
+      seen: `${percent(delivered)} of it delivered, ${percent(refused)} of calls answered 429`,
       facts: { rate, delivered, refused, seconds: (to - from) / 1000 },
       holds: delivered >= 0.9 && refused <= 0.2,
     };
@@ -167,8 +177,8 @@ export function flood() {
   const [events, max] = [2000, 40];
   return scene(
     { max, reply: () => always(20) },
-    async ({ server, engine, send, watched, counted }) => {
-      const quiet = keepSending(3, send);
+    async ({ server, engine, send, senders, watched, counted }) => {
+      const quiet = senders(3);
       await sleep(1000);
       await quiet.stop();
       const sentBefore = server.asked.length;

@@ -64,8 +64,8 @@ const busyPanel = (seconds) => (run) => {
     title: `Busy for ${run.busyMs / 1000} s`,
     note: `everything is sent again ${run.backAfter.toFixed(1)} s after it is over`,
     marks: [
-      { at: run.busyFrom, name: 'says busy' },
-      { at: run.busyTo, name: 'is well again' },
+      { at: run.busyFrom, name: 'busy' },
+      { at: run.busyTo, name: 'well again' },
     ],
     x: { label: 's', from: 0, to: seconds },
     rows: [

@@ -174,7 +174,7 @@ function legend(
     parts: [
       ...swatches,
       `<path d="M${left + 12} ${end - 13}v18" ${DASHED}/>`,
-      text(left + 34, end, 'something changes'),
+      text(left + 34, end, 'something happens'),
       ...notes.map((note, n) => text(beside.left, beside.top + n * 20, note, FAINT)),
     ],
     below: Math.max(end, beside.top + (notes.length - 1) * 20) + 24,
