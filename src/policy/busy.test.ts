@@ -401,10 +401,12 @@ describe('busy', () => {
     expect(policy.forgetAt(state, 0)).toBe(2_000);
     policy.ask(state, 0, 64, 0);
     busyAt(0);
+    expect(policy.forgetAt(state, 0)).toBe(60_001); // until no reply to an earlier call counts
+    expect(policy.evictAt(state, 0)).toBe(2_000);
     busyAt(0);
-    expect(policy.forgetAt(state, 0)).toBe(2_000); // 16, then 64
+    expect(policy.evictAt(state, 0)).toBe(2_000); // 16, then 64
     busyAt(0);
-    expect(policy.forgetAt(state, 0)).toBe(3_000);
+    expect(policy.evictAt(state, 0)).toBe(3_000);
   });
 
   test('both ways to recover at once is a mistake', () => {
