@@ -67,7 +67,6 @@ export class Line<T extends Rank> {
 
   add(one: T): void {
     this.#standing.add(one);
-    if (this.#places.length > 2 * this.#standing.size + LEFT_BEHIND) this.#sweep();
     let at = this.#places.length;
     if (at > this.#head && this.#isSorted(one, this.#places[at - 1])) at = this.#placeOf(one);
     if (at === this.#places.length) this.#places.push(one);
@@ -76,6 +75,7 @@ export class Line<T extends Rank> {
 
   remove(one: T): void {
     this.#standing.delete(one);
+    if (this.#places.length > 2 * this.#standing.size + LEFT_BEHIND) this.#sweep();
   }
 
   /** The first place whose holder goes after it. Those who left are sorted in, too. */
