@@ -121,6 +121,88 @@ describe('all of several limiters', () => {
     },
   );
 
+  test('a large one among many small ones has its turn', async () => {
+    const clock = new VirtualClock();
+    const a = limiter({ name: 'a', limit: { spacing: { every: 100 } }, clock });
+    const b = limiter({ name: 'b', limit: per(10, 20), clock });
+    const both = all([{ limiter: a, cost: 1 }, b]);
+    b.ask('k', 19);
+    const story: string[] = [];
+    const enter = async (name: string, cost: number, from = both): Promise<void> => {
+      await from.acquire('k', cost);
+      story.push(`${clock.now()} ${name}`);
+    };
+    enter('first', 1);
+    enter('large', 15);
+    for (let n = 0; n < 100; n++) enter('small', 1);
+    enter('straight', 15, b);
+    await clock.pass(30_000);
+    expect(story.slice(0, 3)).toEqual(['0 first', '1500 large', '1600 small']);
+    expect(story.indexOf('13000 straight')).toBe(102);
+  });
+
+  test('the same limiter and key twice is one call of both costs', async () => {
+    const clock = new VirtualClock();
+    const one = limiter({ limit: { adaptive: { fixed: 3 } }, clock });
+    const twice = all([one, one]);
+    expect(await twice.acquire('k', 2)).toMatchObject({ verdict: 'deny', reason: 'never' });
+    const permit = await twice.acquire('k', 1);
+    expect(one.inspect('k').inFlight).toBe(2);
+    if (permit.verdict === 'allow') permit.settle();
+    expect(one.inspect('k').inFlight).toBe(0);
+  });
+
+  test('a part whose cost of what was used is nonsense leaves nothing half settled', async () => {
+    const clock = new VirtualClock();
+    const odd = limiter({ limit: per(10, 10), clock });
+    const flights = limiter({ limit: { adaptive: { fixed: 5 } }, clock });
+    const both = all([{ limiter: odd, cost: (cost) => cost - 1 }, flights]);
+    const permit = await both.acquire('k', 1);
+    if (permit.verdict !== 'allow') return expect.unreachable();
+    expect(() => permit.settle({ used: 0 })).toThrow('used');
+    expect(permit.isSettled).toBe(false);
+    permit.settle();
+    expect(flights.stats().held).toBe(0);
+  });
+
+  test('a partition is settled where it is known', () => {
+    const clock = new VirtualClock();
+    const plain = limiter({ limit: per(10, 10), clock });
+    const parted = limiter({ limit: { adaptive: { fixed: 2, partitions: { live: 0.5 } } }, clock });
+    const both = all([plain, parted]);
+    both.ask('k', 1, { partition: 'live' });
+    both.settle('k', { partition: 'live' });
+    expect(parted.inspect('k').inFlight).toBe(0);
+  });
+
+  test('a batch needs parts that count alike', () => {
+    const { api, everyone } = users();
+    const mixed = all([api, { limiter: everyone, cost: 1 }]);
+    expect(() => mixed.take('k', 5)).toThrow('a part without a cost of its own');
+    expect(() => mixed.give('k', 5)).toThrow('a part without a cost of its own');
+  });
+
+  test('keys and costs are worked out once a call, and may ask the limiter themselves', async () => {
+    const clock = new VirtualClock();
+    const a = limiter({ name: 'a', limit: per(10, 1), clock });
+    let asked = 0;
+    const both = all([
+      {
+        limiter: a,
+        key: (key) => {
+          asked++;
+          a.hear('other', { hits: 1 });
+          return key;
+        },
+      },
+      limiter({ limit: per(5, 1), clock }),
+    ]);
+    let through = 0;
+    for (let n = 0; n < 5; n++) both.acquire('k').then(() => through++);
+    await clock.pass(3000);
+    expect([through, asked]).toEqual([5, 5]);
+  });
+
   test('patience, abort and what never fits are heard from whoever is in the way', async () => {
     const { clock, api, user, everyone } = users();
     api.ask('a', 2);

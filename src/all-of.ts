@@ -17,7 +17,7 @@
  * refuses, it moves to that one's line, and keeps its place in the order of arrival.
  */
 
-import { type Result, requireKey, requirePatience } from './arguments.ts';
+import { type Result, requireKey, requirePatience, requireResult } from './arguments.ts';
 import type { Clock, Millis } from './clock.ts';
 import type { Counted, Histogram } from './counts.ts';
 import { allow, type Decision, deny, NEVER, type Outcome, WHEN_SETTLED } from './decision.ts';
@@ -31,6 +31,7 @@ import {
   type Limiter,
   type Stats,
 } from './limiter.ts';
+import type { Rank } from './line.ts';
 import { Fields, isRecord, requireNumber } from './options.ts';
 import { Permit, type Refusal, type Settled } from './permit.ts';
 import { requireCost } from './policy/cost.ts';
@@ -93,9 +94,15 @@ function readPart(part: unknown, path: string): readonly Part[] {
   // Limiters within limiters are parts like the others, seen through both.
   return readPart(inner, path).map((own) => ({
     engine: own.engine,
-    keyOf: (key) => own.keyOf(keyOf(key)),
-    costOf: (cost) => own.costOf(costOf(cost)),
+    keyOf: after(own.keyOf, keyOf),
+    costOf: after(own.costOf, costOf),
   }));
+}
+
+/** One after the other; what changes nothing is left out, and can be told by being `same`. */
+function after<T>(outer: (own: T) => T, inner: (own: T) => T): (own: T) => T {
+  if (outer === same) return inner;
+  return inner === same ? outer : (own) => outer(inner(own));
 }
 
 /** A value that is always the same, or a function of the call's own. */
@@ -113,18 +120,30 @@ function readMap<T>(
   return () => value as T;
 }
 
+/** A call as one part sees it: worked out once, however often it has to ask. */
+interface Call {
+  readonly engine: Engine;
+  readonly key: string;
+  readonly cost: number;
+  /** How the part counts: what was used in the end is counted the same way. */
+  readonly costOf: (cost: number) => number;
+  readonly partition: string | undefined;
+}
+
 /** What a part gave, before anybody knows of it. */
 interface Held {
-  readonly holder: Part;
+  readonly call: Call;
   readonly at: Millis;
-  readonly decision: Extract<Decision, { verdict: 'allow' }>;
+  readonly remaining: number;
 }
 
 /** A refusal, and whose. */
 interface Refused {
-  readonly part: Part;
+  readonly by: Call;
   readonly retryAfterMs: Millis;
 }
+
+const isRefused = (tried: readonly Held[] | Held | Refused): tried is Refused => 'by' in tried;
 
 class AllOf implements Limiter {
   readonly parts: readonly Part[];
@@ -143,101 +162,125 @@ class AllOf implements Limiter {
 
   /** For those who settle by key. A place is never reserved: allow or deny. */
   ask(key: string, cost = 1, options?: AskOptions): Decision {
-    const held = this.#holdAll(key, cost, options);
-    if ('part' in held) {
-      this.#note(held.part, key, cost, deny(held.retryAfterMs));
+    const held = holdAll(this.#calls(key, cost, options));
+    if (isRefused(held)) {
+      note(held.by, deny(held.retryAfterMs));
       return deny(held.retryAfterMs);
     }
-    for (const { holder, decision } of held) this.#note(holder, key, cost, decision);
-    return allow(Math.min(...held.map(({ decision }) => decision.remaining)));
+    return this.#noted(held);
+  }
+
+  pass(key: string, cost = 1): boolean {
+    const held = this.#passing(key, cost, undefined);
+    if (held) this.#noted(held);
+    return held !== undefined;
+  }
+
+  passHolding(key: string, cost = 1, options?: AskOptions): Permit | undefined {
+    const held = this.#passing(key, cost, options);
+    return held && this.#permit(key, cost, held, 0);
+  }
+
+  /** What all of them give at once, past nobody who waits. */
+  #passing(key: string, cost: number, options?: AskOptions): readonly Held[] | undefined {
+    const calls = this.#calls(key, cost, options);
+    if (calls.some(hasLine)) return undefined;
+    const held = holdAll(calls);
+    return isRefused(held) ? undefined : held;
   }
 
   peek(key: string, cost = 1, options?: AskOptions): Decision {
-    const refused = this.#wouldRefuse(key, cost, options);
-    return refused ? deny(refused.retryAfterMs) : allow(Math.max(0, this.inspect(key).remaining));
+    const calls = this.#calls(key, cost, options);
+    const refused = wouldRefuse(calls);
+    if (refused) return deny(refused.retryAfterMs);
+    return allow(Math.min(...calls.map((call) => remainingAfter(peek(call)))));
   }
 
   tryAcquire(key: string, cost = 1, options?: AskOptions): Permit | Refusal {
-    const held = this.#holdAll(key, cost, options);
-    if (!('part' in held)) return this.#permit(key, cost, held, options, 0);
-    const { part, retryAfterMs } = held;
-    const reason = retryAfterMs === NEVER ? 'never' : 'too-long';
-    return part.engine.refuse(part.keyOf(key), part.costOf(cost), { retryAfterMs, reason }, 0);
+    const held = holdAll(this.#calls(key, cost, options));
+    if (!isRefused(held)) return this.#permit(key, cost, held, 0);
+    const { by, retryAfterMs } = held;
+    const reason = retryAfterMs === NEVER ? 'never' : 'not-now';
+    return by.engine.refuse(by.key, by.cost, { retryAfterMs, reason }, 0);
   }
 
   async acquire(key: string, cost = 1, options: AcquireOptions = {}): Promise<Permit | Refusal> {
-    requireKey(key);
-    requireCost(cost);
     requirePatience(options);
+    const calls = this.#calls(key, cost, options);
     const { signal, maxWaitMs = Infinity, priority = 0 } = options;
     const since = this.clock.now();
-    const ticket = nextTicket();
+    const rank = { ticket: nextTicket(), priority };
     let held: readonly Held[] | undefined;
-    let at = this.#partWithLine(key, options) ?? this.parts[0];
+    let at = calls.find(hasLine) ?? calls[0];
+    let hasWaited = false;
 
-    /** Asks for everything, on behalf of the line it stands in. */
+    /** Asks for everything, on behalf of the line it stands in, and past nobody in another. */
     const ask = (): Decision | typeof ELSEWHERE => {
-      const tried = this.#holdAll(key, cost, options);
-      if (!('part' in tried)) {
+      const earlier = calls.find((call) => call !== at && isBefore(call, rank));
+      const tried = earlier ? { by: earlier, retryAfterMs: 0 } : holdAll(calls);
+      if (!isRefused(tried)) {
         held = tried;
         return allow(0);
       }
-      const isHere = tried.part === at;
-      at = tried.part;
+      const isHere = tried.by === at;
+      at = tried.by;
       return isHere ? deny(tried.retryAfterMs) : ELSEWHERE;
     };
 
     for (;;) {
-      const { engine, keyOf, costOf } = at;
+      const { engine, key: ownKey, cost: ownCost } = at;
       const leftMs = Math.max(0, maxWaitMs - (this.clock.now() - since));
-      const want = { key: keyOf(key), cost: costOf(cost), ask, ticket };
-      const patience = { maxWaitMs: leftMs, priority, ...(signal && { signal }) };
-      const entry: Entry = await engine.enter(want, patience, engine.known(options));
-      if (held) return this.#permit(key, cost, held, options, held[0].at - since);
-      if (entry.verdict === 'deny') {
-        return engine.refuse(want.key, want.cost, entry, this.clock.now() - since);
-      }
+      const want = { key: ownKey, cost: ownCost, part: partOf(at), ask, ticket: rank.ticket };
+      const patience = { maxWaitMs: leftMs, priority, signal };
+      const entry: Entry = await engine.enter(want, patience, since);
+      hasWaited ||= 'waitedMs' in entry && (entry.waitedMs ?? 0) > 0;
+      const waitedMs = this.clock.now() - since;
+      if (held) return this.#permit(key, cost, held, hasWaited ? waitedMs : 0);
+      if (entry.verdict === 'deny') return engine.refuse(ownKey, ownCost, entry, waitedMs);
     }
   }
 
-  pass(key: string, cost = 1): boolean {
-    if (this.hasLine(key)) return false;
-    const held = this.#holdAll(key, cost);
-    if ('part' in held) return false;
-    for (const { holder, decision } of held) this.#note(holder, key, cost, decision);
-    return true;
-  }
-
   hasLine(key: string, options?: AskOptions): boolean {
-    return this.#partWithLine(key, options) !== undefined;
+    return this.#calls(key, 1, options).some(hasLine);
   }
 
   /** What all of them have; what one gave and another had not is given back. */
   take(key: string, most: number): number {
-    requireKey(key);
+    const calls = this.#countingAlike(key);
     let granted = most;
-    const taken: { part: Part; got: number }[] = [];
-    for (const part of this.parts) {
-      granted = part.engine.take(part.keyOf(key), granted);
-      taken.push({ part, got: granted });
+    const taken: { readonly call: Call; readonly got: number }[] = [];
+    for (const call of calls) {
+      granted = call.engine.take(call.key, granted);
+      taken.push({ call, got: granted });
       if (granted === 0) break;
     }
-    for (const { part, got } of taken) {
-      if (got > granted) part.engine.give(part.keyOf(key), got - granted);
+    for (const { call, got } of taken) {
+      if (got > granted) call.engine.give(call.key, got - granted);
     }
     return granted;
   }
 
   give(key: string, unused: number, takenAt?: Millis): void {
-    for (const { engine, keyOf } of this.parts) engine.give(keyOf(key), unused, takenAt);
+    for (const { engine, key: own } of this.#countingAlike(key)) engine.give(own, unused, takenAt);
+  }
+
+  /** A batch is so many of the same; parts that price a call by itself cannot tell how many. */
+  #countingAlike(key: string): readonly Call[] {
+    const odd = this.parts.find(({ costOf }) => costOf !== same);
+    if (odd) throw new ConfigError(odd.engine.name, 'a part without a cost of its own', 'one');
+    return this.#calls(key, 1);
   }
 
   settle(key: string, result: Result = {}): void {
-    const { cost = 1, used, ...rest } = result;
-    for (const part of this.parts) {
-      const own = { ...rest, ...this.#usedOf(part, used), cost: part.costOf(cost) };
-      part.engine.settle(part.keyOf(key), own);
-    }
+    const { cost = 1, used, partition, ...rest } = result;
+    const calls = this.#calls(key, cost, partition === undefined ? undefined : { partition });
+    const settlements = calls.map((call) => ({
+      ...rest,
+      ...usedOf(call, used),
+      ...known(call),
+      cost: call.cost,
+    }));
+    for (const [n, { engine, key: own }] of calls.entries()) engine.settle(own, settlements[n]);
   }
 
   isExpired(dueAt: Millis, at?: Millis): boolean {
@@ -245,13 +288,12 @@ class AllOf implements Limiter {
   }
 
   hear(key: string, news: News): boolean {
-    return this.parts
-      .map(({ engine, keyOf }) => engine.hear(keyOf(key), news))
-      .some((heard) => heard);
+    const heard = this.#calls(key, 1).map((call) => call.engine.hear(call.key, news));
+    return heard.includes(true);
   }
 
   inspect(key: string): Inspection {
-    const views = this.parts.map(({ engine, keyOf }) => engine.inspect(keyOf(key)));
+    const views = this.#calls(key, 1).map((call) => call.engine.inspect(call.key));
     const rules = views.flatMap((view) => view.rules);
     const pausedMs = Math.max(
       ...views.map((view) => (view.by === 'pause' ? (view.opensInMs ?? 0) : 0)),
@@ -279,97 +321,120 @@ class AllOf implements Limiter {
     return [...new Set(this.parts.map(({ engine }) => engine))];
   }
 
-  #partWithLine(key: string, options?: AskOptions): Part | undefined {
-    return this.parts.find(({ engine, keyOf }) =>
-      engine.hasLine(keyOf(key), engine.known(options)),
-    );
-  }
-
-  /** Holds what it wants of every part, or nothing: then says who refuses longest. */
-  #holdAll(key: string, cost: number, options?: AskOptions): readonly Held[] | Refused {
-    const refused = this.#wouldRefuse(key, cost, options);
-    if (refused) {
-      // It is asked all the same: whoever is refused has been here, and some rules take note of it.
-      const own = this.#hold(refused.part, key, cost, options);
-      if ('part' in own) return own;
-      this.#release(own, key, cost, options); // it has opened since
-    }
-    const held: Held[] = [];
-    for (const part of this.parts) {
-      const own = this.#hold(part, key, cost, options);
-      if ('decision' in own) {
-        held.push(own);
-        continue;
-      }
-      for (const other of held) this.#release(other, key, cost, options);
-      return own;
-    }
-    return held;
-  }
-
-  #hold(part: Part, key: string, cost: number, options?: AskOptions): Held | Refused {
-    const { engine, keyOf, costOf } = part;
-    const at = engine.clock.now();
-    const decision = engine.hold(keyOf(key), costOf(cost), at, engine.known(options));
-    if (decision.verdict === 'deny') return { part, retryAfterMs: decision.retryAfterMs };
-    const remaining = decision.verdict === 'allow' ? decision.remaining : 0;
-    return { holder: part, at, decision: { verdict: 'allow', remaining } };
-  }
-
-  #release({ holder, at }: Held, key: string, cost: number, options?: AskOptions): void {
-    const { engine, keyOf, costOf } = holder;
-    engine.release(keyOf(key), costOf(cost), at, engine.known(options));
-  }
-
-  #note({ engine, keyOf, costOf }: Part, key: string, cost: number, decision: Decision): void {
-    engine.note(keyOf(key), costOf(cost), decision, 0);
-  }
-
-  #wouldRefuse(key: string, cost: number, options?: AskOptions): Refused | undefined {
+  /**
+   * What a call is to each part. The same limiter and key twice is one call of both costs: asked one
+   * after the other they would each say that it fits.
+   */
+  #calls(key: string, cost: number, options?: AskOptions): readonly Call[] {
     requireKey(key);
     requireCost(cost);
-    this.#requirePartition(options);
-    let worst: Refused | undefined;
-    for (const part of this.parts) {
-      const { engine, keyOf, costOf } = part;
-      const decision = engine.peek(keyOf(key), costOf(cost), engine.known(options));
-      if (decision.verdict !== 'deny') continue;
-      const { retryAfterMs } = decision;
-      if (!worst || isLonger(retryAfterMs, worst.retryAfterMs)) worst = { part, retryAfterMs };
+    if (options) this.#requirePartition(options);
+    const calls: Call[] = [];
+    for (const { engine, keyOf, costOf } of this.parts) {
+      const own = { engine, key: keyOf(key), cost: costOf(cost), costOf };
+      const partition = engine.known(options)?.partition;
+      const n = calls.findIndex((other) => other.engine === engine && other.key === own.key);
+      if (n < 0) calls.push({ ...own, partition });
+      else calls[n] = together(calls[n], own);
     }
-    return worst;
+    return calls;
   }
 
   /** A partition is for those parts that have it; one that none has is a mistake. */
-  #requirePartition(options: AskOptions | undefined): void {
-    if (options?.partition === undefined) return;
+  #requirePartition(options: AskOptions): void {
+    if (options.partition === undefined) return;
     if (this.parts.some(({ engine }) => engine.known(options))) return;
     const expected = 'a partition of one of its limits';
     throw new ConfigError('partition', expected, options.partition);
   }
 
-  #permit(
-    key: string,
-    cost: number,
-    held: readonly Held[],
-    options: AskOptions | undefined,
-    waitedMs: Millis,
-  ): Permit {
-    const permits = held.map(({ holder: { engine, keyOf, costOf }, at }) => {
-      const partition = engine.known(options)?.partition;
-      return engine.admit(keyOf(key), costOf(cost), at, waitedMs, partition);
-    });
-    const [{ dueAt, heldAt }] = permits;
-    return new Permit({ key, cost, dueAt, heldAt }, ({ used, ...rest }: Settled) => {
-      for (const [n, permit] of permits.entries()) {
-        permit.settle({ ...rest, ...this.#usedOf(this.parts[n], used) });
-      }
-    });
+  #noted(held: readonly Held[]): Decision {
+    for (const { call, remaining } of held) note(call, allow(remaining));
+    return allow(Math.min(...held.map(({ remaining }) => remaining)));
   }
 
-  #usedOf({ costOf }: Part, used: number | undefined): Pick<Result, 'used'> {
-    return used === undefined ? {} : { used: costOf(used) };
+  #permit(key: string, cost: number, held: readonly Held[], waitedMs: Millis): Permit {
+    const permits = held.map(({ call, at }) =>
+      call.engine.admit(call.key, call.cost, at, waitedMs, call.partition),
+    );
+    const [{ dueAt, heldAt }] = permits;
+    return new Permit({ key, cost, dueAt, heldAt }, ({ used, ...rest }: Settled) => {
+      // All are worked out before any is settled: nonsense in one must not leave the others half done.
+      const settlements = held.map(({ call }) => ({ ...rest, ...usedOf(call, used) }));
+      for (const settled of settlements) requireResult(settled);
+      for (const [n, permit] of permits.entries()) permit.settle(settlements[n]);
+    });
   }
+}
+
+const together = (one: Call, other: Pick<Call, 'cost' | 'costOf'>): Call => ({
+  ...one,
+  cost: one.cost + other.cost,
+  costOf: (cost) => one.costOf(cost) + other.costOf(cost),
+});
+
+const usedOf = ({ costOf }: Call, used: number | undefined): Pick<Result, 'used'> =>
+  used === undefined ? {} : { used: costOf(used) };
+
+const partOf = ({ engine, partition }: Call): number | undefined =>
+  engine.partOf(partition === undefined ? undefined : { partition });
+
+const known = ({ partition }: Call): AskOptions => (partition === undefined ? {} : { partition });
+
+const hasLine = (call: Call): boolean => call.engine.hasLine(call.key, known(call));
+
+const isBefore = (call: Call, rank: Rank): boolean =>
+  call.engine.isBefore(call.key, partOf(call), rank);
+
+const peek = (call: Call): Decision => call.engine.peek(call.key, call.cost, known(call));
+
+const note = ({ engine, key, cost }: Call, decision: Decision): void =>
+  engine.note(key, cost, decision, 0);
+
+const remainingAfter = (decision: Decision): number =>
+  decision.verdict === 'allow' ? decision.remaining : 0;
+
+/** Holds what it wants of every part, or nothing: then says who refuses longest. */
+function holdAll(calls: readonly Call[]): readonly Held[] | Refused {
+  const refused = wouldRefuse(calls);
+  if (refused) {
+    // It is asked all the same: whoever is refused has been here, and some rules take note of it.
+    const own = hold(refused.by);
+    if (isRefused(own)) return own;
+    release(own); // it has opened since
+  }
+  const held: Held[] = [];
+  for (const call of calls) {
+    const own = hold(call);
+    if (isRefused(own)) {
+      held.forEach(release);
+      return own;
+    }
+    held.push(own);
+  }
+  return held;
+}
+
+function hold(call: Call): Held | Refused {
+  const at = call.engine.clock.now();
+  const decision = call.engine.hold(call.key, call.cost, at, known(call));
+  if (decision.verdict === 'deny') return { by: call, retryAfterMs: decision.retryAfterMs };
+  return { call, at, remaining: remainingAfter(decision) };
+}
+
+function release({ call, at }: Held): void {
+  call.engine.release(call.key, call.cost, at, known(call));
+}
+
+function wouldRefuse(calls: readonly Call[]): Refused | undefined {
+  let worst: Refused | undefined;
+  for (const call of calls) {
+    const decision = peek(call);
+    if (decision.verdict !== 'deny') continue;
+    const { retryAfterMs } = decision;
+    if (!worst || isLonger(retryAfterMs, worst.retryAfterMs)) worst = { by: call, retryAfterMs };
+  }
+  return worst;
 }
 
 /** A wait of known length is worth more to know than one for a call to settle. */

@@ -47,6 +47,11 @@ export function requireKey(key: unknown): void {
   if (typeof key !== 'string') throw new ConfigError('key', 'a text', key);
 }
 
+/** Which part of a limit; whoever waits says more in the same place. */
+export function requireAskOptions(options: object): void {
+  requireFields('options', options, PATIENCE_FIELDS);
+}
+
 /** How long, and how badly, somebody wants to wait. */
 export function requirePatience(patience: object): void {
   requireFields('options', patience, PATIENCE_FIELDS);

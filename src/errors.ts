@@ -73,8 +73,20 @@ export function show(value: unknown): string {
   if (value === undefined) return 'nothing';
   if (typeof value === 'function') return 'a function';
   const plain = typeof value === 'number' || typeof value === 'bigint' || typeof value === 'symbol';
-  const text = plain ? String(value) : (jsonOf(value) ?? String(value));
+  const text = plain ? String(value) : (jsonOf(value) ?? textOf(value));
   return text.length > SHOWN_CHARS_MAX ? `${text.slice(0, SHOWN_CHARS_MAX)}…` : text;
+}
+
+/** What went wrong in somebody else's code, which may throw anything. */
+export const reasonOf = (error: unknown): string =>
+  error instanceof Error ? textOf(error.message) : show(error);
+
+function textOf(value: unknown): string {
+  try {
+    return String(value);
+  } catch {
+    return 'something that cannot be written down';
+  }
 }
 
 function jsonOf(value: unknown): string | undefined {

@@ -8,6 +8,7 @@
 
 import type { Millis } from './clock.ts';
 import type { Decision, Outcome } from './decision.ts';
+import { reasonOf } from './errors.ts';
 import { warn } from './warning.ts';
 
 /** What every event says. */
@@ -48,11 +49,9 @@ export interface LostEvent extends About {
   readonly heldMs: Millis;
 }
 
-/** Whoever decides is out of reach, or back: until then `onUnavailable` answers. */
-export interface ReachEvent {
+/** Whoever decides is out of reach, or back: until then `onUnavailable` answers. Its key is empty. */
+export interface ReachEvent extends About {
   readonly type: 'reach';
-  readonly limit: string;
-  readonly at: Millis;
   readonly isReachable: boolean;
   readonly why?: unknown;
 }
@@ -79,10 +78,14 @@ export class Events {
   emit(event: LimitEvent): void {
     for (const listener of this.#listeners) {
       try {
-        listener(event);
+        const done: unknown = listener(event);
+        if (done instanceof Promise) done.catch((error: unknown) => complain(event, error));
       } catch (error) {
-        warn('LISTENER', `a listener of limit "${event.limit}" failed: ${error}`);
+        complain(event, error);
       }
     }
   }
 }
+
+const complain = ({ limit }: LimitEvent, error: unknown): void =>
+  warn('LISTENER', `a listener of limit "${limit}" failed: ${reasonOf(error)}`);

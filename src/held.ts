@@ -42,11 +42,16 @@ export class HeldPermits<T extends Held> {
 
   #watch(oldest: T): void {
     this.#isWatching = true;
-    alarm(this.#clock, oldest.heldAt + this.#maxMs, () => this.#look(), false);
+    // Held weakly: an alarm minutes away must not keep a limiter that nobody uses any more.
+    const self = new WeakRef(this);
+    const look = (): void => {
+      const kept = self.deref();
+      if (kept) kept.#look();
+    };
+    alarm(this.#clock, oldest.heldAt + this.#maxMs, look, false);
   }
 
   #look(): void {
-    this.#isWatching = false;
     const lostBefore = this.#clock.now() - this.#maxMs;
     for (const held of this.#held) {
       if (held.heldAt > lostBefore) {
@@ -54,7 +59,8 @@ export class HeldPermits<T extends Held> {
         return;
       }
       this.#held.delete(held);
-      this.#lose(held);
+      this.#lose(held); // whoever hears of it may take another permit: it is watched from here
     }
+    this.#isWatching = false;
   }
 }

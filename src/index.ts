@@ -6,13 +6,21 @@ export { type Clock, type Millis, systemClock, turnClock } from './clock.ts';
 export type { Counted, Histogram } from './counts.ts';
 export { type Decision, NEVER, type Outcome, WHEN_SETTLED } from './decision.ts';
 export type { Duration, Rate } from './duration.ts';
-export { ConfigError, type Denial, DeniedError, type ErrorCode, SluiceError } from './errors.ts';
+export {
+  ConfigError,
+  type Denial,
+  DeniedError,
+  type ErrorCode,
+  SluiceError,
+  UnavailableError,
+} from './errors.ts';
 export type {
   DecisionEvent,
   LeftEvent,
   LimitEvent,
   Listener,
   LostEvent,
+  ReachEvent,
   SettledEvent,
 } from './events.ts';
 export type { Inspection, NamedStanding } from './inspection.ts';
@@ -23,8 +31,10 @@ export {
   type LimiterOptions,
   limiter,
   type QueueOptions,
+  type RemoteLimiterOptions,
   type Stats,
 } from './limiter.ts';
+export type { Order } from './line.ts';
 export { Permit, Refusal, type Settled } from './permit.ts';
 export type { AdaptiveOptions } from './policy/adaptive.ts';
 export type { BucketOptions } from './policy/bucket.ts';
@@ -34,6 +44,7 @@ export type { News, Standing, View } from './policy/policy.ts';
 export type { RampMode, RampOptions } from './policy/ramp.ts';
 export type { SpacingOptions } from './policy/spacing.ts';
 export { type Random, seededRandom, systemRandom } from './random.ts';
+export type { RemoteAcquireOptions, RemoteLimiter, RemoteStats } from './remote-limiter.ts';
 export type { RetryOptions, Tried } from './retry.ts';
 export {
   type Callable,
@@ -42,4 +53,4 @@ export {
   throttle,
   throttled,
 } from './throttle.ts';
-export type { Order, Reason } from './waiting.ts';
+export type { Reason } from './waiting.ts';

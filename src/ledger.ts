@@ -97,7 +97,7 @@ export class Ledger {
 
   /** Whoever decides is out of reach, or back. */
   reached(isReachable: boolean, why: unknown): void {
-    const about = { limit: this.name, at: this.#clock.now() };
+    const about = { limit: this.name, key: '', cost: 0, at: this.#clock.now() };
     this.#events.emit({ type: 'reach', ...about, isReachable, ...(!isReachable && { why }) });
   }
 

@@ -218,12 +218,41 @@ describe('what a limiter tells', () => {
     ]);
   });
 
-  test('a listener that fails is its own problem', () => {
+  test.each([
+    ['an error', new Error('oops')],
+    ['a symbol', Symbol('oops')],
+    ['something without words', Object.create(null)],
+    [
+      'a trap',
+      {
+        toString: () => {
+          throw new Error('again');
+        },
+        toJSON: () => {
+          throw new Error('again');
+        },
+      },
+    ],
+  ])(
+    'a listener that fails with %s, at once or later, is its own problem',
+    async (_name, thrown) => {
+      const api = limiter({ limit: bucketLimit, clock: clockAt() });
+      api.on(() => {
+        throw thrown;
+      });
+      api.on(async () => {
+        throw thrown;
+      });
+      expect(api.ask('alice').verdict).toBe('allow');
+      await new Promise((later) => setImmediate(later));
+    },
+  );
+
+  test('a misspelt option is a mistake, and changes nothing', async () => {
     const api = limiter({ limit: bucketLimit, clock: clockAt() });
-    api.on(() => {
-      throw new Error('oops');
-    });
-    expect(api.ask('alice').verdict).toBe('allow');
+    expect(() => api.ask('alice', 1, { partitoin: 'live' } as never)).toThrow('partitoin');
+    await expect(api.acquire('alice', 1, { partition: 'live' })).rejects.toThrow('partition');
+    expect(api.stats()).toMatchObject({ left: 0, allowed: 0 });
   });
 
   test('counts what it does, whoever listens', async () => {
@@ -291,6 +320,26 @@ describe('a permit that is never settled', () => {
     if (lost.verdict === 'allow') lost.settle(); // too late: counts no more
     expect(api.inspect('sink').inFlight).toBe(1);
     expect(api.stats()).toMatchObject({ lost: 1, held: 1 });
+  });
+
+  test('one alarm watches them, whatever those who hear of it do', async () => {
+    const clock = new VirtualClock();
+    let alarms = 0;
+    const counting = {
+      now: () => clock.now(),
+      wakeAt: (at: number, act: () => void) => {
+        alarms++;
+        return clock.wakeAt(at, () => {
+          alarms--;
+          act();
+        });
+      },
+    };
+    const api = limiter({ limit: { adaptive: { fixed: 99 } }, clock: counting, holdMax: 100 });
+    api.on((event) => event.type === 'lost' && api.tryAcquire('sink'));
+    for (let n = 0; n < 5; n++) api.tryAcquire('sink');
+    await clock.pass(1050);
+    expect(alarms).toBe(1);
   });
 
   test('those that are settled in time are not', async () => {

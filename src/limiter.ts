@@ -9,6 +9,7 @@
 
 import {
   type Result,
+  requireAskOptions,
   requireKey,
   requireNews,
   requirePatience,
@@ -22,6 +23,7 @@ import { ConfigError } from './errors.ts';
 import type { Listener } from './events.ts';
 import { type Inspection, inspectionOf } from './inspection.ts';
 import { Ledger } from './ledger.ts';
+import { ORDERS, type Order, type Rank } from './line.ts';
 import { Fields, isRecord, requireNumber } from './options.ts';
 import { Pauses, pauseIn } from './pauses.ts';
 import type { Permit, Refusal } from './permit.ts';
@@ -35,15 +37,7 @@ import { LocalShare } from './share/local.ts';
 import type { RemoteShareMaker } from './share/remote.ts';
 import type { Share } from './share/share.ts';
 import { KEYS_MAX_DEFAULT, KEYS_MAX_MAX } from './share/table.ts';
-import {
-  type Entry,
-  ORDERS,
-  type Order,
-  type Patience,
-  type Reason,
-  WaitingRoom,
-  type Want,
-} from './waiting.ts';
+import { type Entry, type Patience, type Reason, WaitingRoom, type Want } from './waiting.ts';
 
 export interface LimiterOptions {
   /** The rule, spelled with one key: `{ bucket: { rate: '100/s' } }`. */
@@ -54,7 +48,7 @@ export interface LimiterOptions {
   readonly queue?: QueueOptions;
   /** Who else spends from the limit. Default: nobody, this process decides alone. */
   readonly share?: RemoteShareMaker;
-  /** A permit held longer than this counts as lost: its place is given back. Default 10 minutes. */
+  /** A permit held longer than this counts as lost: its place is given back. Default 10 minutes; Infinity: never. */
   readonly holdMax?: Duration;
   /** The longest anybody is kept out because the other side asked for it. Default 5 minutes. */
   readonly pauseMax?: Duration;
@@ -101,6 +95,8 @@ export interface Limiter {
   acquire(key: string, cost?: number, options?: AcquireOptions): Promise<Permit | Refusal>;
   /** True if it went through at once, past nobody who waits. A no is not counted: `acquire` next. */
   pass(key: string, cost?: number): boolean;
+  /** The same with a permit: the call may begin before anything else happens. */
+  passHolding(key: string, cost?: number, options?: AskOptions): Permit | undefined;
   /** True if somebody waits for this key: whoever asks now would jump the line. */
   hasLine(key: string, options?: AskOptions): boolean;
   /** Takes up to `most` and says how many it got; Infinity takes all there is. */
@@ -161,7 +157,8 @@ export function limiter(options: LimiterOptions): Limiter | RemoteLimiter {
   const given = fields.optional('clock', isClock, 'a clock: an object with now()');
   const random = fields.optional('random', isFunction, 'a function') ?? systemRandom;
   const name = fields.optional('name', isName, 'a text of at least one letter');
-  const holdMaxMs = fields.duration('holdMax', HOLD_MS_DEFAULT);
+  const isEndless = fields.raw('holdMax') === Infinity;
+  const holdMaxMs = isEndless ? Infinity : fields.duration('holdMax', HOLD_MS_DEFAULT);
   const pauseMaxMs = fields.duration('pauseMax', PAUSE_MS_DEFAULT);
   const maker = fields.optional('share', isMaker, 'a share, such as redis(client)');
   fields.done();
@@ -234,6 +231,7 @@ export class Engine implements Limiter {
       keepAlive: queue.keepAlive,
       partitions: policy.partitions ?? [],
       askNow: (key, cost, now, part) => this.#askNow(key, cost, now, part),
+      peek: (key, cost, part) => share.peek(key, cost, part),
     });
   }
 
@@ -258,6 +256,17 @@ export class Engine implements Limiter {
     return true;
   }
 
+  passHolding(key: string, cost = 1, options?: AskOptions): Permit | undefined {
+    requireKey(key);
+    requireCost(cost);
+    if (this.hasLine(key, options)) return undefined;
+    const now = this.clock.now();
+    const decision = this.hold(key, cost, now, options);
+    return decision.verdict === 'deny'
+      ? undefined
+      : this.admit(key, cost, now, 0, options?.partition);
+  }
+
   peek(key: string, cost = 1, options?: AskOptions): Decision {
     requireKey(key);
     requireCost(cost);
@@ -272,7 +281,7 @@ export class Engine implements Limiter {
     const decision = this.hold(key, cost, now, options);
     if (decision.verdict !== 'deny') return this.admit(key, cost, now, 0, options?.partition);
     const { retryAfterMs } = decision;
-    const reason = retryAfterMs === NEVER ? 'never' : 'too-long';
+    const reason = retryAfterMs === NEVER ? 'never' : 'not-now';
     return this.refuse(key, cost, { retryAfterMs, reason }, 0);
   }
 
@@ -282,11 +291,11 @@ export class Engine implements Limiter {
     requirePatience(options);
     const { signal, maxWaitMs = Infinity, priority = 0, partition } = options;
     const since = this.clock.now();
-    const patience = { maxWaitMs, priority, ...(signal && { signal }) };
-    const entry = await this.enter({ key, cost }, patience, options);
+    const part = this.#partOf(options);
+    const entry = await this.enter({ key, cost, part }, { maxWaitMs, priority, signal }, since);
     if (entry.verdict === 'deny') return this.refuse(key, cost, entry, this.clock.now() - since);
-    const { dueAt = since } = entry;
-    return this.admit(key, cost, dueAt, dueAt - since, partition);
+    const { dueAt = since, waitedMs = 0 } = entry;
+    return this.admit(key, cost, dueAt, waitedMs, partition);
   }
 
   // Doors for `all`, which asks several of them as one: nobody is told before all have agreed.
@@ -314,11 +323,20 @@ export class Engine implements Limiter {
     return this.#policy.partitions?.includes(partition) ? { partition } : undefined;
   }
 
-  /** Stands in line; whoever gives up is counted. */
-  async enter(want: Want, patience: Patience, options: AskOptions = {}): Promise<Entry> {
-    const since = this.clock.now();
+  /** The place of a partition in the policy's list. */
+  partOf(options: AskOptions | undefined): number | undefined {
+    return options && this.#partOf(options);
+  }
+
+  /** Whether somebody who waits for this key has its turn before `rank`. */
+  isBefore(key: string, part: number | undefined, rank: Rank): boolean {
+    return this.#room.isBefore(key, part, rank);
+  }
+
+  /** Stands in line; whoever gives up is counted, with all the time since it came. */
+  async enter(want: Want, patience: Patience, since: Millis): Promise<Entry> {
     try {
-      return await this.#room.enter({ ...want, part: this.#partOf(options) }, patience);
+      return await this.#room.enter(want, patience);
     } catch (error) {
       this.#ledger.left(want.key, want.cost, this.clock.now() - since);
       throw error;
@@ -367,8 +385,8 @@ export class Engine implements Limiter {
     const part = partition === undefined ? undefined : partitionOf(this.#policy, partition);
     const known = { ...(used !== undefined && { used }), ...(rttMs !== undefined && { rttMs }) };
     this.#share.settle(key, { outcome, cost, dueAt, part, ...known });
-    this.#ledger.settled(key, cost, outcome, known);
     if (retryAfterMs !== undefined) this.#pause(key, retryAfterMs);
+    this.#ledger.settled(key, cost, outcome, known);
     this.#room.poke(key); // whatever came back may be what somebody waits for
   }
 
@@ -417,7 +435,9 @@ export class Engine implements Limiter {
     if (ms > 0) this.#pauses.add(key, this.clock.now() + Math.min(ms, this.#pauseMaxMs));
   }
 
-  #partOf({ partition }: AskOptions): number | undefined {
+  #partOf(options: AskOptions): number | undefined {
+    requireAskOptions(options);
+    const { partition } = options;
     return partition === undefined ? undefined : partitionOf(this.#policy, partition);
   }
 }

@@ -49,8 +49,13 @@ export class Permit implements Disposable {
   settle(settled: Settled = {}): void {
     requireResult(settled); // nonsense leaves it unsettled, and so not lost
     const settle = this.#settle;
-    this.#settle = undefined;
-    settle?.(settled);
+    this.#settle = undefined; // before anybody hears of it, who might settle it again
+    try {
+      settle?.(settled);
+    } catch (error) {
+      this.#settle = settle;
+      throw error;
+    }
   }
 
   [Symbol.dispose](): void {

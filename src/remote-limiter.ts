@@ -19,6 +19,7 @@ import { ConfigError } from './errors.ts';
 import type { Listener } from './events.ts';
 import { type Inspection, inspectionOf } from './inspection.ts';
 import { Ledger } from './ledger.ts';
+import type { Order } from './line.ts';
 import { requireNumber } from './options.ts';
 import { Pauses, pauseIn } from './pauses.ts';
 import type { Permit, Refusal, Settled } from './permit.ts';
@@ -27,7 +28,6 @@ import type { News, Policy } from './policy/policy.ts';
 import type { Random } from './random.ts';
 import { type RemoteEntry, type RemotePatience, RemoteWaitingRoom } from './remote-waiting.ts';
 import type { RemoteShare, RemoteShareMaker } from './share/remote.ts';
-import type { Order } from './waiting.ts';
 
 export interface RemoteAcquireOptions {
   /** Gives up, and gives the place back, when it aborts. */
@@ -142,7 +142,7 @@ export class RemoteEngine implements RemoteLimiter {
     if (decision.verdict !== 'deny')
       return this.#admit(key, cost, { verdict: 'allow', dueAt: at, isMakeshift }, 0);
     const { retryAfterMs } = decision;
-    const reason = retryAfterMs === NEVER ? 'never' : 'too-long';
+    const reason = retryAfterMs === NEVER ? 'never' : 'not-now';
     return this.#ledger.refuse(key, cost, { retryAfterMs, reason }, 0);
   }
 

@@ -12,9 +12,10 @@
 
 import { alarm, type Clock, type Millis } from './clock.ts';
 import { type Decision, NEVER, WHEN_SETTLED } from './decision.ts';
+import type { Order } from './line.ts';
 import type { Random } from './random.ts';
 import type { Answer, RemoteShare } from './share/remote.ts';
-import type { Order, Reason } from './waiting.ts';
+import type { Reason } from './waiting.ts';
 
 export interface RemoteWaitingOptions {
   readonly share: RemoteShare;

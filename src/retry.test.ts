@@ -153,6 +153,42 @@ describe('retry', () => {
     expect(times.size).toBeGreaterThan(25);
   });
 
+  test('a second try that is refused gives what the first one brought', async () => {
+    const clock = new VirtualClock();
+    const heard: number[] = [];
+    const call = throttle(async () => 'busy', {
+      limit: { bucket: { rate: '1/m', burst: 1 } },
+      clock,
+      outcome: () => 'busy',
+      wait: '1s',
+      retry: { times: 2, first: 5, onRetry: (_tried, n) => heard.push(n) },
+    });
+    const result = call();
+    await clock.pass(5000);
+    expect(await result).toBe('busy');
+    expect(heard).toEqual([]); // nothing was given up
+  });
+
+  test('one signal is for all tries of a call', async () => {
+    const clock = new VirtualClock();
+    let made = 0;
+    const call = throttle(async () => 'busy', {
+      limit: { bucket: { rate: 1000 } },
+      clock,
+      random: half,
+      outcome: () => 'busy',
+      retry: 3,
+      signal: () => {
+        made++;
+        return new AbortController().signal;
+      },
+    });
+    const result = call();
+    await clock.pass(5000);
+    await result;
+    expect(made).toBe(1);
+  });
+
   test('nonsense is named', () => {
     const make = (retry: unknown) => () => tell([], { retry: retry as never });
     expect(make({ times: -1 })).toThrow('retry.times');

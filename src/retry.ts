@@ -29,6 +29,8 @@ export interface RetryOptions {
   readonly waitingMax?: number;
   /** What is tried again: a list of outcomes, or a function that decides. Default busy and timeout. */
   readonly on?: readonly Outcome[] | ((tried: Tried) => boolean);
+  /** Hears of what is given up, when the next try begins. `n` is 1 before the first retry. */
+  readonly onRetry?: (tried: Tried, n: number) => void;
 }
 
 /** What became of one try. */
@@ -51,6 +53,7 @@ export class Retries {
   readonly #maxMs: Millis;
   readonly #waitingMax: number;
   readonly #isWorthIt: (tried: Tried) => boolean;
+  readonly #onRetry: RetryOptions['onRetry'];
   #waiting = 0;
 
   constructor(options: number | true | RetryOptions, clock: Clock, random: Random) {
@@ -64,6 +67,7 @@ export class Retries {
     this.#maxMs = fields.duration('max', 30_000);
     this.#waitingMax = fields.whole('waitingMax', 0, 1000);
     this.#isWorthIt = readOn(fields);
+    this.#onRetry = fields.optional('onRetry', isFunction, 'a function');
     fields.done();
   }
 
@@ -74,6 +78,11 @@ export class Retries {
     if (isOver || retryAfterMs > this.#maxMs || !this.#isWorthIt(tried)) return undefined;
     const backOffMs = Math.min(this.#maxMs, this.#firstMs * 2 ** (n - 1));
     return retryAfterMs + backOffMs * this.#random();
+  }
+
+  /** Try `n` begins, in the place of what `last` brought. */
+  begin(last: Tried, n: number): void {
+    this.#onRetry?.(last, n - 1);
   }
 
   /** Waits; rejects if the signal aborts first. */
@@ -102,6 +111,9 @@ export class Retries {
     }
   }
 }
+
+const isFunction = (value: unknown): value is NonNullable<RetryOptions['onRetry']> =>
+  typeof value === 'function';
 
 function readOn(fields: Fields): (tried: Tried) => boolean {
   const given = fields.raw('on') ?? ['busy', 'timeout'];

@@ -167,7 +167,7 @@ describe('throttle', () => {
 
   test('a method is decorated', () => {
     const greet = (name: string) => `hello ${name}`;
-    const decorate = throttled<typeof greet>({ limit: once, clock: new VirtualClock() });
+    const decorate = throttled({ limit: once, clock: new VirtualClock() });
     const limited = decorate(greet, {} as ClassMethodDecoratorContext);
     expect(limited('alice')).toBe('hello alice');
     expect(() => limited('alice')).toThrow(DeniedError);
@@ -213,4 +213,64 @@ describe('the type of a wrapped function', () => {
     expectTypeOf(generic('text')).toEqualTypeOf<string>();
     expectTypeOf(generic(5)).toEqualTypeOf<number>();
   });
+});
+
+describe('what a refusal looks like', () => {
+  test('as what the function gives: a promise, once it has given one', async () => {
+    const clock = new VirtualClock();
+    const limit = { bucket: { rate: 1, burst: 1 } } as const;
+    const skipping = throttle(() => Promise.resolve(1), { limit, clock, onDeny: 'skip' });
+    expect(await skipping()).toBe(1);
+    expect(skipping()).toBeInstanceOf(Promise);
+    const throwing = throttle(() => Promise.resolve(1), { limit, clock });
+    await throwing();
+    await expect(throwing()).rejects.toThrow(DeniedError);
+  });
+
+  test('names the limit', () => {
+    const limit = { bucket: { rate: 1, burst: 1 } } as const;
+    const call = throttle(() => 1, { name: 'search', limit, clock: new VirtualClock() });
+    call();
+    try {
+      call();
+      expect.unreachable();
+    } catch (error) {
+      expect((error as DeniedError).decision).toMatchObject({ limit: 'search' });
+    }
+  });
+});
+
+describe('a call that may go at once', () => {
+  test.each([
+    ['spacing with places ahead', { limit: { spacing: { every: 100, reserve: 5 } } }],
+    ['calls in flight', { limit: { adaptive: { fixed: 1 } } }],
+    ['a bucket', { limit: { bucket: { rate: 1 } } }],
+  ] as const)('begins before anything else happens: %s', (_name, options) => {
+    let begun = false;
+    const call = throttle(
+      async () => {
+        begun = true;
+      },
+      { ...options, clock: new VirtualClock(), wait: true },
+    );
+    call();
+    expect(begun).toBe(true);
+  });
+
+  test('is not counted as one that waited, on a real clock either', async () => {
+    for (const limit of [{ adaptive: { fixed: 9 } }, { spacing: { every: 0.001 } }] as const) {
+      const sink = limiter({ limit });
+      for (let n = 0; n < 20; n++) {
+        const entry = await sink.acquire('k');
+        if (entry.verdict === 'allow') entry.settle();
+        await new Promise((later) => setImmediate(later));
+      }
+      expect(sink.stats().waited).toBeLessThan(3);
+    }
+  });
+});
+
+test('a method that waits must give a promise', () => {
+  const waiting = throttled({ limit: once, wait: true });
+  expectTypeOf(waiting).parameter(0).toExtend<(...args: never[]) => Promise<unknown>>();
 });

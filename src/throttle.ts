@@ -13,7 +13,9 @@ import type { Decision, Outcome } from './decision.ts';
 import { type Duration, parseDuration } from './duration.ts';
 import { ConfigError, type Denial, DeniedError } from './errors.ts';
 import { type AcquireOptions, type Limiter, type LimiterOptions, limiter } from './limiter.ts';
+import { isRecord } from './options.ts';
 import type { Permit, Refusal, Settled } from './permit.ts';
+import type { RemoteLimiter } from './remote-limiter.ts';
 import { Retries, type RetryOptions, signalReader, type Tried } from './retry.ts';
 
 /** Whatever can be called. */
@@ -48,7 +50,10 @@ export interface CallOptions<F extends Callable> {
 
 /** A limit of its own, or a limiter it shares with others. */
 export type ThrottleOptions<F extends Callable> = CallOptions<F> &
-  (LimiterOptions | { readonly limiter: Limiter });
+  (
+    | (LimiterOptions & { readonly limiter?: never })
+    | { readonly limiter: Limiter | RemoteLimiter; readonly limit?: never }
+  );
 
 /** A function that may be skipped may give nothing. */
 type Skipped<F extends Callable> = (
@@ -59,6 +64,8 @@ type Skipped<F extends Callable> = (
 interface AtOnce {
   readonly wait?: false;
   readonly retry?: false;
+  readonly share?: never;
+  readonly limiter?: Limiter;
 }
 
 /**
@@ -82,6 +89,7 @@ export function throttle<F extends (...args: never[]) => Promise<unknown>>(
 ): F;
 export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F>): unknown {
   if (typeof fn !== 'function') throw new ConfigError('fn', 'a function', fn);
+  if (!isRecord(options)) throw new ConfigError('options', 'an object with a limit', options);
   const {
     key,
     cost,
@@ -95,7 +103,8 @@ export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F>)
   } = options;
   const { wait = false, signal, onDeny = 'throw', ...rest } = more;
   requireFunctions({ key, cost, used, outcome, retryAfter, partition, priority });
-  const engine = 'limiter' in rest ? requireLimiter(rest) : limiter(rest);
+  const engine = engineOf(rest);
+  const shape: Shape = { givesPromises: isAsync(fn), isKnown: isAsync(fn) };
   const call = {
     engine,
     keyOf: key ?? oneForAll,
@@ -104,24 +113,42 @@ export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F>)
     partitionOf: partition,
     priorityOf: priority,
     maxWaitMs: readWait(wait),
-    refuse: refuserOf(onDeny as OnDeny, isAsync(fn)),
+    refuse: refuserOf(onDeny as OnDeny, shape),
+    shape,
     settling: { used, outcome, retryAfter },
   } as unknown as Call;
+  if (isRemote(engine)) {
+    return retry === false ? asking(fn, call) : retrying(fn, call, retriesOf(retry, engine));
+  }
   // Nothing to hold and nothing to settle: a check, then the call.
   const isPlain = engine.isSimple && !used && !outcome && !retryAfter && !partition;
 
   if (retry !== false) {
-    return retrying(fn, call, new Retries(retry, engine.clock, engine.random));
+    return retrying(fn, call, retriesOf(retry, engine));
   }
   if (wait !== false) return waiting(fn, call, isPlain);
   if (!isPlain) return holding(fn, call);
   return key || cost ? checking(fn, call) : checkingOne(fn, call);
 }
 
-/** The same for a method: `@throttled({ limit: { bucket: { rate: '10/s' } } })`. */
-export function throttled<F extends Callable>(options: ThrottleOptions<F>) {
-  return (method: F, _context: ClassMethodDecoratorContext): F =>
-    throttle(method as never, options as never) as unknown as F;
+type Async = (...args: never[]) => Promise<unknown>;
+
+/** What a decorator does with a method: gives back one of the same type. */
+type Decorated<M extends Callable> = <F extends M>(
+  method: F,
+  context: ClassMethodDecoratorContext,
+) => F;
+
+/**
+ * The same for a method: `@throttled({ limit: { bucket: { rate: '10/s' } } })`.
+ *
+ * A decorator cannot change a method's type: one that may be skipped should say so itself, with
+ * `| undefined` in what it gives.
+ */
+export function throttled(options: ThrottleOptions<Callable> & AtOnce): Decorated<Callable>;
+export function throttled(options: ThrottleOptions<Callable>): Decorated<Async>;
+export function throttled(options: ThrottleOptions<Callable>): Decorated<never> {
+  return (method) => throttle(method as never, options as never) as never;
 }
 
 /** How a wrapped function asks, refuses and settles. */
@@ -135,82 +162,129 @@ interface Call {
   readonly maxWaitMs: Millis;
   readonly refuse: Refuse;
   readonly settling: Settling;
+  readonly shape: Shape;
+}
+
+/** What a function gives is known once it has given something: a refusal must look the same. */
+interface Shape {
+  givesPromises: boolean;
+  isKnown: boolean;
+}
+
+function learn<T>(shape: Shape, result: T): T {
+  shape.givesPromises = isPromise(result);
+  shape.isKnown = true;
+  return result;
 }
 
 // Five ways to call, from the cheapest to the one that does everything. Arguments are handed on by
 // spreading: where they go nowhere else, no list of them is ever made.
 
-function checkingOne(fn: Callable, { engine, refuse }: Call): Callable {
+function checkingOne(fn: Callable, { engine, refuse, shape }: Call): Callable {
   return function throttled(this: never, ...args: never[]) {
     const decision = engine.ask('');
-    return decision.verdict === 'allow'
-      ? fn.call(this, ...args)
-      : refuse('', decision, engine.name, ...args);
+    if (decision.verdict !== 'allow') return refuse('', decision, engine.name, ...args);
+    return shape.isKnown ? fn.call(this, ...args) : learn(shape, fn.call(this, ...args));
   };
 }
 
-function checking(fn: Callable, { engine, keyOf, costOf, refuse }: Call): Callable {
+function checking(fn: Callable, { engine, keyOf, costOf, refuse, shape }: Call): Callable {
   return function throttled(this: never, ...args: never[]) {
     const key = keyOf(...args);
     const decision = engine.ask(key, costOf(...args));
-    return decision.verdict === 'allow'
-      ? fn.call(this, ...args)
-      : refuse(key, decision, engine.name, ...args);
+    if (decision.verdict !== 'allow') return refuse(key, decision, engine.name, ...args);
+    return shape.isKnown ? fn.call(this, ...args) : learn(shape, fn.call(this, ...args));
   };
 }
 
 function holding(fn: Callable, call: Call): Callable {
   return function throttled(this: never, ...args: never[]) {
-    const { engine, keyOf, costOf, refuse, settling } = call;
+    const { engine, keyOf, costOf, refuse, settling, shape } = call;
     const key = keyOf(...args);
     const entry = engine.tryAcquire(key, costOf(...args), askOptions(call, args));
     return entry.verdict === 'deny'
       ? refuse(key, entry, entry.limit, ...args)
-      : settled(entry, settling, () => fn.apply(this, args));
+      : learn(
+          shape,
+          settled(entry, settling, () => fn.apply(this, args)),
+        );
   };
 }
 
 function waiting(fn: Callable, call: Call, isPlain: boolean): Callable {
-  const { engine, keyOf, costOf, signalOf, refuse, settling } = call;
+  const { engine, keyOf, costOf, refuse, settling } = call;
   const inLine = async (that: never, key: string, cost: number, args: never[]) => {
     const entry = await engine.acquire(key, cost, patienceOf(call, args));
     return entry.verdict === 'deny'
       ? refuse(key, entry, entry.limit, ...args)
       : settled(entry, settling, () => fn.apply(that, args));
   };
-  const isAborted = (args: never[]): boolean => signalOf?.(...args)?.aborted === true;
 
   return function throttled(this: never, ...args: never[]) {
     try {
       const key = keyOf(...args);
       const cost = costOf(...args);
-      const isThrough = isPlain && !(signalOf && isAborted(args)) && engine.pass(key, cost);
-      // The function makes its own promise; another one around it would cost more than the limit.
-      return isThrough ? promised(fn.call(this, ...args)) : inLine(this, key, cost, args);
+      if (call.signalOf && isAborted(call, args)) return inLine(this, key, cost, args);
+      // Whoever may go at once goes at once: a limit on real time is kept when the call is made, not
+      // when it was granted. And the function makes a promise already; another costs more than the limit.
+      if (isPlain) {
+        if (engine.pass(key, cost)) return promised(fn.call(this, ...args));
+      } else {
+        const permit = engine.passHolding(key, cost, askOptions(call, args));
+        if (permit) return promised(settled(permit, settling, () => fn.apply(this, args)));
+      }
+      return inLine(this, key, cost, args);
     } catch (error) {
       return Promise.reject(error);
     }
   };
 }
 
+const isAborted = ({ signalOf }: Call, args: never[]): boolean =>
+  signalOf?.(...args)?.aborted === true;
+
 const promised = (value: unknown): unknown =>
   value instanceof Promise ? value : Promise.resolve(value);
 
+/** Somebody else decides, so every call waits for the answer at least. */
+function asking(fn: Callable, call: Call): Callable {
+  const { engine, keyOf, costOf, refuse, settling } = call;
+  return async function throttled(this: never, ...args: never[]) {
+    const key = keyOf(...args);
+    const entry = await engine.acquire(key, costOf(...args), patienceOf(call, args));
+    return entry.verdict === 'deny'
+      ? refuse(key, entry, entry.limit, ...args)
+      : settled(entry, settling, () => fn.apply(this, args));
+  };
+}
+
 /** Each try is a call of its own: it asks, is timed and settles before the next is thought of. */
 function retrying(fn: Callable, call: Call, retries: Retries): Callable {
-  const { engine, keyOf, costOf, signalOf, refuse, settling } = call;
+  const { engine, keyOf, costOf, refuse, settling } = call;
   return async function throttled(this: never, ...args: never[]) {
-    const [key, cost, signal] = [keyOf(...args), costOf(...args), signalOf?.(...args)];
+    const [key, cost, patience] = [keyOf(...args), costOf(...args), patienceOf(call, args)];
+    let last: Tried | undefined;
     for (let n = 1; ; n++) {
-      const entry = await engine.acquire(key, cost, patienceOf(call, args));
-      if (entry.verdict === 'deny') return refuse(key, entry, entry.limit, ...args);
-      const result = await tried(entry, settling, () => fn.apply(this, args));
-      const delayMs = retries.delayMs(n, result);
-      if (delayMs !== undefined) await retries.sleep(delayMs, signal);
-      else if ('error' in result) throw result.error;
-      else return result.result;
+      patience.signal?.throwIfAborted();
+      const entry =
+        (isRemote(engine) ? undefined : engine.passHolding(key, cost, askOptions(call, args))) ??
+        (await engine.acquire(key, cost, patience));
+      if (entry.verdict === 'deny') {
+        // What the first try brought is worth more to the caller than that there was no second.
+        return last ? given(last) : refuse(key, entry, entry.limit, ...args);
+      }
+      if (last) retries.begin(last, n);
+      last = await tried(entry, settling, () => fn.apply(this, args));
+      const delayMs = retries.delayMs(n, last);
+      if (delayMs === undefined) return given(last);
+      await retries.sleep(delayMs, patience.signal);
     }
   };
+}
+
+function given(tried: Tried): unknown {
+  if ('error' in tried) throw tried.error;
+  return tried.result;
 }
 
 function askOptions({ partitionOf }: Call, args: never[]): { partition?: string } | undefined {
@@ -235,7 +309,19 @@ function requireFunctions(functions: Record<string, unknown>): void {
   }
 }
 
-function requireLimiter({ limiter: given, ...others }: { readonly limiter: Limiter }): Limiter {
+const isRemote = (engine: Limiter | RemoteLimiter): engine is RemoteLimiter => 'isRemote' in engine;
+
+const retriesOf = (
+  retry: true | number | RetryOptions,
+  { clock, random }: Limiter | RemoteLimiter,
+): Retries => new Retries(retry, clock, random);
+
+function engineOf(options: {
+  readonly limiter?: Limiter | RemoteLimiter;
+  readonly limit?: unknown;
+}): Limiter | RemoteLimiter {
+  const { limiter: given, ...others } = options;
+  if (!('limiter' in options)) return limiter(others as LimiterOptions);
   const [stray] = Object.keys(others);
   if (stray !== undefined) throw new ConfigError(stray, 'left out when a limiter is given', stray);
   if (typeof given?.acquire === 'function') return given;
@@ -362,7 +448,7 @@ type Refuse = (
   ...args: never[]
 ) => unknown;
 
-function refuserOf(onDeny: OnDeny, isAsync: boolean): Refuse {
+function refuserOf(onDeny: OnDeny, shape: Shape): Refuse {
   if (onDeny !== 'throw' && onDeny !== 'skip' && typeof onDeny !== 'function') {
     throw new ConfigError('onDeny', 'throw, skip or a function', onDeny);
   }
@@ -373,7 +459,7 @@ function refuserOf(onDeny: OnDeny, isAsync: boolean): Refuse {
     if (onDeny === 'throw') throw new DeniedError(key, denial);
     return onDeny(denial, ...args);
   };
-  if (!isAsync) return refuse;
-  // An async function never throws at once, and always gives a promise.
-  return async (...what): Promise<unknown> => refuse(...what);
+  const asPromise = async (...what: Parameters<Refuse>): Promise<unknown> => refuse(...what);
+  // What gives promises never throws at once, and always gives one.
+  return (...what) => (shape.givesPromises ? asPromise(...what) : refuse(...what));
 }

@@ -1,4 +1,5 @@
 import { spawnSync } from 'node:child_process';
+import { getEventListeners } from 'node:events';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import fc from 'fast-check';
@@ -202,9 +203,11 @@ describe('waiting for a permit', () => {
     api.ask('key');
     const abort = new AbortController();
     for (let n = 0; n < 50; n++) enter(`${n}`, 1, { signal: abort.signal });
+    expect(getEventListeners(abort.signal, 'abort').length).toBe(1);
     abort.abort(new Error('closed'));
     await clock.pass(0);
     expect(story.length).toBe(50);
+    expect(getEventListeners(abort.signal, 'abort').length).toBe(0);
     expect(api.stats().waiting).toBe(0);
   });
 
@@ -290,26 +293,43 @@ describe('on the real clock', () => {
   });
 
   test('a hundred thousand who gave up leave nothing behind', async () => {
-    const api = limiter({ limit: { spacing: { every: '1h' } }, queue: { max: 200_000 } });
-    api.ask('key');
     setFlagsFromString('--expose-gc');
     const collect: () => void = runInNewContext('gc');
-    const waits: Promise<unknown>[] = [];
+    const timers = () => process.getActiveResourcesInfo().filter((name) => name === 'Timeout');
+    const api = limiter({ limit: { spacing: { every: '1h' } }, queue: { max: 200_000 } });
+    api.ask('key');
     collect();
-    const before = process.memoryUsage().heapUsed;
-    for (let n = 0; n < 100_000; n++) {
-      const own = new AbortController();
-      waits.push(api.acquire(`key ${n % 100}`, 1, { signal: own.signal, maxWaitMs: 1_800_000 }));
-      waits.push(
-        api.acquire('key', 1, { signal: own.signal, maxWaitMs: 7_200_000 }).catch(() => {}),
+    const [heap, before] = [process.memoryUsage().heapUsed, timers().length];
+    await (async () => {
+      // All of them stand in one line at the same time, each with a signal and a deadline of its own.
+      const signals = Array.from({ length: 100_000 }, () => new AbortController());
+      const waits = signals.map(({ signal }) =>
+        api.acquire('key', 1, { signal, maxWaitMs: 7_200_000 }).catch(() => 'left'),
       );
-      own.abort();
-      if (waits.length >= 1_000) await Promise.all(waits.splice(0));
-    }
-    await Promise.all(waits);
-    expect(api.stats().waiting).toBe(0);
+      expect(api.stats().waiting).toBe(100_000);
+      expect(timers().length).toBeLessThanOrEqual(before + 1);
+      for (const own of signals) own.abort();
+      expect(new Set(await Promise.all(waits))).toEqual(new Set(['left']));
+      for (const { signal } of signals.slice(0, 100)) {
+        expect(getEventListeners(signal, 'abort').length).toBe(0);
+      }
+    })();
+    expect(api.stats()).toMatchObject({ waiting: 0, left: 100_000 });
+    expect(timers().length).toBe(before);
     collect();
-    expect(process.memoryUsage().heapUsed - before).toBeLessThan(10e6);
+    expect(process.memoryUsage().heapUsed - heap).toBeLessThan(10e6);
+  }, 30_000);
+
+  test('a wait for a call to settle keeps the process alive, too', () => {
+    const script = `
+      import { limiter } from 'sluice';
+      const sink = limiter({ limit: { adaptive: { fixed: 1 } } });
+      const held = await sink.acquire('key');
+      setTimeout(() => held.settle(), 300).unref();
+      await sink.acquire('key');
+      process.exitCode = 7;`;
+    const args = ['--input-type=module', '-e', script];
+    expect(spawnSync(process.execPath, args, { timeout: 20_000 }).status).toBe(7);
   });
 
   test.each([

@@ -15,13 +15,9 @@
  */
 
 import { alarm, type Clock, type Millis } from './clock.ts';
-import { type Decision, NEVER, WHEN_SETTLED } from './decision.ts';
+import { type Decision, deny, NEVER, WHEN_SETTLED } from './decision.ts';
 import { Heap } from './heap.ts';
-
-export const ORDERS = ['fifo', 'lifo', 'priority'] as const;
-
-/** Who is next in a line: first come, last come, or whoever matters most. */
-export type Order = (typeof ORDERS)[number];
+import { Line, type Order, type Rank } from './line.ts';
 
 export interface WaitingOptions {
   readonly clock: Clock;
@@ -34,10 +30,16 @@ export interface WaitingOptions {
   readonly partitions: readonly string[];
   /** Asks the limit for a permit now or none: it never answers `wait`. */
   askNow(key: string, cost: number, now: Millis, part?: number): Decision;
+  /** What `askNow` would answer; nothing changes. */
+  peek(key: string, cost: number, part?: number): Decision;
 }
 
 /** It is not this limit that stands in the way, but another one it must also pass. */
-export const ELSEWHERE: { readonly verdict: 'elsewhere'; readonly dueAt?: never } = {
+export const ELSEWHERE: {
+  readonly verdict: 'elsewhere';
+  readonly dueAt?: never;
+  readonly waitedMs?: never;
+} = {
   verdict: 'elsewhere',
 };
 
@@ -59,6 +61,8 @@ export const nextTicket = (): number => ++ticketsGiven;
 
 /** Why somebody did not get in. */
 export type Reason =
+  /** It does not fit now, and nobody wanted to wait. */
+  | 'not-now'
   /** It can never fit. */
   | 'never'
   /** It would have to wait longer than it wants to. */
@@ -68,21 +72,20 @@ export type Reason =
 
 /** What became of a wait: when the permit was good, or why there is none. */
 export type Entry =
-  | { readonly verdict: 'allow'; readonly dueAt: Millis }
+  | { readonly verdict: 'allow'; readonly dueAt: Millis; readonly waitedMs: Millis }
   | { readonly verdict: 'deny'; readonly retryAfterMs: Millis; readonly reason: Reason }
   | typeof ELSEWHERE;
 
 export interface Patience {
   readonly maxWaitMs: Millis;
   readonly priority: number;
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
 }
 
-interface Waiter {
-  readonly line: Line;
+interface Waiter extends Rank {
+  readonly line: KeyLine;
   readonly want: Want;
-  readonly ticket: number;
-  readonly priority: number;
+  readonly since: Millis;
   readonly deadline: Millis;
   readonly signal: AbortSignal | undefined;
   readonly resolve: (entry: Entry) => void;
@@ -90,30 +93,27 @@ interface Waiter {
   isWaiting: boolean;
 }
 
-/** Those who wait for one key (and partition), the next one first. */
-interface Line {
+/** Those who wait for one key (and partition). */
+interface KeyLine {
   readonly id: string;
-  readonly waiters: Waiter[];
+  readonly key: string;
+  readonly waiters: Line<Waiter>;
   /** When the first may ask again; Infinity: when something comes back. */
   openAt: Millis;
   /** The opening that is in the heap for this line; Infinity if none is. */
   watchedAt: Millis;
 }
 
-/** By order: true if `a` has its turn before `b`. Who has come from another line keeps its ticket. */
-const GOES_BEFORE: Readonly<Record<Order, (a: Waiter, b: Waiter) => boolean>> = {
-  fifo: (a, b) => a.ticket < b.ticket,
-  lifo: (a, b) => a.ticket > b.ticket,
-  priority: (a, b) => a.priority > b.priority || (a.priority === b.priority && a.ticket < b.ticket),
-};
+/** How often to look up while somebody waits for what has no time, to keep the process alive. */
+const KEEP_ALIVE_MS = 3_600_000;
 
 /** Heaps may hold this many who have left, beside as many as still wait. */
 const LEFT_BEHIND = 64;
 
 export class WaitingRoom {
   readonly #options: WaitingOptions;
-  readonly #lines = new Map<string, Line>();
-  readonly #openings = new Heap<{ at: Millis; line: Line }>((a, b) => a.at < b.at);
+  readonly #lines = new Map<string, KeyLine>();
+  readonly #openings = new Heap<{ at: Millis; line: KeyLine }>((a, b) => a.at < b.at);
   readonly #deadlines = new Heap<Waiter>((a, b) => a.deadline < b.deadline);
   /** One listener a signal, however many wait on it. */
   readonly #bySignal = new Map<AbortSignal, { waiters: Set<Waiter>; stop: () => void }>();
@@ -137,23 +137,43 @@ export class WaitingRoom {
     return this.#options.partitions.length === 0 ? key : `${part ?? '-'}|${key}`;
   }
 
+  /** Whether somebody who waits for this key has its turn before `rank`. */
+  isBefore(key: string, part: number | undefined, rank: Rank): boolean {
+    return this.#lines.get(this.#idOf(key, part))?.waiters.isBefore(rank) ?? false;
+  }
+
   /** Waits for a permit; rejects only if the signal aborts. */
   enter(want: Want, patience: Patience): Promise<Entry> {
     const { signal, maxWaitMs } = patience;
     if (signal?.aborted) return Promise.reject(signal.reason);
     const now = this.#options.clock.now();
     const id = this.#idOf(want.key, want.part);
-    let line = this.#lines.get(id);
-    let soonest = line ? untilOpen(line, now) : 0;
-    if (!line) {
-      const decision = this.#ask(want, now);
-      if (decision.verdict === 'elsewhere') return Promise.resolve(decision);
-      if (decision.verdict !== 'deny') return Promise.resolve({ verdict: 'allow', dueAt: now });
-      soonest = decision.retryAfterMs;
-      line = { id, waiters: [], openAt: openingAfter(soonest, now), watchedAt: Infinity };
+    const line = this.#lines.get(id);
+    const told = line ? this.#behind(line, want, now) : this.#ask(want, now);
+    if (told.verdict === 'elsewhere') return Promise.resolve(told);
+    if (told.verdict !== 'deny') {
+      return Promise.resolve({ verdict: 'allow', dueAt: now, waitedMs: 0 });
     }
-    const refused = this.#refusal(soonest, maxWaitMs);
-    return refused ? Promise.resolve(refused) : this.#wait(line, want, now, patience);
+    const refused = this.#refusal(told.retryAfterMs, maxWaitMs);
+    if (refused) return Promise.resolve(refused);
+    return this.#wait(
+      line ?? this.#newLine(id, want.key, told.retryAfterMs, now),
+      want,
+      now,
+      patience,
+    );
+  }
+
+  /** What somebody can expect who joins a line: not before it opens, and never what never fits. */
+  #behind(line: KeyLine, want: Want, now: Millis): Decision {
+    const { verdict, ...own } = this.#options.peek(want.key, want.cost, want.part);
+    const isNever = verdict === 'deny' && 'retryAfterMs' in own && own.retryAfterMs === NEVER;
+    return deny(isNever ? NEVER : untilOpen(line, now));
+  }
+
+  #newLine(id: string, key: string, soonest: Millis, now: Millis): KeyLine {
+    const waiters = new Line<Waiter>(this.#options.order);
+    return { id, key, waiters, openAt: openingAfter(soonest, now), watchedAt: Infinity };
   }
 
   #ask(want: Want, now: Millis): Decision | typeof ELSEWHERE {
@@ -169,13 +189,14 @@ export class WaitingRoom {
   }
 
   /** The lines of a key, whoever has waited longest first. */
-  #linesOf(key: string): Line[] {
+  #linesOf(key: string): KeyLine[] {
     const { partitions } = this.#options;
     const parts = partitions.length === 0 ? [undefined] : [undefined, ...partitions.keys()];
+    const ticketOf = ({ waiters }: KeyLine): number => waiters.first?.ticket ?? Infinity;
     return parts
       .map((part) => this.#lines.get(this.#idOf(key, part)))
       .filter((line) => line !== undefined)
-      .sort((a, b) => a.waiters[0].ticket - b.waiters[0].ticket);
+      .sort((a, b) => ticketOf(a) - ticketOf(b));
   }
 
   /** Whether there is no point in waiting, as far as can be known. */
@@ -186,44 +207,46 @@ export class WaitingRoom {
     return this.#waiting >= this.#options.waitersMax ? deny('queue-full') : undefined;
   }
 
-  #wait(line: Line, want: Want, now: Millis, patience: Patience): Promise<Entry> {
+  #wait(line: KeyLine, want: Want, now: Millis, patience: Patience): Promise<Entry> {
     return new Promise((resolve, reject) => {
       const { priority, signal, maxWaitMs } = patience;
-      const deadline = now + maxWaitMs;
-      const ticket = want.ticket ?? nextTicket();
-      const about = { line, want, ticket, priority, deadline, signal };
-      const waiter = { ...about, resolve, reject, isWaiting: true };
+      const waiter: Waiter = {
+        line,
+        want,
+        ticket: want.ticket ?? nextTicket(),
+        priority,
+        since: now,
+        deadline: now + maxWaitMs,
+        signal,
+        resolve,
+        reject,
+        isWaiting: true,
+      };
       this.#waiting++;
-      if (deadline < Infinity) this.#deadlines.push(waiter);
+      if (waiter.deadline < Infinity) this.#deadlines.push(waiter);
       if (signal) this.#listen(signal, waiter);
       this.#join(line, waiter, now);
       this.#watch();
     });
   }
 
-  #join(line: Line, waiter: Waiter, now: Millis): void {
-    const { waiters } = line;
+  #join(line: KeyLine, waiter: Waiter, now: Millis): void {
     this.#lines.set(line.id, line);
-    const isBefore = GOES_BEFORE[this.#options.order];
-    const isLifo = this.#options.order === 'lifo'; // who comes late stands in front
-    let at = isLifo ? 0 : waiters.length;
-    if (isLifo) while (at < waiters.length && isBefore(waiters[at], waiter)) at++;
-    else while (at > 0 && isBefore(waiter, waiters[at - 1])) at--;
-    waiters.splice(at, 0, waiter);
+    line.waiters.add(waiter);
     // Who comes first now may need less than who was first before.
-    if (at === 0 && waiters.length > 1) this.#serve(line, now);
+    if (line.waiters.size > 1 && line.waiters.first === waiter) this.#serve(line, now);
     else this.#watchLine(line);
   }
 
   /** Lets the first of a line ask, and the next, until one is refused. */
-  #serve(line: Line, now: Millis): void {
-    for (let first = line.waiters[0]; first; first = line.waiters[0]) {
-      const decision = this.#ask(first.want, now);
-      const retryAfterMs = decision.verdict === 'deny' ? decision.retryAfterMs : 0;
-      if (decision.verdict === 'elsewhere') {
-        this.#finish(first, decision);
-      } else if (decision.verdict !== 'deny') {
-        this.#finish(first, { verdict: 'allow', dueAt: now });
+  #serve(line: KeyLine, now: Millis): void {
+    for (let { first } = line.waiters; first; { first } = line.waiters) {
+      const told = this.#ask(first.want, now);
+      const retryAfterMs = told.verdict === 'deny' ? told.retryAfterMs : 0;
+      if (told.verdict === 'elsewhere') {
+        this.#finish(first, told);
+      } else if (told.verdict !== 'deny') {
+        this.#finish(first, { verdict: 'allow', dueAt: now, waitedMs: now - first.since });
       } else if (retryAfterMs === NEVER) {
         this.#finish(first, { verdict: 'deny', retryAfterMs, reason: 'never' });
       } else {
@@ -235,7 +258,7 @@ export class WaitingRoom {
   }
 
   /** Keeps one opening of a line in the heap, the earliest it has. */
-  #watchLine(line: Line): void {
+  #watchLine(line: KeyLine): void {
     if (line.openAt >= line.watchedAt) return;
     line.watchedAt = line.openAt;
     this.#openings.push({ at: line.openAt, line });
@@ -251,11 +274,12 @@ export class WaitingRoom {
 
   /** No longer waiting, whatever became of it. */
   #leave(waiter: Waiter): void {
+    if (!waiter.isWaiting) return;
     const { line, signal } = waiter;
     waiter.isWaiting = false;
     this.#waiting--;
-    line.waiters.splice(line.waiters.indexOf(waiter), 1);
-    if (line.waiters.length === 0) {
+    line.waiters.remove(waiter);
+    if (line.waiters.size === 0) {
       this.#lines.delete(line.id);
       line.watchedAt = Infinity; // so that what the heap still holds of it is known to be over
     }
@@ -291,8 +315,8 @@ export class WaitingRoom {
       this.#leave(waiter);
       waiter.reject(reason);
     }
-    const now = this.#options.clock.now();
-    for (const line of new Set(waiters.map((waiter) => waiter.line))) this.#serve(line, now);
+    // Also in other lines of the key: what was kept for those who leave is kept no more.
+    for (const key of new Set(waiters.map(({ line }) => line.key))) this.poke(key);
     this.#watch();
   }
 
@@ -312,22 +336,28 @@ export class WaitingRoom {
       if (line.watchedAt !== at) continue; // an earlier one has been here
       line.watchedAt = Infinity;
       if (line.openAt <= now) this.#serve(line, now);
-      else if (line.waiters.length > 0) this.#watchLine(line);
+      else if (line.waiters.size > 0) this.#watchLine(line);
     }
   }
 
   #loseWho(now: Millis): void {
-    const lines = new Set<Line>();
+    const keys = new Set<string>();
     for (let next = this.#deadlines.peek(); next && next.deadline <= now; ) {
       this.#deadlines.pop();
       if (next.isWaiting) {
         const retryAfterMs = untilOpen(next.line, now);
-        lines.add(next.line);
+        keys.add(next.line.key);
         this.#finish(next, { verdict: 'deny', retryAfterMs, reason: 'too-long' });
       }
       next = this.#deadlines.peek();
     }
-    for (const line of lines) this.#serve(line, now);
+    for (const key of keys) this.poke(key);
+  }
+
+  /** An alarm that is far away already will do. */
+  #aliveUntil(next: Millis): Millis {
+    if (next < Infinity) return Infinity;
+    return this.#alarm?.at ?? this.#options.clock.now() + KEEP_ALIVE_MS;
   }
 
   /** One alarm, for whatever comes first. */
@@ -336,12 +366,14 @@ export class WaitingRoom {
       this.#openings.peek()?.at ?? Infinity,
       this.#deadlines.peek()?.deadline ?? Infinity,
     );
-    const at = this.#waiting === 0 ? Infinity : next;
+    const { clock, keepAlive } = this.#options;
+    // Somebody waits for what has no time: only the process needs to hear of it.
+    const latest = keepAlive ? this.#aliveUntil(next) : Infinity;
+    const at = this.#waiting === 0 ? Infinity : Math.min(next, latest);
     if (this.#alarm?.at === at) return;
     this.#alarm?.cancel();
     this.#alarm = undefined;
     if (at === Infinity) return;
-    const { clock, keepAlive } = this.#options;
     this.#alarm = { at, cancel: alarm(clock, at, () => this.#wake(), keepAlive) };
   }
 }
@@ -350,5 +382,5 @@ export class WaitingRoom {
 const openingAfter = (retryAfterMs: Millis, now: Millis): Millis =>
   retryAfterMs === WHEN_SETTLED ? Infinity : now + retryAfterMs;
 
-const untilOpen = ({ openAt }: Line, now: Millis): Millis =>
+const untilOpen = ({ openAt }: KeyLine, now: Millis): Millis =>
   openAt < Infinity ? Math.max(0, Math.ceil(openAt - now)) : WHEN_SETTLED;

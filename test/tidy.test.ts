@@ -21,7 +21,7 @@ const WORDS = ['clock', 'decision', 'duration', 'errors', 'heap', 'options', 'ra
 
 /** What stands between a limiter's doors and the rules. */
 const ENGINE = [
-  ...['policy', 'share', 'arguments', 'waiting', 'permit'],
+  ...['policy', 'share', 'arguments', 'line', 'waiting', 'permit'],
   ...['held', 'pauses', 'counts', 'events', 'inspection', 'ledger'],
 ];
 
@@ -38,7 +38,8 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   policy: WORDS,
   share: [...WORDS, 'policy'],
   arguments: [...WORDS, 'policy'],
-  waiting: WORDS,
+  line: [],
+  waiting: [...WORDS, 'line'],
   permit: [...WORDS, 'arguments', 'waiting'],
   held: WORDS,
   pauses: [...WORDS, 'policy'],
@@ -46,19 +47,19 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   events: WORDS,
   inspection: [...WORDS, 'policy'],
   ledger: [...WORDS, 'counts', 'events', 'held', 'permit', 'waiting'],
-  'remote-waiting': [...WORDS, 'share', 'waiting'],
+  'remote-waiting': [...WORDS, 'share', 'line', 'waiting'],
   'remote-limiter': [...WORDS, ...ENGINE, 'remote-waiting'],
   limiter: [...WORDS, ...ENGINE, 'remote-limiter'],
   'all-of': [...WORDS, ...ENGINE, 'limiter'],
   retry: [...WORDS, 'arguments'],
-  throttle: [...WORDS, 'arguments', 'permit', 'limiter', 'retry'],
+  throttle: [...WORDS, 'arguments', 'permit', 'limiter', 'remote-limiter', 'retry'],
   // What a surface does with a limit, it does through the front door's rooms.
   adapters: [...WORDS, 'counts', 'events', 'inspection', 'permit', 'limiter', 'throttle', 'retry'],
   testing: WORDS,
   sim: [...WORDS, 'policy', 'share', 'limiter', 'testing'],
   // A surface never meets a policy.
   cli: [...WORDS, 'limiter', 'sim', 'testing'],
-  index: [...WORDS, ...ENGINE, 'limiter', 'all-of', 'throttle', 'retry'],
+  index: [...WORDS, ...ENGINE, 'limiter', 'remote-limiter', 'all-of', 'throttle', 'retry'],
 };
 
 /** Rooms that also run in a browser, and so know nothing of Node. */

@@ -24,6 +24,7 @@ describe('what an answer says about load', () => {
       5000,
     ],
     [{ 'retry-after': 'Mon, 01 Jan 2024 00:00:00 GMT' }, 0],
+    [{ 'retry-after': '9'.repeat(400) }, undefined],
     [{ 'retry-after': 'soon' }, undefined],
     [{ 'retry-after': '-5' }, undefined],
     [{}, undefined],
@@ -50,6 +51,7 @@ describe('what an answer says about load', () => {
     ],
     [{ 'x-ratelimit-remaining': '4' }, { remaining: 4 }],
     [{ ratelimit: 'nonsense' }, undefined],
+    [{ ratelimit: 'nonsense', 'x-ratelimit-remaining': '0' }, { remaining: 0 }],
     [{ 'x-ratelimit-remaining': 'many' }, undefined],
     [{}, undefined],
   ])('%j leaves %j', (headers, expected) => {

@@ -34,15 +34,16 @@ export const isBackPressure = (status: number): boolean =>
 export function retryAfterIn(headers: HeadersLike, now: Millis): Millis | undefined {
   const value = headers.get('retry-after')?.trim();
   if (!value) return undefined;
-  if (/^\d+$/.test(value)) return Number(value) * 1000;
+  const seconds = wholeNumber(value);
+  if (seconds !== undefined) return seconds * 1000;
   const at = /^[A-Za-z]{3,9},? /.test(value) ? Date.parse(value) : Number.NaN;
   return Number.isNaN(at) ? undefined : Math.max(0, at - dateIn(headers, now));
 }
 
 /** What is left on the other side, of whichever of its limits has least; undefined if it is silent. */
 export function quotaIn(headers: HeadersLike, now: Millis): Quota | undefined {
-  const modern = headers.get('ratelimit');
-  if (modern !== null) return quotaOf(modern);
+  const modern = quotaOf(headers.get('ratelimit') ?? '');
+  if (modern) return modern;
   for (const prefix of ['ratelimit', 'x-ratelimit']) {
     const remaining = wholeNumber(headers.get(`${prefix}-remaining`));
     if (remaining === undefined) continue;

@@ -1,7 +1,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { type AddressInfo, createServer as createSocketServer } from 'node:net';
 import { fetch as undiciFetch } from 'undici';
-import { afterEach, describe, expect, expectTypeOf, test } from 'vitest';
+import { afterEach, describe, expect, expectTypeOf, test, vi } from 'vitest';
 import type { SettledEvent } from '../events.ts';
 import { type Limiter, limiter } from '../limiter.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
@@ -163,12 +163,18 @@ describe.each([
     expect(outcomes).toEqual(['busy', 'busy', 'failed']);
   });
 
-  test('tries again when told to, and reads no body that it drops', async () => {
-    const { url, seen } = await serve(status(503), status(429), status(200));
+  test('tries again when told to, and lets go of the bodies it drops', async () => {
+    let dropped = 0;
+    const endless: Answer = (_request, response) => {
+      response.writeHead(503).write('x'.repeat(100_000));
+      response.once('close', () => dropped++);
+    };
+    const { url, seen } = await serve(endless, status(429), status(200));
     const api = throttleFetch(inner, { limit: plenty, retry: { first: 1 } });
     const response = await api(url);
     expect([response.status, await response.text()]).toEqual([200, '200']);
     expect(seen).toEqual(['GET /', 'GET /', 'GET /']);
+    await vi.waitFor(() => expect(dropped).toBe(1));
   });
 
   test('what may have been done is not done twice', async () => {
@@ -187,6 +193,23 @@ describe.each([
     });
     const init = { method: 'POST', body, duplex: 'half' } as never;
     expect((await api(streamed.url, init)).status).toBe(429);
+  });
+
+  test('what fetch itself refuses is refused by a promise', async () => {
+    const { url } = await serve(status(200));
+    const api = throttleFetch(inner, { limit: plenty, retry: true });
+    const odd = api(url, { method: 'POST', body: 123 as never });
+    expect(odd).toBeInstanceOf(Promise);
+    expect((await odd).status).toBe(200);
+    await expect(api(url, { method: 'no way' })).rejects.toThrow();
+  });
+
+  test('no signal is no signal, whatever the Request had', async () => {
+    const { url } = await serve(status(200));
+    const api = throttleFetch(inner, { limit: { adaptive: { fixed: 1 } } });
+    const signal = AbortSignal.abort();
+    expect((await api(url, { signal: null })).status).toBe(200);
+    await expect(api(url, { signal })).rejects.toThrow();
   });
 
   test('a refusal may be answered by somebody else', async () => {

@@ -10,7 +10,7 @@
  * (Retry-After), what is left (RateLimit). The body is the caller's: it is neither read nor waited for.
  */
 
-import type { Clock, Millis } from '../clock.ts';
+import type { Millis } from '../clock.ts';
 import type { Outcome } from '../decision.ts';
 import type { Duration } from '../duration.ts';
 import { ConfigError, type Denial } from '../errors.ts';
@@ -109,9 +109,7 @@ function wrap(inner: Fetch, options: FetchOptions<Fetch>): Fetch {
   /** Does the request; what its answer says of the quota is heard before anybody else asks. */
   const request = async (input: unknown, init?: Init): Promise<ResponseLike> => {
     const response = await inner(input, init);
-    const quota = rateLimitHeaders
-      ? quotaIn(response.headers, sinceEpoch(engine.clock))
-      : undefined;
+    const quota = rateLimitHeaders ? quotaIn(response.headers, engine.clock.now()) : undefined;
     if (quota) engine.hear(key(input, init), quota);
     return response;
   };
@@ -124,7 +122,7 @@ function wrap(inner: Fetch, options: FetchOptions<Fetch>): Fetch {
     outcome: outcome ?? outcomeOf,
     retryAfter: (_error: unknown, response: ResponseLike | undefined): Millis | undefined =>
       response && isBackPressure(response.status)
-        ? retryAfterIn(response.headers, sinceEpoch(engine.clock))
+        ? retryAfterIn(response.headers, engine.clock.now())
         : undefined,
     ...(cost && { cost }),
     ...(used && { used }),
@@ -137,17 +135,19 @@ function wrap(inner: Fetch, options: FetchOptions<Fetch>): Fetch {
 
   const detail = typeof retry === 'number' ? { times: retry } : retry === true ? {} : retry;
   const again = (isSafe: boolean) =>
-    throttle(request, { ...settings, retry: { ...detail, on: worthIt(detail, isSafe) } });
+    throttle(request, { ...settings, retry: { ...detail, on: worthIt(detail, isSafe), onRetry } });
+  const onRetry = (tried: Tried, n: number): void => {
+    discard(tried.result as ResponseLike | undefined);
+    detail.onRetry?.(tried, n);
+  };
   const [safely, carefully] = [again(true), again(false)];
 
-  return (input, init) => {
+  return async (input, init) => {
     if (!isReplayable(input, init)) return once(input, init);
     const repeated = isSafeToRepeat(input, init) ? safely : carefully;
     return repeated(input, init);
   };
 }
-
-const sinceEpoch = (clock: Clock): Millis => clock.now();
 
 const isRequest = (input: unknown): input is RequestLike =>
   typeof input === 'object' && input !== null && 'url' in input && 'clone' in input;
@@ -162,15 +162,17 @@ function originOf(input: unknown): string {
   }
 }
 
-const signalOf = (input: unknown, init?: Init): AbortSignal | undefined =>
-  init?.signal ?? (isRequest(input) ? input.signal : undefined);
+/** As fetch has it: `null` says that there is none, whatever the Request had. */
+function signalOf(input: unknown, init?: Init): AbortSignal | undefined {
+  if (init?.signal !== undefined) return init.signal ?? undefined;
+  return isRequest(input) ? input.signal : undefined;
+}
 
 /** A stream can be sent once. Everything else, and a Request without a body, as often as one likes. */
 function isReplayable(input: unknown, init?: Init): boolean {
   const body = init?.body ?? (isRequest(input) ? input.body : undefined);
-  if (body === undefined || body === null || typeof body === 'string') return true;
-  const isStream = 'getReader' in (body as object) || Symbol.asyncIterator in (body as object);
-  return !isStream;
+  if (typeof body !== 'object' || body === null) return true;
+  return !('getReader' in body || Symbol.asyncIterator in body);
 }
 
 const IDEMPOTENT = ['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE', 'TRACE'];
@@ -178,7 +180,7 @@ const IDEMPOTENT = ['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE', 'TRACE'];
 /** Doing it twice comes to the same. */
 function isSafeToRepeat(input: unknown, init?: Init): boolean {
   const method = init?.method ?? (isRequest(input) ? input.method : 'GET');
-  return IDEMPOTENT.includes(method.toUpperCase());
+  return IDEMPOTENT.includes(String(method).toUpperCase());
 }
 
 /** The other side says that it has done nothing. */
@@ -189,11 +191,7 @@ const isRefused = ({ result }: Tried): boolean =>
 function worthIt(retry: RetryOptions, isSafe: boolean): (tried: Tried) => boolean {
   const { on = ['busy', 'timeout'] } = retry;
   const isWanted = typeof on === 'function' ? on : ({ outcome }: Tried) => on.includes(outcome);
-  return (tried) => {
-    const isWorthIt = (isSafe || isRefused(tried)) && isWanted(tried);
-    if (isWorthIt) discard(tried.result as ResponseLike | undefined);
-    return isWorthIt;
-  };
+  return (tried) => (isSafe || isRefused(tried)) && isWanted(tried);
 }
 
 /** A body that nobody will read keeps its connection busy. */

@@ -1,6 +1,8 @@
 import { describe, expect, test } from 'vitest';
 import { type Story, tellStories } from '../../test/support/story.ts';
 import { ConfigError } from '../errors.ts';
+import { limiter } from '../limiter.ts';
+import { VirtualClock } from '../testing/virtual-clock.ts';
 import { type BusyOptions, busy, busyRule, HALVINGS_MAX, UNLIMITED } from './busy.ts';
 import { takeUpTo } from './policy.ts';
 
@@ -399,10 +401,12 @@ describe('busy', () => {
     expect(policy.forgetAt(state, 0)).toBe(2_000);
     policy.ask(state, 0, 64, 0);
     busyAt(0);
+    expect(policy.forgetAt(state, 0)).toBe(60_001); // until no reply to an earlier call counts
+    expect(policy.evictAt(state, 0)).toBe(2_000);
     busyAt(0);
-    expect(policy.forgetAt(state, 0)).toBe(2_000); // 16, then 64
+    expect(policy.evictAt(state, 0)).toBe(2_000); // 16, then 64
     busyAt(0);
-    expect(policy.forgetAt(state, 0)).toBe(3_000);
+    expect(policy.evictAt(state, 0)).toBe(3_000);
   });
 
   test('both ways to recover at once is a mistake', () => {
@@ -421,4 +425,21 @@ describe('busy', () => {
     }
     expect(policy.available(state, 0, 0)).toBe(10);
   });
+});
+
+test('how deep it goes depends on how long the spell lasts, not on how many calls were under way', () => {
+  const seconds = [2, 20, 200].map((underWay) => {
+    const clock = new VirtualClock();
+    const api = limiter({ limit: { busy: {} }, clock });
+    for (let n = 0; n < 400; n++) {
+      api.ask('k');
+      clock.advance(2.5);
+    }
+    const dueAt = clock.now() - 1;
+    for (let n = 0; n < underWay; n++) api.settle('k', { outcome: 'busy', dueAt });
+    let waited = 0;
+    for (; (api.inspect('k').limit ?? 0) < 400 && waited < 20; waited++) clock.advance(1000);
+    return waited;
+  });
+  expect(seconds).toEqual([1, 1, 1]);
 });

@@ -2,10 +2,12 @@
  * Busy: a limit on calls a second that halves on every busy reply and grows back by a factor.
  *
  * For a client of a service that says when it has had enough. As long as nobody says busy there is
- * no limit. A busy reply sets the limit to half the rate we are really sending at; another one
- * halves it again; every second it recovers, by default to four times itself ("recover rate 3":
- * itself and three times itself more). So a long busy spell ends deep down and takes a few seconds
- * longer to climb, a short one is forgotten at once, and a constant step would do neither.
+ * no limit. A busy reply sets the limit to half the rate we are really sending at; another one, to a
+ * call sent after that, halves it again; every second it recovers, by default to four times itself
+ * ("recover rate 3": itself and three times itself more). So a long busy spell ends deep down and
+ * takes a few seconds longer to climb, a short one is forgotten at once, and a constant step would do
+ * neither. Replies to calls that were under way at a cut cut no further: else how deep it goes would
+ * depend on how many those were, and not on how long the spell lasts.
  *
  *     calls/s                    limit
  *      5000 ┤────────┐                                  ┌────────
@@ -39,6 +41,9 @@ export const HALVINGS_MAX = 20;
 
 /** Never less than this many calls a second: at the usual recovery, ten seconds from a probe. */
 const LIMIT_MIN = 2 ** -20;
+
+/** A busy reply to a call sent so long ago says nothing of now. */
+const STALE_MS: Millis = 60_000;
 
 /** What a power of the recovery factor may be short of the whole call it stands for. */
 const DUST = 1e-9;
@@ -94,7 +99,8 @@ const SENT = 2; //     in this second
 const BEFORE = 3; //   sent in the second before
 const HALVINGS = 4; // in this second
 const AT = 5; //       the latest instant that was heard of
-const WIDTH = 6;
+const CUT_AT = 6; //   when the limit was last cut
+const WIDTH = 7;
 
 export function busy(options: BusyOptions, path = 'busy'): Policy {
   const rule = busyRule(options, path);
@@ -120,9 +126,14 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
   const cut = (state: State, i: number): void => {
     if (state[i + HALVINGS] >= HALVINGS_MAX) return;
     state[i + HALVINGS] += 1;
+    state[i + CUT_AT] = state[i + AT];
     const sending = Math.max(1, rate(state, i)); // somebody got the busy reply, so one was sent
     state[i + LIMIT] = Math.max(LIMIT_MIN, rule.halve(Math.min(state[i + LIMIT], sending), 1));
   };
+
+  /** A call that was sent before the last cut was sent at the rate that was cut. */
+  const isNews = (state: State, i: number, dueAt: Millis, now: Millis): boolean =>
+    dueAt >= state[i + CUT_AT] && now - dueAt <= STALE_MS;
 
   const spare = (state: State, i: number): number =>
     Math.max(0, Math.floor(state[i + LIMIT] + DUST) - state[i + SENT]);
@@ -145,6 +156,7 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
       state.fill(0, i, i + WIDTH);
       state[i + SECOND] = Math.floor(now / 1000);
       state[i + AT] = now;
+      state[i + CUT_AT] = -Infinity;
       // Forgotten too early: as deep down as takes that long to climb, and nothing more this second.
       const climb = Math.max(0, Math.ceil((freshAt - now) / 1000));
       state[i + LIMIT] = Math.max(LIMIT_MIN, rule.below(climb));
@@ -167,7 +179,7 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
 
     settle(state, i, { outcome, cost, dueAt }, now) {
       roll(state, i, now);
-      if (outcome === 'busy') cut(state, i);
+      if (outcome === 'busy' && isNews(state, i, dueAt, now)) cut(state, i);
       const isThisSecond = Math.floor(dueAt / 1000) === state[i + SECOND];
       if (outcome === 'ignored' && isThisSecond) {
         state[i + SENT] = Math.max(0, state[i + SENT] - cost);
@@ -176,7 +188,7 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
 
     hear: () => false,
 
-    forgetAt: (state, i) => climbedAt(state, i),
+    forgetAt: (state, i) => Math.max(climbedAt(state, i), state[i + CUT_AT] + STALE_MS + 1),
     evictAt: (state, i) => climbedAt(state, i),
 
     view(state, i, now) {

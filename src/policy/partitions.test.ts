@@ -98,6 +98,38 @@ describe('partitions', () => {
     ]);
   });
 
+  test('nobody waits for ever for a place that is kept for somebody who went home', async () => {
+    const { sink, clock, ask, settle } = sinkOf(10, { live: 0.8, batch: 0.2 });
+    ask(live, 8);
+    ask(batch, 2);
+    ask(live, 8); // refused, and never seen again
+    let at = -1;
+    sink.acquire('', 1, batch).then(() => {
+      at = clock.now();
+    });
+    settle(live, 8);
+    await clock.pass(5000);
+    expect(at).toBe(1001);
+  });
+
+  test('who gives up waiting keeps no place any more', async () => {
+    const { sink, clock, ask, settle } = sinkOf(2, { live: 0.5, batch: 0.5 });
+    ask({}, 2);
+    const giveUp = new AbortController();
+    const leaving = [live, batch].map((options) =>
+      sink.acquire('', 1, { ...options, signal: giveUp.signal }).catch(() => {}),
+    );
+    let isIn = false;
+    sink.acquire('').then(() => {
+      isIn = true;
+    });
+    giveUp.abort();
+    await Promise.all(leaving);
+    settle({});
+    await clock.pass(2100);
+    expect(isIn).toBe(true);
+  });
+
   test('under any traffic: the limit holds, and whoever keeps asking has its part in the end', () => {
     const partitions = { a: 0.5, b: 0.3, c: 0.2 };
     const names = Object.keys(partitions) as (keyof typeof partitions)[];

@@ -16,7 +16,7 @@
  */
 
 import type { Millis } from '../clock.ts';
-import { type Decision, deny, WHEN_SETTLED } from '../decision.ts';
+import { type Decision, deny } from '../decision.ts';
 import { ConfigError } from '../errors.ts';
 import { Fields } from '../options.ts';
 import { type AdaptivePolicy, IN_FLIGHT, LIMIT, PAST_MEAN } from './adaptive.ts';
@@ -66,6 +66,16 @@ export function partitioned(inner: AdaptivePolicy, options: unknown, path: strin
     return kept;
   };
 
+  /** When a wish that keeps places is forgotten, if nobody repeats it: then they are free. */
+  const untilForgotten = (state: State, i: number, now: Millis): Millis => {
+    let last = -Infinity;
+    for (let part = 0; part < names.length; part++) {
+      const { [at(i, part) + WANTED_AT]: wantedAt } = state;
+      last = Math.max(last, now - wantedAt > wantsMs(state, i) ? -Infinity : wantedAt);
+    }
+    return Math.max(1, Math.floor(last + wantsMs(state, i) - now) + 1);
+  };
+
   const want = (state: State, i: number, part: number, cost: number, now: Millis): void => {
     const j = at(i, part);
     const isOver = now - state[j + WANTED_AT] > wantsMs(state, i);
@@ -84,7 +94,7 @@ export function partitioned(inner: AdaptivePolicy, options: unknown, path: strin
     const isPromised = state[at(i, own) + IN] + cost <= promised(state, i, own);
     const kept = isPromised || cost === 0 ? 0 : keptFor(state, i, own, now);
     const isKept = kept > 0 && state[i + IN_FLIGHT] + cost + kept > state[i + LIMIT];
-    const decision = isKept ? deny(WHEN_SETTLED) : inner.ask(state, i, cost, now);
+    const decision = isKept ? deny(untilForgotten(state, i, now)) : inner.ask(state, i, cost, now);
     if (decision.verdict === 'deny') want(state, i, own, cost, now);
     else enter(state, i, own, cost);
     return decision;

@@ -10,7 +10,7 @@
  */
 
 import type { Clock, Millis } from '../../clock.ts';
-import { allow, type Decision, deny } from '../../decision.ts';
+import { allow, type Decision, deny, NEVER } from '../../decision.ts';
 import type { Duration } from '../../duration.ts';
 import { ConfigError } from '../../errors.ts';
 import { Fields } from '../../options.ts';
@@ -183,8 +183,12 @@ function standInOf(policy: Policy, { clock, random, keysMax }: RemoteSetting, ow
       return () => allow(0);
     case 'local': {
       const local = new LocalShare(policy, { clock, random, keysMax });
-      // A part of the limit is the whole limit at a higher price.
-      return (key, cost) => local.askNow(key, cost * own.processes, clock.now());
+      // A part of the limit is the whole limit at a higher price, as far as that can be paid at all.
+      return (key, cost) => {
+        const priced = local.askNow(key, cost * own.processes, clock.now());
+        const isTooDear = priced.verdict === 'deny' && priced.retryAfterMs === NEVER;
+        return isTooDear ? local.askNow(key, cost, clock.now()) : priced;
+      };
     }
   }
 }

@@ -1,0 +1,80 @@
+import { describe, expect, test } from 'vitest';
+import { drawPanels, type Panel } from './panels.ts';
+
+const panel: Panel = {
+  title: 'A & B',
+  note: 'falls to <one>',
+  x: { label: 's', from: 0, to: 10 },
+  rows: [
+    {
+      y: { label: 'calls', from: 0, to: 20 },
+      series: [
+        { name: 'in flight', look: 'bars', points: [[0, 10]] },
+        { name: 'limit', look: 'line', points: [[0, 20]] },
+      ],
+    },
+    {
+      y: { label: 'ms', from: 0, to: 50 },
+      series: [{ name: 'round trip', look: 'line', points: [[0, 25]] }],
+    },
+  ],
+  marks: [
+    { at: 2, name: 'slower' },
+    { at: 9.5, name: 'well again' },
+  ],
+};
+
+const draw = (count: number): string =>
+  drawPanels({ title: 'many', panels: new Array(count).fill(panel), notes: ['the same in all'] });
+
+const heightOf = (svg: string): number => Number(/ height="(\d+)" role/.exec(svg)?.[1]);
+
+/** Where a text starts or ends, from the left and from the top. */
+const placesOf = (svg: string, words: string): [number, number][] =>
+  [...svg.matchAll(/<text x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]*)</g)]
+    .filter(([, , , said]) => said === words)
+    .map(([, x, y]) => [Number(x), Number(y)]);
+
+describe('panels in SVG', () => {
+  test('stand two side by side', () => {
+    expect(placesOf(draw(3), 'A &amp; B')).toEqual([
+      [20, 70],
+      [460, 70],
+      [20, 370],
+    ]);
+  });
+
+  test('say once what the colours mean, in the cell that is left over', () => {
+    const svg = draw(3);
+    expect(placesOf(svg, 'limit, calls')).toEqual([[538, 450]]);
+    expect(placesOf(svg, 'the same in all')).toHaveLength(1);
+    expect(heightOf(svg)).toBe(heightOf(draw(4)) - (heightOf(draw(2)) - heightOf(draw(1))));
+  });
+
+  test('or below all of them, where there is none left over', () => {
+    const [[, top]] = placesOf(draw(2), 'limit, calls');
+    expect(top).toBeGreaterThan(heightOf(draw(1)));
+    expect(top).toBeLessThan(heightOf(draw(2)));
+  });
+
+  test('give each series its own colour, over all rows', () => {
+    const strokes = [...draw(1).matchAll(/fill="none" stroke="([^"]+)"/g)].map(
+      ([, colour]) => colour,
+    );
+    expect(new Set(strokes).size).toBe(2);
+  });
+
+  test('name a mark on its right, and on its left where there is no room', () => {
+    const svg = draw(1);
+    // 0 to 10 seconds are 64 to 430 from the left.
+    expect(placesOf(svg, 'slower')).toEqual([[142.2, 112]]);
+    expect(placesOf(svg, 'well again')).toEqual([[406.7, 112]]);
+    expect(svg).toMatch(/text-anchor="end">well again/);
+  });
+
+  test('let no text become markup, and are never out of numbers', () => {
+    expect(draw(1)).toContain('falls to &lt;one&gt;');
+    expect(draw(1)).not.toMatch(/href|NaN|Infinity|undefined/);
+    expect(drawPanels({ title: '', panels: [], notes: [] })).not.toMatch(/NaN|undefined/);
+  });
+});

@@ -1,0 +1,183 @@
+/**
+ * Draws many small pictures as one SVG, two side by side: the same things seen in several situations.
+ *
+ *     title
+ *     ┌ panel title            ┐ ┌ …                      ┐
+ *     │ what to see in it      │ │                        │
+ *     │ calls ┤ ▁▂▄┆ changed   │ │                        │   a mark is a dashed line, named at its top
+ *     │    ms ┤ ───┆───        │ │                        │   rows share the time below them
+ *     └       └──────────── s  ┘ └                        ┘
+ *     ┌ …                      ┐   what the colours mean, once
+ *
+ * Every row of every panel shows the same series, so that one legend is enough.
+ */
+
+import { type Axis, backToFront, type Series } from './chart.ts';
+import { type Box, FAINT_INK, path, pictureOf, px, text, xAxis, xOf, yGrid } from './plot.ts';
+
+/** An instant at which something happened. */
+export interface Mark {
+  readonly at: number;
+  readonly name: string;
+}
+
+export interface Row {
+  readonly y: Axis;
+  readonly series: readonly Series[];
+  /** In pixels. Default: the first row is what the panel is about, the others are beside it. */
+  readonly height?: number;
+}
+
+export interface Panel {
+  readonly title: string;
+  /** What to see in it, in one line. */
+  readonly note: string;
+  readonly x: Axis;
+  readonly rows: readonly Row[];
+  readonly marks: readonly Mark[];
+}
+
+export interface Panels {
+  readonly title: string;
+  readonly panels: readonly Panel[];
+  /** What is the same in all of them, in short lines beside the legend. */
+  readonly notes: readonly string[];
+}
+
+const COLUMNS = 2;
+const WIDTH = 900;
+const TITLE_HEIGHT = 52;
+const CELL = { left: 20, width: 440 };
+
+/** Where the plots of a cell stand in it; above them its words, below them the time. */
+const PLOT = { left: 44, width: 366, top: 72, below: 42 };
+const ROW_HEIGHTS = [110, 46];
+const ROW_GAP = 30;
+
+/** Lighter than in a large chart, so that a line on top of an area is seen; told apart by all eyes. */
+const COLOURS = {
+  shade: ['#e0e6ec'],
+  bars: ['#a3c4e6', '#e8b98f'],
+  line: ['#d55e00', '#009e73', '#cc79a7'],
+  curve: ['#d55e00', '#009e73', '#cc79a7'],
+};
+
+export function drawPanels({ title, panels, notes }: Panels): string {
+  const cellHeight = heightOf(panels[0]?.rows ?? []);
+  const placeOf = (n: number): Place => ({
+    left: CELL.left + (n % COLUMNS) * CELL.width,
+    top: TITLE_HEIGHT + Math.floor(n / COLUMNS) * cellHeight,
+  });
+  // In the cell that is left over, or else below all of them.
+  const place = placeOf(panels.length);
+  const key = legend(panels, notes, place, panels.length % COLUMNS === 0);
+  const height = Math.max(
+    TITLE_HEIGHT + Math.ceil(panels.length / COLUMNS) * cellHeight,
+    key.below,
+  );
+  const parts = panels.flatMap((panel, n) => drawPanel(panel, placeOf(n)));
+  return pictureOf(title, WIDTH, height, [...parts, ...key.parts]);
+}
+
+interface Place {
+  readonly left: number;
+  readonly top: number;
+}
+
+const rowHeight = ({ height }: Row, n: number): number =>
+  height ?? ROW_HEIGHTS[Math.min(n, ROW_HEIGHTS.length - 1)];
+
+function heightOf(rows: readonly Row[]): number {
+  const plots = rows.reduce((sum, row, n) => sum + rowHeight(row, n) + ROW_GAP, 0);
+  return PLOT.top + plots - ROW_GAP + PLOT.below;
+}
+
+/** A colour for each series of a panel, over all its rows, so that none is used twice. */
+function coloursOf(rows: readonly Row[]): string[][] {
+  const used = { shade: 0, bars: 0, line: 0, curve: 0 };
+  return rows.map(({ series }) =>
+    series.map(({ look }) => COLOURS[look][used[look]++ % COLOURS[look].length]),
+  );
+}
+
+function drawPanel(panel: Panel, { left, top }: Place): string[] {
+  const colours = coloursOf(panel.rows);
+  const boxes = boxesOf(panel.rows, left + PLOT.left, top + PLOT.top);
+  const last = boxes[boxes.length - 1];
+  return [
+    text(left, top + 18, panel.title, 'font-size="14" font-weight="600"'),
+    text(left, top + 38, panel.note, `fill="${FAINT_INK}"`),
+    ...panel.rows.flatMap((row, r) => drawRow(panel, row, colours[r], boxes[r])),
+    ...xAxis(panel.x, last, 8),
+    text(last.left + last.width + 14, last.top + last.height + 19, panel.x.label, FAINT),
+    ...panel.marks.map((_, m) => drawMark(panel, m, boxes)),
+  ];
+}
+
+const FAINT = `fill="${FAINT_INK}"`;
+
+function boxesOf(rows: readonly Row[], left: number, top: number): Box[] {
+  let next = top;
+  return rows.map((row, n) => {
+    const box = { left, top: next, width: PLOT.width, height: rowHeight(row, n) };
+    next += box.height + ROW_GAP;
+    return box;
+  });
+}
+
+function drawRow({ x }: Panel, { y, series }: Row, colours: readonly string[], box: Box): string[] {
+  const paths = (isShade: boolean) =>
+    backToFront(series)
+      .filter(({ look }) => (look === 'shade') === isShade)
+      .map((one) => path(one, colours[series.indexOf(one)], { x, y }, box));
+  return [
+    ...paths(true),
+    ...yGrid(y, box, box.height > 100 ? 5 : 3), // over the shades, which would hide it
+    ...paths(false),
+    text(box.left - PLOT.left, box.top - 12, y.label, FAINT),
+  ];
+}
+
+/** A dashed line through all rows; its name stands above, to the left if there is no room to the right. */
+function drawMark({ marks, x }: Panel, m: number, boxes: readonly Box[]): string {
+  const [first, last] = [boxes[0], boxes[boxes.length - 1]];
+  const across = xOf(marks[m].at, x, first);
+  const next = marks[m + 1] ? xOf(marks[m + 1].at, x, first) : first.left + first.width;
+  const isTight = across + marks[m].name.length * 7 + 10 > next;
+  const side = `text-anchor="${isTight ? 'end' : 'start'}"`;
+  const line = `<path d="M${px(across)} ${first.top - 22}V${last.top + last.height}" ${DASHED}/>`;
+  return line + text(px(across + (isTight ? -5 : 5)), first.top - 12, marks[m].name, side);
+}
+
+const DASHED = `stroke="${FAINT_INK}" stroke-width="1.5" stroke-dasharray="4 3"`;
+
+/** What the colours mean, and under it or beside it what is the same in all panels. */
+function legend(
+  panels: readonly Panel[],
+  notes: readonly string[],
+  { left: cell, top }: Place,
+  isWide: boolean,
+): { parts: string[]; below: number } {
+  const rows = panels[0]?.rows ?? [];
+  const colours = coloursOf(rows).flat();
+  const series = rows.flatMap((row) => row.series.map((one) => ({ ...one, unit: row.y.label })));
+  const left = cell + PLOT.left;
+  const [from, step] = [top + (isWide ? 24 : PLOT.top), 26];
+  const swatches = series.map(({ name, look, unit }, n) => {
+    const tall = look === 'line' ? 3 : 12;
+    const y = from + n * step;
+    const swatch = `<rect x="${left}" y="${y - 4 - tall / 2}" width="24" height="${tall}" fill="${colours[n]}"/>`;
+    return swatch + text(left + 34, y, `${name}, ${unit}`);
+  });
+  const end = from + series.length * step;
+  const beside = isWide ? { left: left + CELL.width, top: from } : { left, top: end + 40 };
+  return {
+    parts: [
+      ...swatches,
+      `<path d="M${left + 12} ${end - 13}v18" ${DASHED}/>`,
+      text(left + 34, end, 'something happens'),
+      ...notes.map((note, n) => text(beside.left, beside.top + n * 20, note, FAINT)),
+    ],
+    below: Math.max(end, beside.top + (notes.length - 1) * 20) + 24,
+  };
+}
