@@ -124,10 +124,21 @@ export class RemoteEngine implements RemoteLimiter {
     });
   }
 
-  async ask(key: string, cost = 1): Promise<Decision> {
-    requireKey(key);
-    requireCost(cost);
-    const decision = this.#paused(key, cost) ?? (await this.#asked(this.#share.ask(key, cost)));
+  ask(key: string, cost = 1): Promise<Decision> {
+    try {
+      requireKey(key);
+      requireCost(cost);
+      const here = this.#paused(key, cost) ?? this.#share.askHere?.(key, cost);
+      if (here === undefined) return this.#askThere(key, cost);
+      this.#ledger.decided(key, cost, here, 0);
+      return Promise.resolve(here);
+    } catch (error) {
+      return Promise.reject(error);
+    }
+  }
+
+  async #askThere(key: string, cost: number): Promise<Decision> {
+    const decision = await this.#asked(this.#share.ask(key, cost));
     this.#ledger.decided(key, cost, decision, 0);
     return decision;
   }

@@ -27,6 +27,8 @@ export interface LineAnswer {
 }
 
 export interface RemoteShare {
+  /** The answer without asking anybody, where permits were taken ahead; undefined: ask. */
+  askHere?(key: string, cost: number): Decision | undefined;
   /** May it happen? May answer `wait`, with a place reserved. */
   ask(key: string, cost: number): Promise<Answer>;
   /** Allow or deny, and nothing is reserved. */

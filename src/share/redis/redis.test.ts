@@ -241,7 +241,34 @@ describe.skipIf(redisServer() === undefined).each([
     await vi.waitFor(() => expect(strict.stats().isReachable).toBe(true), { timeout: 3000 });
   });
 
+  test('permits taken ahead are spent here, and the rest is given back', async () => {
+    const [a, b] = [50, 50].map((lease, n) =>
+      shared(perSecond(0.01, 200), { lease }, n ? other : own),
+    );
+    const before = calls();
+    for (let n = 0; n < 45; n++) expect((await a.ask('x')).verdict).toBe('allow');
+    expect(calls() - before).toBe(1);
+    await b.ask('x', 10);
+    expect((await shared(perSecond(0.01, 200)).inspect('x'))?.remaining).toBe(100);
+    await a.close();
+    await b.close();
+    expect((await shared(perSecond(0.01, 200)).inspect('x'))?.remaining).toBe(145);
+  });
+
+  test('permits taken ahead never add up to more than there are', async () => {
+    const pair = [own, other].map((from) => shared(perSecond(0.01, 100), { lease: 30 }, from));
+    const answers = await Promise.all(
+      Array.from({ length: 300 }, (_, n) => pair[n % 2].ask('x', 1 + (n % 3))),
+    );
+    const served = answers
+      .map(({ verdict }, n) => (verdict === 'allow' ? 1 + (n % 3) : 0))
+      .reduce((sum: number, cost) => sum + cost, 0);
+    expect(served).toBeLessThanOrEqual(100);
+    expect(served).toBeGreaterThan(90);
+  });
+
   test('nonsense is named', () => {
+    expect(() => shared({ spacing: { every: 1 } }, { lease: 5 })).toThrow('share.lease');
     expect(() => redis({} as never)).toThrow('a client of node-redis or ioredis');
     expect(() => redis(own.client, { deadlin: 5 } as never)).toThrow('share.deadlin');
     expect(() => shared({ adaptive: {} })).toThrow('made of bucket, spacing and ramp');

@@ -25,6 +25,7 @@ import type {
 } from '../remote.ts';
 import { decisionOf } from './call.ts';
 import { type Connection, connectionOf, type RedisClient } from './client.ts';
+import { LeaseShare } from './lease.ts';
 import { Pipe } from './pipe.ts';
 
 const CHOICES = ['allow', 'deny', 'local'] as const;
@@ -39,6 +40,8 @@ export interface RedisOptions {
   readonly deadline?: Duration;
   /** Default: `deny` where a limit has a spacing, else `local`. */
   readonly onUnavailable?: OnUnavailable;
+  /** Takes so many permits at once and spends them here: fast, and off by up to so many. Buckets only. */
+  readonly lease?: number;
   /** How many processes share the limit: `local` gives each of them so much less. Default 1. */
   readonly processes?: number;
 }
@@ -53,6 +56,7 @@ export function redis(client: RedisClient, options: RedisOptions = {}): RemoteSh
   const deadlineMs = fields.duration('deadline', 100);
   const given = fields.has('onUnavailable') ? fields.oneOf('onUnavailable', CHOICES) : undefined;
   const processes = fields.whole('processes', 1, 1);
+  const lease = fields.has('lease') ? fields.whole('lease', 1) : undefined;
   fields.done();
   return {
     isRemote: true,
@@ -65,7 +69,12 @@ export function redis(client: RedisClient, options: RedisOptions = {}): RemoteSh
       const isStrict = formulas.some(({ kind }) => kind === 'spacing');
       const onUnavailable = given ?? (isStrict ? 'deny' : 'local');
       const own = { prefix: String(prefix), deadlineMs, onUnavailable, processes };
-      return new RedisShare(connection, policy, setting, own);
+      const share = new RedisShare(connection, policy, setting, own);
+      if (lease === undefined) return share;
+      if (formulas.some(({ kind }) => kind !== 'bucket')) {
+        throw new ConfigError('share.lease', 'left out unless the limit is made of buckets', lease);
+      }
+      return new LeaseShare(share, setting.clock, lease);
     },
   };
 }

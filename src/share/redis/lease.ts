@@ -1,0 +1,134 @@
+/**
+ * A stock of permits taken ahead, for limits that are asked more often than Redis can answer.
+ *
+ * With `lease: 100` a process takes a hundred permits of a key in one trip and spends them here, at
+ * the speed of a local limit. What it costs is said plainly: permits that were taken and not yet
+ * spent are spent later than Redis thinks, so in any span of time up to `lease` more may happen for
+ * each process than the limit says, and never more than that. What is not spent within a second is
+ * given back, and so is the rest when the limiter is closed.
+ */
+
+import type { Clock, Millis } from '../../clock.ts';
+import { allow, type Decision } from '../../decision.ts';
+import type { Settlement } from '../../policy/policy.ts';
+import type { Answer, LineAnswer, RemoteShare } from '../remote.ts';
+
+/** The most keys with a stock at once; the one that was filled longest ago makes room. */
+const STOCKS_MAX = 10_000;
+
+/** How long a permit may lie about. */
+const FRESH_MS: Millis = 1000;
+
+interface Stock {
+  left: number;
+  /** When it was filled, here and on Redis's clock. */
+  filledAt: Millis;
+  at: Millis;
+  /** The trip that is under way for it. */
+  filling: Promise<void> | undefined;
+}
+
+export class LeaseShare implements RemoteShare {
+  readonly #inner: RemoteShare;
+  readonly #clock: Clock;
+  readonly #size: number;
+  readonly #stocks = new Map<string, Stock>();
+
+  constructor(inner: RemoteShare, clock: Clock, size: number) {
+    this.#inner = inner;
+    this.#clock = clock;
+    this.#size = size;
+  }
+
+  get isReachable(): boolean {
+    return this.#inner.isReachable;
+  }
+
+  /** The answer without a trip, if the stock has it. */
+  askHere(key: string, cost: number): Decision | undefined {
+    const stock = this.#stocks.get(key);
+    if (stock === undefined || stock.left < cost || !this.#isFresh(stock)) return undefined;
+    stock.left -= cost;
+    return allow(stock.left);
+  }
+
+  ask(key: string, cost: number): Promise<Answer> {
+    return this.askNow(key, cost);
+  }
+
+  async askNow(key: string, cost: number): Promise<Answer> {
+    // Twice at most: others who waited for the same trip may have emptied the stock before us.
+    for (let trip = 0; trip < 2 && cost <= this.#size; trip++) {
+      const decision = this.askHere(key, cost);
+      if (decision) return { decision, at: this.#stocks.get(key)?.at ?? 0 };
+      await this.#fill(key);
+    }
+    const decision = this.askHere(key, cost);
+    return decision ? { decision, at: this.#clock.now() } : this.#inner.askNow(key, cost);
+  }
+
+  async askLine(key: string, costs: readonly number[]): Promise<LineAnswer> {
+    const { decision, ...told } = await this.askNow(key, costs[0]);
+    const isIn = decision.verdict !== 'deny';
+    return { granted: isIn ? 1 : 0, refused: isIn ? undefined : decision, ...told };
+  }
+
+  /** One trip at a time for a key, whoever asks. */
+  #fill(key: string): Promise<void> {
+    const stock = this.#stocks.get(key) ?? this.#newStock(key);
+    stock.filling ??= this.#refill(key, stock).finally(() => {
+      stock.filling = undefined;
+    });
+    return stock.filling;
+  }
+
+  async #refill(key: string, stock: Stock): Promise<void> {
+    if (!this.#isFresh(stock)) this.#giveBack(key, stock);
+    stock.left += await this.#inner.take(key, this.#size - Math.ceil(stock.left));
+    stock.filledAt = this.#clock.now();
+  }
+
+  #newStock(key: string): Stock {
+    if (this.#stocks.size >= STOCKS_MAX) {
+      const [[oldest, stock]] = this.#stocks;
+      this.#giveBack(oldest, stock);
+      this.#stocks.delete(oldest);
+    }
+    const stock: Stock = { left: 0, filledAt: this.#clock.now(), at: 0, filling: undefined };
+    this.#stocks.set(key, stock);
+    return stock;
+  }
+
+  #isFresh({ filledAt }: Stock): boolean {
+    return this.#clock.now() - filledAt <= FRESH_MS;
+  }
+
+  #giveBack(key: string, stock: Stock): Promise<void> {
+    const cost = stock.left;
+    stock.left = 0;
+    if (cost <= 0) return Promise.resolve();
+    return this.#inner.settle(key, { outcome: 'ignored', cost, dueAt: Number.NaN });
+  }
+
+  take(key: string, most: number): Promise<number> {
+    return this.#inner.take(key, most);
+  }
+
+  settle(key: string, settlement: Settlement): Promise<void> {
+    return this.#inner.settle(key, settlement);
+  }
+
+  hits(key: string, count: number): Promise<void> {
+    return this.#inner.hits(key, count);
+  }
+
+  look(key: string): ReturnType<RemoteShare['look']> {
+    return this.#inner.look(key);
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([...this.#stocks].map(([key, stock]) => this.#giveBack(key, stock)));
+    this.#stocks.clear();
+    await this.#inner.close();
+  }
+}
