@@ -1,30 +1,14 @@
-/** What goes into a call of the script, and what comes out of it. */
+/** What comes out of a call of the script. */
 
 import { allow, type Decision, deny, NEVER, wait } from '../../decision.ts';
-import type { Formula } from '../../policy/policy.ts';
 
-/** One thing to do: its letter, the place of its key among the call's (1 first), and its numbers. */
-export type Op = readonly (string | number)[];
+/** One answer: a number, or a text where a number would lose something. */
+export type Told = string | number;
 
-/** Numbers as text lose nothing: JavaScript writes as many digits as it takes to read them back. */
-export function argumentsOf(
-  formulas: readonly Formula[],
-  ops: readonly Op[],
-  now: number | '' = '',
-): string[] {
-  const rules = formulas.flatMap(({ kind, numbers }) => [kind, numbers.length, ...numbers]);
-  return [now, formulas.length, ...rules, ...ops.flat()].map(String);
-}
-
-/** The answer to an ask that stands at `at` in a reply. */
-export function decisionOf(reply: readonly (string | number)[], at: number): Decision {
-  const value = Number(reply[at + 1]);
-  switch (Number(reply[at])) {
-    case 0:
-      return allow(value);
-    case 1:
-      return wait(value);
-    default:
-      return deny(value < 0 ? NEVER : value);
-  }
+/** The answer to an ask: what is left, `w` and how long to wait, -1 for never, -2 and less for later. */
+export function decisionOf(told: Told): Decision {
+  if (typeof told === 'string' && told.startsWith('w')) return wait(Number(told.slice(1)));
+  const value = Number(told);
+  if (value >= 0) return allow(value);
+  return deny(value === -1 ? NEVER : -2 - value);
 }

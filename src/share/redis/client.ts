@@ -7,8 +7,9 @@
 
 import { ConfigError } from '../../errors.ts';
 import { isRecord } from '../../options.ts';
+import type { Told } from './call.ts';
 
-export type Reply = readonly (string | number)[];
+export type Reply = readonly Told[];
 
 /** A connection that can run a script and read bytes. */
 export interface Connection {

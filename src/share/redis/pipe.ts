@@ -10,37 +10,31 @@
 
 import { alarm, type Clock, endOfTick, type Millis } from '../../clock.ts';
 import { UnavailableError } from '../../errors.ts';
-import type { Formula } from '../../policy/policy.ts';
 import { Breaker } from './breaker.ts';
-import { argumentsOf, type Op } from './call.ts';
+import type { Told } from './call.ts';
 import type { Connection, Reply } from './client.ts';
-import { SCRIPT } from './script.ts';
 import { slotOf } from './slot.ts';
 
 /** The most asks in one call: Redis does nothing else while it runs one. */
 const ASKS_MAX = 512;
 
-/** One thing to do, and who waits for its answer: `take` reads it where it stands in the reply. */
+/** One thing to ask, and who waits for the answer. */
 interface Errand {
   readonly key: string;
-  readonly letter: string;
-  readonly rest: readonly (string | number)[];
-  /** How many answers it takes. */
-  readonly width: number;
-  readonly resolve: (answer: Told) => void;
+  readonly text: string;
+  readonly resolve: (answer: Answered) => void;
   readonly reject: (error: unknown) => void;
 }
 
-/** The answers to one errand, and the time on Redis's clock. */
-export interface Told {
-  readonly reply: Reply;
-  readonly at: number;
-  readonly now: Millis;
+/** An answer, and the time it was given on Redis's clock. */
+export interface Answered {
+  readonly told: Told;
+  readonly at: Millis;
 }
 
 export class Pipe {
   readonly #connection: Connection;
-  readonly #formulas: readonly Formula[];
+  readonly #script: string;
   readonly #clock: Clock;
   readonly #deadlineMs: Millis;
   readonly #breaker: Breaker;
@@ -48,7 +42,7 @@ export class Pipe {
 
   constructor(
     connection: Connection,
-    formulas: readonly Formula[],
+    script: string,
     settings: {
       readonly clock: Clock;
       readonly deadlineMs: Millis;
@@ -56,7 +50,7 @@ export class Pipe {
     },
   ) {
     this.#connection = connection;
-    this.#formulas = formulas;
+    this.#script = script;
     this.#clock = settings.clock;
     this.#deadlineMs = settings.deadlineMs;
     this.#breaker = new Breaker(settings.clock, () => this.#call([], []), settings.onReach);
@@ -67,10 +61,10 @@ export class Pipe {
   }
 
   /** Rejects with an UnavailableError if there is no answer in time. */
-  send(key: string, letter: string, rest: Errand['rest'], width: number): Promise<Told> {
+  send(key: string, text: string): Promise<Answered> {
     if (this.#breaker.isOpen) return Promise.reject(new UnavailableError('Redis'));
     return new Promise((resolve, reject) => {
-      this.#waiting.push({ key, letter, rest, width, resolve, reject });
+      this.#waiting.push({ key, text, resolve, reject });
       if (this.#waiting.length === 1) endOfTick(() => this.#flush());
     });
   }
@@ -103,23 +97,13 @@ export class Pipe {
   }
 
   async #carry(errands: readonly Errand[]): Promise<void> {
-    const places = new Map<string, number>();
-    const ops = errands.map(({ key, letter, rest }): Op => {
-      let place = places.get(key);
-      if (place === undefined) {
-        place = places.size + 1;
-        places.set(key, place);
-      }
-      return [letter, place, ...rest];
-    });
+    const texts = errands.map(({ text }) => text);
+    const isUniform = texts.every((text) => text === texts[0]);
     try {
-      const reply = await this.#call([...places.keys()], ops);
-      const now = Number(reply[0]);
-      let at = 1;
-      for (const { width, resolve } of errands) {
-        resolve({ reply, at, now });
-        at += width;
-      }
+      const keys = errands.map(({ key }) => key);
+      const reply = await this.#call(keys, isUniform ? [texts[0]] : texts);
+      const at = Number(reply[0]);
+      for (let n = 0; n < errands.length; n++) errands[n].resolve({ told: reply[n + 1], at });
     } catch (error) {
       this.#breaker.open(error);
       const unavailable = new UnavailableError('Redis', error);
@@ -127,16 +111,15 @@ export class Pipe {
     }
   }
 
-  #call(keys: readonly string[], ops: readonly Op[]): Promise<Reply> {
-    const args = argumentsOf(this.#formulas, ops);
+  #call(keys: readonly string[], texts: readonly string[]): Promise<Reply> {
     return new Promise((resolve, reject) => {
-      const cancel = alarm(
-        this.#clock,
-        this.#clock.now() + this.#deadlineMs,
-        () => reject(new UnavailableError('Redis', `no answer within ${this.#deadlineMs} ms`)),
-        true,
-      );
-      this.#connection.run(SCRIPT, keys, args).then(resolve, reject).finally(cancel);
+      const giveUp = (): void =>
+        reject(new UnavailableError('Redis', `no answer within ${this.#deadlineMs} ms`));
+      const cancel = alarm(this.#clock, this.#clock.now() + this.#deadlineMs, giveUp, true);
+      this.#connection
+        .run(this.#script, keys, ['', ...texts])
+        .then(resolve, reject)
+        .finally(cancel);
     });
   }
 }

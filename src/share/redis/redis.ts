@@ -27,6 +27,7 @@ import { decisionOf } from './call.ts';
 import { type Connection, connectionOf, type RedisClient } from './client.ts';
 import { LeaseShare } from './lease.ts';
 import { Pipe } from './pipe.ts';
+import { scriptOf } from './script.ts';
 
 const CHOICES = ['allow', 'deny', 'local'] as const;
 
@@ -90,7 +91,6 @@ interface Own {
 const UNREACHABLE_RETRY_MS = 500;
 
 class RedisShare implements RemoteShare {
-  readonly #policy: Policy;
   readonly #pipe: Pipe;
   readonly #prefix: string;
   readonly #clock: Clock;
@@ -99,11 +99,11 @@ class RedisShare implements RemoteShare {
   constructor(connection: Connection, policy: Policy, setting: RemoteSetting, own: Own) {
     const { clock, onReach } = setting;
     const { deadlineMs } = own;
-    this.#policy = policy;
     this.#clock = clock;
     this.#prefix = `${own.prefix}:{${setting.name}:`;
     this.#standIn = standInOf(policy, setting, own);
-    this.#pipe = new Pipe(connection, policy.formulas ?? [], { clock, deadlineMs, onReach });
+    const script = scriptOf(policy.formulas ?? [], policy.width);
+    this.#pipe = new Pipe(connection, script, { clock, deadlineMs, onReach });
   }
 
   get isReachable(): boolean {
@@ -120,8 +120,8 @@ class RedisShare implements RemoteShare {
 
   async #ask(key: string, letter: 'a' | 'n', cost: number): Promise<Answer> {
     try {
-      const { reply, at, now } = await this.#pipe.send(this.#keyOf(key), letter, [cost], 2);
-      return { decision: decisionOf(reply, at), at: now };
+      const { told, at } = await this.#pipe.send(this.#keyOf(key), letter + cost);
+      return { decision: decisionOf(told), at };
     } catch {
       return { decision: this.#standIn(key, cost), at: this.#clock.now(), isMakeshift: true };
     }
@@ -129,11 +129,10 @@ class RedisShare implements RemoteShare {
 
   async askLine(key: string, costs: readonly number[]): Promise<LineAnswer> {
     try {
-      const rest = [costs.length, ...costs];
-      const { reply, at, now } = await this.#pipe.send(this.#keyOf(key), 'q', rest, 3);
-      const granted = Number(reply[at]);
-      const refused = granted < costs.length ? decisionOf(reply, at + 1) : undefined;
-      return { granted, refused, at: now };
+      const { told, at } = await this.#pipe.send(this.#keyOf(key), `q${costs.join(' ')}`);
+      const [count, last] = String(told).split(' ');
+      const granted = Number(count);
+      return { granted, refused: granted < costs.length ? decisionOf(last) : undefined, at };
     } catch {
       const decision = this.#standIn(key, costs[0]);
       const isIn = decision.verdict !== 'deny';
@@ -144,8 +143,7 @@ class RedisShare implements RemoteShare {
 
   async take(key: string, most: number): Promise<number> {
     try {
-      const { reply, at } = await this.#pipe.send(this.#keyOf(key), 't', [most], 2);
-      return Number(reply[at + 1]);
+      return Number((await this.#pipe.send(this.#keyOf(key), `t${most}`)).told);
     } catch {
       return this.#standIn(key, 1).verdict === 'deny' ? 0 : 1;
     }
@@ -154,18 +152,18 @@ class RedisShare implements RemoteShare {
   /** What cannot be told is lost: then more was taken than was used, never less. */
   async settle(key: string, settlement: Settlement): Promise<void> {
     const { outcome, cost, used = cost, dueAt } = settlement;
-    await this.#pipe.send(this.#keyOf(key), 's', [outcome, cost, used, dueAt], 0).catch(() => {});
+    const text = `s${outcome} ${cost} ${used} ${dueAt}`;
+    await this.#pipe.send(this.#keyOf(key), text).catch(() => {});
   }
 
   async hits(key: string, count: number): Promise<void> {
-    await this.#pipe.send(this.#keyOf(key), 'h', [count], 0).catch(() => {});
+    await this.#pipe.send(this.#keyOf(key), `h${count}`).catch(() => {});
   }
 
   async look(key: string): Promise<{ state: Float64Array; at: Millis } | undefined> {
-    const { width } = this.#policy;
     try {
-      const { reply, at, now } = await this.#pipe.send(this.#keyOf(key), 'l', [], width);
-      return { state: Float64Array.from(reply.slice(at, at + width), Number), at: now };
+      const { told, at } = await this.#pipe.send(this.#keyOf(key), 'l');
+      return { state: Float64Array.from(String(told).split(' '), Number), at };
     } catch {
       return undefined;
     }

@@ -18,6 +18,8 @@
  *     forgetAt(s, o)                   when a key begun anew would decide the same
  */
 
+import type { Formula } from '../../policy/policy.ts';
+
 /** What all rules need. */
 const COMMON = `
 local floor, ceil, max, min, abs, huge = math.floor, math.ceil, math.max, math.min, math.abs, math.huge
@@ -33,8 +35,7 @@ end
 `;
 
 const BUCKET = `
-RULES.bucket = function(p)
-  local perMs, burst, debtMax, grace = p[1], p[2], p[3], p[4]
+local function bucket(perMs, burst, debtMax, grace)
 
   local function spentAt(s, o, now)
     local spent, elapsed = s[o + 1], now - s[o + 2]
@@ -88,8 +89,7 @@ end
 `;
 
 const SPACING = `
-RULES.spacing = function(p)
-  local every, reserve, expire = p[1], p[2], p[3]
+local function spacing(every, reserve, expire)
   local DUST = 1e-9
 
   local function stepAt(at) return later(at, every) - at end
@@ -147,9 +147,7 @@ end
 
 /** One pool for all: there are no members to share it with here, so sizes and ranks are left out. */
 const RAMP = `
-RULES.ramp = function(p)
-  local lowest, highest, slope, slopeDown = p[1], p[2], p[3], p[4]
-  local mode, threshold, coolDown = p[5], p[6], p[7]
+local function ramp(lowest, highest, slope, slopeDown, mode, threshold, coolDown)
   local DUST = 1e-9
   local SCHEDULED, RELAXED, ONLY_IF_USED = 0, 1, 2
 
@@ -260,7 +258,6 @@ local function all(parts)
     part.offset = width
     width = width + part.width
   end
-  if #parts == 1 then return parts[1] end
 
   local function askAll(s, o, cost, now, took)
     local remaining, waitMs, retry, never = huge, 0, -1, false
@@ -327,6 +324,27 @@ local function all(parts)
 end
 `;
 
-export const RULES = `${COMMON}
-local RULES = {}
-${BUCKET}${SPACING}${RAMP}${ALL}`;
+const RULES: Readonly<Record<string, string>> = {
+  bucket: BUCKET,
+  spacing: SPACING,
+  ramp: RAMP,
+};
+
+/** A number in Lua, to the last digit. */
+const literal = (value: number): string => {
+  if (value === Infinity) return 'huge';
+  return value < 0 ? `(${value})` : String(value);
+};
+
+/** Lua that makes `rule` of these formulas, and nothing it does not need: it runs with every call. */
+export function ruleOf(formulas: readonly Formula[]): string {
+  const kinds = [...new Set(formulas.map(({ kind }) => kind))];
+  const made = formulas.map(({ kind, numbers }) => `${kind}(${numbers.map(literal).join(', ')})`);
+  const rule = made.length === 1 ? made[0] : `all({ ${made.join(', ')} })`;
+  return [
+    COMMON,
+    ...kinds.map((kind) => RULES[kind]),
+    made.length > 1 ? ALL : '',
+    `local rule = ${rule}`,
+  ].join('\n');
+}

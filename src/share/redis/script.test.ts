@@ -8,8 +8,8 @@ import { type Decision, NEVER, type Outcome } from '../../decision.ts';
 import { type Limit, policyOf } from '../../policy/limit.ts';
 import { type Policy, takeUpTo } from '../../policy/policy.ts';
 import { seededRandom } from '../../random.ts';
-import { argumentsOf, decisionOf } from './call.ts';
-import { SCRIPT } from './script.ts';
+import { decisionOf, type Told } from './call.ts';
+import { scriptOf } from './script.ts';
 
 const isThere = redisServer() !== undefined;
 
@@ -87,16 +87,21 @@ function askOnce(policy: Policy, state: Float64Array, step: Step, now: number): 
   return { verdict: 'deny', retryAfterMs: Math.ceil(decision.waitMs) };
 }
 
+function textOf(step: Step, now: number): string {
+  if (step.op === 's') {
+    return `s${step.outcome} ${step.amount} ${step.used} ${now - step.agoMs}`;
+  }
+  return `${step.op}${step.op === 't' ? Math.ceil(step.amount) : step.amount}`;
+}
+
 describe.skipIf(!isThere)('the rules in Lua', () => {
   let service: Service;
   let client: ReturnType<typeof createClient>;
-  let sha = '';
 
   beforeAll(async () => {
     service = await startRedis();
     client = createClient({ socket: { port: service.port, host: '127.0.0.1' } });
     await client.connect();
-    sha = await client.scriptLoad(SCRIPT);
   });
   afterAll(async () => {
     client.destroy();
@@ -105,20 +110,17 @@ describe.skipIf(!isThere)('the rules in Lua', () => {
 
   /** Each step a call of its own, at a time of its own, all sent at once. */
   async function inLua(policy: Policy, steps: readonly Step[], startMs: number, key: string) {
+    const sha = await client.scriptLoad(scriptOf(policy.formulas ?? [], policy.width));
     let now = startMs;
     const calls = steps.map((step) => {
       now += step.afterMs;
-      const op =
-        step.op === 's'
-          ? ['s', 1, step.outcome, step.amount, step.used, now - step.agoMs]
-          : [step.op, 1, step.op === 't' ? Math.ceil(step.amount) : step.amount];
-      const args = argumentsOf(policy.formulas ?? [], [op], now);
+      const args = [String(now), textOf(step, now)];
       return client.evalSha(sha, { keys: [key], arguments: args });
     });
-    const replies = (await Promise.all(calls)) as (string | number)[][];
+    const replies = (await Promise.all(calls)) as Told[][];
     const answers = replies
-      .filter(([, ...rest]) => rest.length > 0)
-      .map((reply) => decisionOf(reply, 1));
+      .filter((_, n) => steps[n].op !== 's' && steps[n].op !== 'h')
+      .map(([, told]) => decisionOf(told));
     const state = await bytesOf(key);
     await client.del(key);
     return { answers, state };

@@ -1,57 +1,51 @@
 /**
- * The one script: any number of asks in, as many answers out, in one round trip.
+ * The script: any number of asks in, as many answers out, in one round trip.
  *
- *     KEYS   the states, one string each
- *     ARGV   [now or '']  [parts] { kind, n, number × n }  { op, key, … }
+ *     KEYS   whom each ask is about; the same key may come again
+ *     ARGV   [now or ''] and what is asked: one text for each key, or one for all of them
  *
- *     op   what follows           answer
- *     a    cost                   verdict, value       may it happen?
- *     n    cost                   verdict, value       the same, and nothing is reserved for later
- *     t    most                   0, granted           as many as there are, up to `most`
- *     q    n, cost × n            granted, verdict, value   those in line, until one is refused
- *     l                           number × width       the state itself, which stays as it is
- *     s    outcome, cost, used, dueAt                  how a call went
- *     h    hits                                        what others served
+ *     ask                       answer
+ *     a<cost>                   may it happen?           remaining · w<ms> · -1 never · -2-<ms> until then
+ *     n<cost>                   the same, and nothing is reserved for later
+ *     t<most>                   as many as there are     how many
+ *     q<cost> <cost> …          those in line, until one is refused     <granted> <answer of the last>
+ *     l                         the state as it is       <number> <number> …
+ *     s<outcome> <cost> <used> <dueAt>                   how a call went
+ *     h<hits>                                            what others served
  *
  * The first answer is the time on Redis's clock: the only one that counts. Numbers travel as text
  * that loses nothing (17 digits), states as packed doubles. A key's state is read once and written
  * once, however many asks of a call are about it, and expires by itself when it is as good as new.
+ *
+ * The limit's figures are part of the text, so each limit has a script of its own: reading them anew
+ * with every call took as long as deciding.
  */
 
-import { RULES } from './rules.ts';
+import type { Formula } from '../../policy/policy.ts';
+import { ruleOf } from './rules.ts';
 
 /** How long a state that never becomes as good as new is kept without anybody asking: a day. */
 const IDLE_MS = 86_400_000;
 
-export const SCRIPT = `${RULES}
-local at = 1
-local function text() at = at + 1 return ARGV[at - 1] end
-local function number() return tonumber(text()) end
+export function scriptOf(formulas: readonly Formula[], width: number): string {
+  return `${ruleOf(formulas)}
+local FORMAT, BYTES = '<${'d'.repeat(width)}', ${8 * width}
+local call, sub, match, gmatch = redis.call, string.sub, string.match, string.gmatch
 local function exact(x) return string.format('%.17g', x) end
 
 local now = tonumber(ARGV[1])
 local isHandedIn = now ~= nil -- for tests: how long Redis keeps a state is then for it to say
-at = 2
 if not isHandedIn then
-  local time = redis.call('TIME')
+  local time = call('TIME')
   now = tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
 end
-
-local parts = {}
-for n = 1, number() do
-  local kind, numbers = text(), {}
-  for i = 1, number() do numbers[i] = number() end
-  parts[n] = RULES[kind](numbers)
-end
-local rule = all(parts)
-local FORMAT = '<' .. string.rep('d', rule.width)
 
 local states, changed = {}, {}
 local function stateOf(key)
   local s = states[key]
   if s then return s end
-  local packed = redis.call('GET', KEYS[key])
-  if packed and #packed == 8 * rule.width then
+  local packed = call('GET', key)
+  if packed and #packed == BYTES then
     s = { struct.unpack(FORMAT, packed) }
   else
     s = {}
@@ -61,75 +55,90 @@ local function stateOf(key)
   return s
 end
 
-local answers = { exact(now) }
 local function answer(verdict, value)
-  answers[#answers + 1] = verdict
-  if value == floor(value) and abs(value) < 1e15 then answers[#answers + 1] = value
-  else answers[#answers + 1] = exact(value) end
+  if verdict == ALLOW then return value end
+  if verdict == WAIT then return 'w' .. exact(value) end
+  if value == NEVER then return -1 end
+  return -2 - value
 end
 
 -- For who cannot use a place later: what was reserved is taken back.
 local function askNow(s, cost)
-  local saved = { unpack(s, 1, rule.width) }
+  local saved = { unpack(s, 1, ${width}) }
   local verdict, value = rule.ask(s, 0, cost, now)
   if verdict ~= WAIT then return verdict, value end
-  for i = 1, rule.width do s[i] = saved[i] end
+  for i = 1, ${width} do s[i] = saved[i] end
   return DENY, ceil(value)
 end
 
 local OPS = {
-  a = function(s) answer(rule.ask(s, 0, number(), now)) end,
+  n = function(s, rest) return answer(askNow(s, tonumber(rest))) end,
 
-  n = function(s) answer(askNow(s, number())) end,
+  t = function(s, rest)
+    local granted = min(tonumber(rest), rule.available(s, 0, now))
+    if granted <= 0 or rule.ask(s, 0, granted, now) ~= ALLOW then return 0 end
+    return granted
+  end,
 
-  q = function(s)
+  q = function(s, rest)
     local granted, verdict, value = 0, ALLOW, 0
-    for _ = 1, number() do
-      local cost = number()
-      if verdict ~= DENY then
-        verdict, value = askNow(s, cost)
-        if verdict ~= DENY then granted = granted + 1 end
-      end
+    for cost in gmatch(rest, '%S+') do
+      verdict, value = askNow(s, tonumber(cost))
+      if verdict == DENY then break end
+      granted = granted + 1
     end
-    answers[#answers + 1] = granted
-    answer(verdict, value)
+    return granted .. ' ' .. answer(verdict, value)
   end,
 
   l = function(s)
-    for i = 1, rule.width do answers[#answers + 1] = exact(s[i]) end
+    local numbers = {}
+    for i = 1, ${width} do numbers[i] = exact(s[i]) end
+    return table.concat(numbers, ' ')
   end,
 
-  t = function(s)
-    local granted = min(number(), rule.available(s, 0, now))
-    if granted <= 0 or rule.ask(s, 0, granted, now) ~= ALLOW then granted = 0 end
-    answer(ALLOW, granted)
-  end,
-
-  s = function(s)
-    local ignored, cost, used, dueAt = text() == 'ignored', number(), number(), number()
+  s = function(s, rest)
+    local outcome, cost, used, dueAt = match(rest, '(%S+) (%S+) (%S+) (%S+)')
+    dueAt = tonumber(dueAt)
     if dueAt ~= dueAt then dueAt = now end -- who does not know when says so with NaN
-    rule.settle(s, 0, ignored, cost, used, dueAt, now)
+    rule.settle(s, 0, outcome == 'ignored', tonumber(cost), tonumber(used), dueAt, now)
+    return 0
   end,
 
-  h = function(s) rule.hits(s, 0, number(), now) end,
+  h = function(s, rest)
+    rule.hits(s, 0, tonumber(rest), now)
+    return 0
+  end,
 }
 
-while at <= #ARGV do
-  local op, key = text(), number()
-  if op ~= 'l' then changed[key] = true end
-  OPS[op](stateOf(key))
+local answers = { exact(now) }
+local isUniform = #ARGV == 2
+local op, rest, cost
+for i = 1, #KEYS do
+  if i == 1 or not isUniform then
+    local text = ARGV[isUniform and 2 or i + 1]
+    op, rest = sub(text, 1, 1), sub(text, 2)
+    cost = tonumber(rest)
+  end
+  local key = KEYS[i]
+  local s = stateOf(key)
+  if op ~= 'l' then changed[key] = s end
+  if op == 'a' then
+    answers[i + 1] = answer(rule.ask(s, 0, cost, now))
+  else
+    answers[i + 1] = OPS[op](s, rest)
+  end
 end
 
-for key in pairs(changed) do
-  local s = states[key]
+for key, s in pairs(changed) do
   local forgetAt = rule.forgetAt(s, 0)
   if forgetAt <= now and not isHandedIn then
-    redis.call('DEL', KEYS[key])
+    call('DEL', key)
   else
     local ms = ${IDLE_MS}
     if not isHandedIn then ms = min(ceil(forgetAt - now) + 1, ms) end
-    redis.call('SET', KEYS[key], struct.pack(FORMAT, unpack(s, 1, rule.width)), 'PX', string.format('%.0f', ms))
+    call('SET', key, struct.pack(FORMAT, unpack(s, 1, ${width})), 'PX', ms)
   end
 end
 return answers
 `;
+}

@@ -1,0 +1,182 @@
+/**
+ * Decisions a second through a real Redis, beside what people use today, on the same client.
+ *
+ *     npm run bench:redis              medians of five rounds, a part of bench/RESULTS.md
+ *     npm run bench:redis -- --smoke   a moment, writes nothing
+ *
+ * So many callers, each asking again as soon as it was answered. 1,000 keys; a limit that is never reached.
+ * A bare EVALSHA for each decision and redis-benchmark's figure for the same script show what Redis gives.
+ */
+
+import { execFileSync, spawn } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import Bottleneck from 'bottleneck';
+import { RedisStore } from 'rate-limit-redis';
+import { RateLimiterRedis } from 'rate-limiter-flexible';
+import { createClient } from 'redis';
+import { limiter } from 'sluice';
+import { redis } from 'sluice/redis';
+import { machineLine, median, row, times, writeSection } from './report.mjs';
+
+const smoke = process.argv.includes('--smoke');
+const ROUNDS = smoke ? 1 : 5;
+const SPAN_MS = smoke ? 30 : 800;
+const IN_FLIGHT = [1, 64, 512];
+const KEYS = Array.from({ length: 1000 }, (_, n) => `client-${n}`);
+
+async function freePort() {
+  const server = createServer();
+  await new Promise((ready) => server.listen(0, '127.0.0.1', ready));
+  const { port } = server.address();
+  await new Promise((closed) => server.close(closed));
+  return port;
+}
+
+const folder = mkdtempSync(join(tmpdir(), 'sluice-bench-'));
+const port = await freePort();
+const flags = ['--port', `${port}`, '--bind', '127.0.0.1', '--dir', folder, '--save', ''];
+const server = spawn('redis-server', flags, { stdio: 'ignore' });
+const client = createClient({ socket: { port, host: '127.0.0.1', reconnectStrategy: 50 } });
+client.on('error', () => {});
+await client.connect();
+
+const BARE = `local n = redis.call('INCR', KEYS[1])
+if n == 1 then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end
+return n`;
+
+const limit = { bucket: { rate: 1e9, burst: 1e9 } };
+
+const contenders = {
+  sluice: () => {
+    const api = limiter({ name: 'bench', limit, share: redis(client) });
+    return { ask: (key) => api.ask(key), end: () => api.close() };
+  },
+  'sluice, lease 1000': () => {
+    const api = limiter({ name: 'lease', limit, share: redis(client, { lease: 1000 }) });
+    return { ask: (key) => api.ask(key), end: () => api.close() };
+  },
+  'bare EVALSHA': async () => {
+    const sha = await client.scriptLoad(BARE);
+    const plain = client.withCommandOptions({ timeout: undefined });
+    return { ask: (key) => plain.evalSha(sha, { keys: [`bare:${key}`], arguments: ['60000'] }) };
+  },
+  'rate-limiter-flexible': () => {
+    const own = new RateLimiterRedis({
+      storeClient: client,
+      useRedisPackage: true,
+      points: 1e9,
+      duration: 60,
+    });
+    return { ask: (key) => own.consume(key) };
+  },
+  'rate-limit-redis': async () => {
+    const store = new RedisStore({ sendCommand: (...args) => client.sendCommand(args) });
+    await store.init({ windowMs: 60_000 });
+    return { ask: (key) => store.increment(key) };
+  },
+  bottleneck: () => {
+    const own = new Bottleneck({
+      datastore: 'ioredis',
+      clientOptions: { port, host: '127.0.0.1' },
+      reservoir: 1e9,
+    });
+    return { ask: () => own.schedule(async () => {}), end: () => own.disconnect() };
+  },
+};
+
+/** So many callers until the time is over; how many were answered a second. */
+async function rate(ask, callers) {
+  let done = 0;
+  const start = performance.now();
+  const end = start + SPAN_MS;
+  const call = async (n) => {
+    for (let k = n * 37; performance.now() < end; k++) {
+      await ask(KEYS[k % KEYS.length]);
+      done++;
+    }
+  };
+  await Promise.all(Array.from({ length: callers }, (_, n) => call(n)));
+  return done / ((performance.now() - start) / 1000);
+}
+
+const made = {};
+for (const [name, make] of Object.entries(contenders)) {
+  try {
+    made[name] = await make();
+    for (const callers of IN_FLIGHT) await rate(made[name].ask, callers);
+  } catch (error) {
+    console.error(`${name}: ${error.message}`);
+    delete made[name];
+  }
+}
+const rates = {};
+for (let round = 0; round < ROUNDS; round++) {
+  for (const name of Object.keys(made)) {
+    for (const callers of IN_FLIGHT) {
+      rates[name] ??= Object.fromEntries(IN_FLIGHT.map((n) => [n, []]));
+      rates[name][callers].push(await rate(made[name].ask, callers));
+    }
+  }
+}
+
+const PEERS = ['rate-limiter-flexible', 'rate-limit-redis', 'bottleneck'];
+const best = (callers) =>
+  Math.max(...PEERS.filter((name) => rates[name]).map((name) => median(rates[name][callers])));
+const thousands = (value) => `${(value / 1000).toFixed(value < 1e4 ? 1 : 0)} k/s`;
+const table = [
+  row(['', ...IN_FLIGHT.map((callers) => `${callers} in flight`)]),
+  row(['---', ...IN_FLIGHT.map(() => '---:')]),
+  ...Object.entries(rates).map(([name, own]) =>
+    row([
+      name,
+      ...IN_FLIGHT.map((callers) => {
+        const value = median(own[callers]);
+        return `${thousands(value)} (${times(value / best(callers))})`;
+      }),
+    ]),
+  ),
+].join('\n');
+console.log(table);
+
+const limitOfRedis = IN_FLIGHT.map((callers) => {
+  const args = [
+    '-p',
+    `${port}`,
+    '-c',
+    `${callers}`,
+    '-n',
+    smoke ? '2000' : '100000',
+    '-q',
+    '--csv',
+  ];
+  const sha = execFileSync('redis-cli', ['-p', `${port}`, 'SCRIPT', 'LOAD', BARE], {
+    encoding: 'utf8',
+  });
+  const command = ['EVALSHA', sha.trim(), '1', 'bench:__rand_int__', '60000'];
+  const out = execFileSync('redis-benchmark', [...args, '-r', '1000', ...command], {
+    encoding: 'utf8',
+  });
+  const figure = Number(/"(\d+\.\d+)"/.exec(out.split('\n').at(-2) ?? '')?.[1] ?? Number.NaN);
+  return `${callers}: ${thousands(figure)}`;
+});
+console.log(`redis-benchmark of the bare script: ${limitOfRedis.join(', ')}`);
+
+if (!smoke) {
+  writeSection(
+    'Through Redis',
+    `Decisions a second and how many times the best peer that is. Medians of ${ROUNDS} rounds in one run of
+\`npm run bench:redis\`; ${machineLine()}. 1,000 keys, node-redis 6, a Redis of its own on the same machine.
+
+${table}
+
+redis-benchmark of the bare script, by clients: ${limitOfRedis.join(', ')}.`,
+  );
+}
+for (const { end } of Object.values(made)) await end?.();
+client.destroy();
+server.kill('SIGKILL');
+rmSync(folder, { recursive: true, force: true });
+process.exit(0);
