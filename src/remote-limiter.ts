@@ -110,7 +110,14 @@ export class RemoteEngine implements RemoteLimiter {
     this.#pauseMaxMs = settings.pauseMaxMs;
     this.#ledger = new Ledger(name, clock, settings.holdMaxMs);
     const onReach = (isReachable: boolean, why: unknown) => this.#ledger.reached(isReachable, why);
-    this.#share = maker.make(policy, { name, clock, random, keysMax, onReach });
+    this.#share = maker.make(policy, {
+      name,
+      clock,
+      random,
+      keysMax,
+      waitersMax: queue.max,
+      onReach,
+    });
     this.#room = new RemoteWaitingRoom({
       share: this.#share,
       clock,
@@ -169,7 +176,7 @@ export class RemoteEngine implements RemoteLimiter {
     if (maxWaitMs <= 0 && !this.#room.hasLine(key)) return this.tryAcquire(key, cost);
     const since = this.clock.now();
     const patience: RemotePatience = { maxWaitMs, priority, ...(signal && { signal }) };
-    const entry = await this.#room.enter(key, cost, patience).catch((error: unknown) => {
+    const entry = await this.#enter(key, cost, patience).catch((error: unknown) => {
       this.#ledger.left(key, cost, this.clock.now() - since);
       throw error;
     });
@@ -177,6 +184,13 @@ export class RemoteEngine implements RemoteLimiter {
     if (entry.verdict === 'deny') return this.#ledger.refuse(key, cost, entry, waitedMs);
     if (entry.isMakeshift) this.#makeshift++;
     return this.#admit(key, cost, entry, waitedMs);
+  }
+
+  /** In the line that the decider keeps, or in one of this process. */
+  #enter(key: string, cost: number, patience: RemotePatience) {
+    const pausedMs = this.#pauses.isEmpty ? 0 : this.#pauses.leftMs(key, this.clock.now());
+    if (this.#share.enter && pausedMs === 0) return this.#share.enter(key, cost, patience);
+    return this.#room.enter(key, cost, patience);
   }
 
   #admit(key: string, cost: number, { dueAt, isMakeshift }: RemoteEntry, waitedMs: Millis): Permit {
@@ -245,7 +259,8 @@ export class RemoteEngine implements RemoteLimiter {
 
   stats(): RemoteStats {
     const { isReachable } = this.#share;
-    const [waiting, makeshift] = [this.#room.size, this.#makeshift];
+    const waiting = this.#room.size + (this.#share.waiting ?? 0);
+    const makeshift = this.#makeshift;
     return { ...this.#ledger.read(), waiting, isReachable, makeshift };
   }
 

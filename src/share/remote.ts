@@ -42,11 +42,31 @@ export interface RemoteShare {
   hits(key: string, count: number): Promise<void>;
   /** The key's numbers and the time on the decider's clock; undefined if it is out of reach. */
   look(key: string): Promise<{ readonly state: Float64Array; readonly at: Millis } | undefined>;
+  /** Waits in one line with everybody else, where the decider keeps one. */
+  readonly enter?:
+    | ((key: string, cost: number, patience: FairPatience) => Promise<FairEntry>)
+    | undefined;
+  /** How many wait there, of this process. */
+  readonly waiting?: number;
   /** False while the decider is out of reach. */
   readonly isReachable: boolean;
   /** Gives back what it holds and stops. The connection is the user's, and stays open. */
   close(): Promise<void>;
 }
+
+/** How long somebody wants to wait in a line that the decider keeps. */
+export interface FairPatience {
+  readonly maxWaitMs: Millis;
+  readonly signal?: AbortSignal | undefined;
+}
+
+export type FairEntry =
+  | { readonly verdict: 'allow'; readonly dueAt: Millis; readonly isMakeshift: boolean }
+  | {
+      readonly verdict: 'deny';
+      readonly retryAfterMs: Millis;
+      readonly reason: 'never' | 'too-long' | 'queue-full' | 'not-now';
+    };
 
 /** How a remote share is made, once the rule is known. */
 export interface RemoteShareMaker {
@@ -60,6 +80,7 @@ export interface RemoteSetting {
   readonly clock: Clock;
   readonly random: Random;
   readonly keysMax: number;
+  readonly waitersMax: number;
   /** Hears that the decider is out of reach, or back. */
   readonly onReach: (isReachable: boolean, why: unknown) => void;
 }

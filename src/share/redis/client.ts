@@ -19,6 +19,12 @@ export interface Connection {
   run(script: string, keys: readonly string[], args: readonly string[]): Promise<Reply>;
 }
 
+/** A connection of its own that hears messages: while it listens, a connection can do nothing else. */
+export interface Subscriber {
+  listen(channel: string, hear: (message: string) => void): Promise<void>;
+  stop(): Promise<void>;
+}
+
 /** What is used of node-redis: `createClient()`, `createCluster()` and their kin. */
 export interface NodeRedisLike {
   sendCommand(...args: never[]): Promise<unknown>;
@@ -115,5 +121,54 @@ function nodeRedis(client: NodeRedis): Spelling {
     load: async (script) => String(await send(undefined, ['SCRIPT', 'LOAD', script])),
     run: (how, what, keys, args) =>
       send(keys[0], [how, what, String(keys.length), ...keys, ...args]),
+  };
+}
+
+/** A second connection like the user's. Only for those who asked for it. */
+export function subscriberOf(client: unknown): Subscriber {
+  const own = client as { evalsha?: unknown };
+  return typeof own.evalsha === 'function'
+    ? ioRedisSubscriber(client as IoRedisTwin)
+    : nodeRedisSubscriber(client as NodeRedisTwin);
+}
+
+interface IoRedisTwin {
+  duplicate(): IoRedisTwin;
+  subscribe(channel: string): Promise<unknown>;
+  on(event: string, act: (...args: string[]) => void): unknown;
+  disconnect(): void;
+}
+
+function ioRedisSubscriber(client: IoRedisTwin): Subscriber {
+  let twin: IoRedisTwin | undefined;
+  return {
+    async listen(channel, hear) {
+      twin = client.duplicate();
+      twin.on('error', () => {}); // what is lost is made up for by asking
+      twin.on('message', (_channel, message) => hear(message));
+      await twin.subscribe(channel);
+    },
+    stop: async () => twin?.disconnect(),
+  };
+}
+
+interface NodeRedisTwin {
+  duplicate(): NodeRedisTwin;
+  connect(): Promise<unknown>;
+  subscribe(channel: string, hear: (message: string) => void): Promise<unknown>;
+  on(event: string, act: () => void): unknown;
+  destroy(): void;
+}
+
+function nodeRedisSubscriber(client: NodeRedisTwin): Subscriber {
+  let twin: NodeRedisTwin | undefined;
+  return {
+    async listen(channel, hear) {
+      twin = client.duplicate();
+      twin.on('error', () => {}); // what is lost is made up for by asking
+      await twin.connect();
+      await twin.subscribe(channel, hear);
+    },
+    stop: async () => twin?.destroy(),
   };
 }

@@ -241,6 +241,47 @@ describe.skipIf(redisServer() === undefined).each([
     await vi.waitFor(() => expect(strict.stats().isReachable).toBe(true), { timeout: 3000 });
   });
 
+  test('waiting fairly: one line for all, in the order of arrival, a call for a permit', async () => {
+    const limit = { spacing: { every: 20 } } as const;
+    const pair = [own, other].map((from) => shared(limit, { fair: true }, from));
+    const order: number[] = [];
+    const enter = async (n: number): Promise<void> => {
+      const entry = await pair[n % 2].acquire('token');
+      if (entry.verdict === 'allow') order.push(n);
+    };
+    await enter(0); // both listen from here on
+    await enter(1);
+    const waiting: Promise<void>[] = [];
+    const before = calls();
+    for (let n = 2; n < 82; n++) {
+      waiting.push(enter(n));
+      await pair[n % 2].inspect('another'); // what was sent before has arrived
+    }
+    const joined = calls();
+    await Promise.all(waiting);
+    expect(order).toEqual(Array.from({ length: 82 }, (_, n) => n));
+    expect(joined - before).toBeLessThanOrEqual(2 * 80 + 20);
+    expect((calls() - joined) / 80).toBeLessThan(2);
+    expect(pair.map((api) => api.stats().waiting)).toEqual([0, 0]);
+  }, 20_000);
+
+  test('who gives up leaves the line, and who crashed is skipped', async () => {
+    const limit = { spacing: { every: 400 } } as const;
+    const [a, b] = [own, other].map((from) => shared(limit, { fair: true }, from));
+    await Promise.all([a.acquire('token'), b.acquire('token')]);
+    // Somebody whose process is gone stands first, and is heard of no more.
+    redisCli(service.port, 'RPUSH', 'sluice:{api:token}:line', 'ghost/1/1');
+    const giveUp = new AbortController();
+    const leaving = a.acquire('token', 1, { signal: giveUp.signal });
+    const impatient = a.acquire('token', 1, { maxWaitMs: 20 });
+    const staying = b.acquire('token');
+    giveUp.abort(new Error('enough'));
+    await expect(leaving).rejects.toThrow('enough');
+    expect(await impatient).toMatchObject({ verdict: 'deny', reason: 'too-long' });
+    expect((await staying).verdict).toBe('allow');
+    expect(redisCli(service.port, 'LLEN', 'sluice:{api:token}:line')).toBe('0');
+  }, 20_000);
+
   test('permits taken ahead are spent here, and the rest is given back', async () => {
     const [a, b] = [50, 50].map((lease, n) =>
       shared(perSecond(0.01, 200), { lease }, n ? other : own),

@@ -18,13 +18,21 @@ import type { Policy, Settlement } from '../../policy/policy.ts';
 import { LocalShare } from '../local.ts';
 import type {
   Answer,
+  FairEntry,
   LineAnswer,
   RemoteSetting,
   RemoteShare,
   RemoteShareMaker,
 } from '../remote.ts';
 import { decisionOf } from './call.ts';
-import { type Connection, connectionOf, type RedisClient } from './client.ts';
+import {
+  type Connection,
+  connectionOf,
+  type RedisClient,
+  type Subscriber,
+  subscriberOf,
+} from './client.ts';
+import { FairRoom } from './fair.ts';
 import { LeaseShare } from './lease.ts';
 import { Pipe } from './pipe.ts';
 import { scriptOf } from './script.ts';
@@ -41,6 +49,8 @@ export interface RedisOptions {
   readonly deadline?: Duration;
   /** Default: `deny` where a limit has a spacing, else `local`. */
   readonly onUnavailable?: OnUnavailable;
+  /** One line for all processes, first come first served. Opens a second connection to listen. */
+  readonly fair?: boolean;
   /** Takes so many permits at once and spends them here: fast, and off by up to so many. Buckets only. */
   readonly lease?: number;
   /** How many processes share the limit: `local` gives each of them so much less. Default 1. */
@@ -57,7 +67,9 @@ export function redis(client: RedisClient, options: RedisOptions = {}): RemoteSh
   const deadlineMs = fields.duration('deadline', 100);
   const given = fields.has('onUnavailable') ? fields.oneOf('onUnavailable', CHOICES) : undefined;
   const processes = fields.whole('processes', 1, 1);
+  const isFair = fields.flag('fair', false);
   const lease = fields.has('lease') ? fields.whole('lease', 1) : undefined;
+  if (isFair && lease !== undefined) fields.fail('lease', 'left out when fair is true');
   fields.done();
   return {
     isRemote: true,
@@ -69,7 +81,8 @@ export function redis(client: RedisClient, options: RedisOptions = {}): RemoteSh
       }
       const isStrict = formulas.some(({ kind }) => kind === 'spacing');
       const onUnavailable = given ?? (isStrict ? 'deny' : 'local');
-      const own = { prefix: String(prefix), deadlineMs, onUnavailable, processes };
+      const subscriber = isFair ? subscriberOf(client) : undefined;
+      const own = { prefix: String(prefix), deadlineMs, onUnavailable, processes, subscriber };
       const share = new RedisShare(connection, policy, setting, own);
       if (lease === undefined) return share;
       if (formulas.some(({ kind }) => kind !== 'bucket')) {
@@ -85,6 +98,7 @@ interface Own {
   readonly deadlineMs: Millis;
   readonly onUnavailable: OnUnavailable;
   readonly processes: number;
+  readonly subscriber: Subscriber | undefined;
 }
 
 /** What somebody is told who is refused because Redis is out of reach: it may be back by then. */
@@ -95,6 +109,8 @@ class RedisShare implements RemoteShare {
   readonly #prefix: string;
   readonly #clock: Clock;
   readonly #standIn: StandIn;
+  readonly #room: FairRoom | undefined;
+  readonly enter: RemoteShare['enter'];
 
   constructor(connection: Connection, policy: Policy, setting: RemoteSetting, own: Own) {
     const { clock, onReach } = setting;
@@ -102,12 +118,32 @@ class RedisShare implements RemoteShare {
     this.#clock = clock;
     this.#prefix = `${own.prefix}:{${setting.name}:`;
     this.#standIn = standInOf(policy, setting, own);
-    const script = scriptOf(policy.formulas ?? [], policy.width);
+    const isFair = own.subscriber !== undefined;
+    const script = scriptOf(policy.formulas ?? [], policy.width, isFair);
     this.#pipe = new Pipe(connection, script, { clock, deadlineMs, onReach });
+    this.#room = this.#roomOf(setting, own.subscriber);
+    const room = this.#room;
+    this.enter = room && ((key, cost, patience) => room.enter(this.#keyOf(key), cost, patience));
+  }
+
+  #roomOf(setting: RemoteSetting, subscriber: Subscriber | undefined): FairRoom | undefined {
+    if (subscriber === undefined) return undefined;
+    const { clock, random, waitersMax } = setting;
+    const standIn = (key: string, cost: number): FairEntry => {
+      const decision = this.#standIn(key, cost);
+      return decision.verdict === 'deny'
+        ? { ...decision, reason: 'not-now' }
+        : { verdict: 'allow', dueAt: clock.now(), isMakeshift: true };
+    };
+    return new FairRoom({ pipe: this.#pipe, clock, random, subscriber, waitersMax, standIn });
   }
 
   get isReachable(): boolean {
     return this.#pipe.isReachable;
+  }
+
+  get waiting(): number {
+    return this.#room?.size ?? 0;
   }
 
   ask(key: string, cost: number): Promise<Answer> {
@@ -170,6 +206,7 @@ class RedisShare implements RemoteShare {
   }
 
   async close(): Promise<void> {
+    await this.#room?.close();
     this.#pipe.stop();
   }
 

@@ -13,6 +13,12 @@
  *     s<outcome> <cost> <used> <dueAt>                   how a call went
  *     h<hits>                                            what others served
  *
+ * and, for those who wait fairly, in a line that Redis keeps:
+ *
+ *     f<id> <cost>              joins the line, or asks if its turn has come    as a, or - in line
+ *     x<id>                     leaves the line
+ *     b<process>                the process is alive     who is first, and in how many ms it may ask
+ *
  * The first answer is the time on Redis's clock: the only one that counts. Numbers travel as text
  * that loses nothing (17 digits), states as packed doubles. A key's state is read once and written
  * once, however many asks of a call are about it, and expires by itself when it is as good as new.
@@ -24,10 +30,93 @@
 import type { Formula } from '../../policy/policy.ts';
 import { ruleOf } from './rules.ts';
 
+/** A process that was silent for so long is gone. It says something every third of that. */
+export const STALE_MS = 3000;
+
 /** How long a state that never becomes as good as new is kept without anybody asking: a day. */
 const IDLE_MS = 86_400_000;
 
-export function scriptOf(formulas: readonly Formula[], width: number): string {
+/**
+ * The line of a key: a list of ids, first come first, and when each process was last heard of. An id
+ * is `process/number/cost`. Whoever stands first and belongs to a process that has gone silent is
+ * skipped. Whenever somebody else comes first it is told so, and in how many milliseconds it may ask:
+ * so nobody has to ask before its turn.
+ */
+const FAIR = `
+local STALE_MS = ${STALE_MS}
+local function lineOf(key) return key .. ':line', key .. ':alive' end
+local function processOf(id) return match(id, '^([^/]+)') end
+
+-- The first in line of a process that is still there.
+local function firstOf(line, alive)
+  while true do
+    local first = call('LINDEX', line, 0)
+    if not first then return nil end
+    local seen = tonumber(call('HGET', alive, processOf(first)) or '0')
+    if now - seen <= STALE_MS then return first end
+    call('LPOP', line)
+  end
+end
+
+local function msUntil(s, id)
+  local copy = { unpack(s, 1, rule.width) }
+  local verdict, value = rule.ask(copy, 0, tonumber(match(id, '([^/]+)$')), now)
+  if verdict == ALLOW then return 0 end
+  if verdict == DENY and value == NEVER then return 0 end -- it is told when it asks
+  return ceil(value)
+end
+
+local function tell(key, s, first)
+  if first then
+    call('PUBLISH', 'sluice:turn:' .. processOf(first), first .. ' ' .. exact(msUntil(s, first)) .. ' ' .. key)
+  end
+end
+
+local function beAlive(alive, line, process)
+  call('HSET', alive, process, exact(now))
+  call('PEXPIRE', alive, 20 * STALE_MS)
+  call('PEXPIRE', line, 20 * STALE_MS)
+end
+
+FAIR_OPS.f = function(s, rest, key)
+  local id, cost = match(rest, '(%S+) (%S+)')
+  local line, alive = lineOf(key)
+  beAlive(alive, line, processOf(id))
+  local first = firstOf(line, alive)
+  if first and first ~= id then
+    if not call('LPOS', line, id) then call('RPUSH', line, id) end
+    return '-'
+  end
+  local verdict, value = askNow(s, tonumber(cost))
+  if verdict == DENY and value ~= NEVER then
+    if not first then call('RPUSH', line, id) end
+  elseif first then
+    call('LPOP', line)
+    tell(key, s, firstOf(line, alive))
+  end
+  return answer(verdict, value)
+end
+
+FAIR_OPS.x = function(s, rest, key)
+  local line, alive = lineOf(key)
+  local first = call('LINDEX', line, 0)
+  call('LREM', line, 1, rest)
+  if first == rest then tell(key, s, firstOf(line, alive)) end
+  return 0
+end
+
+FAIR_OPS.b = function(s, rest, key)
+  local line, alive = lineOf(key)
+  beAlive(alive, line, rest)
+  local before = call('LINDEX', line, 0)
+  local first = firstOf(line, alive)
+  if not first then return '-' end
+  if first ~= before then tell(key, s, first) end
+  return first .. ' ' .. exact(msUntil(s, first))
+end
+`;
+
+export function scriptOf(formulas: readonly Formula[], width: number, isFair = false): string {
   return `${ruleOf(formulas)}
 local FORMAT, BYTES = '<${'d'.repeat(width)}', ${8 * width}
 local call, sub, match, gmatch = redis.call, string.sub, string.match, string.gmatch
@@ -56,7 +145,10 @@ local function stateOf(key)
 end
 
 local function answer(verdict, value)
-  if verdict == ALLOW then return value end
+  if verdict == ALLOW then
+    if value == floor(value) then return value end
+    return exact(value) -- Redis would cut a fraction off
+  end
   if verdict == WAIT then return 'w' .. exact(value) end
   if value == NEVER then return -1 end
   return -2 - value
@@ -110,6 +202,7 @@ local OPS = {
   end,
 }
 
+${isFair ? `local FAIR_OPS = {}\n${FAIR}` : ''}
 local answers = { exact(now) }
 local isUniform = #ARGV == 2
 local op, rest, cost
@@ -125,7 +218,7 @@ for i = 1, #KEYS do
   if op == 'a' then
     answers[i + 1] = answer(rule.ask(s, 0, cost, now))
   else
-    answers[i + 1] = OPS[op](s, rest)
+    answers[i + 1] = (OPS[op] or ${isFair ? 'FAIR_OPS' : 'OPS'}[op])(s, rest, key)
   end
 end
 
