@@ -77,6 +77,7 @@ export class FairRoom {
       return { verdict: 'deny', retryAfterMs: 0, reason: 'queue-full' };
     }
     await this.#listen();
+    signal?.throwIfAborted(); // it may have, while the connection was made
     return new Promise((resolve, reject) => {
       const { clock } = this.#options;
       const line = this.#lines.get(key) ?? this.#newLine(key);

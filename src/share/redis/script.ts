@@ -144,11 +144,14 @@ local function stateOf(key)
   return s
 end
 
+-- A number as an answer: Redis would cut a fraction off.
+local function uncut(value)
+  if value == floor(value) then return value end
+  return exact(value)
+end
+
 local function answer(verdict, value)
-  if verdict == ALLOW then
-    if value == floor(value) then return value end
-    return exact(value) -- Redis would cut a fraction off
-  end
+  if verdict == ALLOW then return uncut(value) end
   if verdict == WAIT then return 'w' .. exact(value) end
   if value == NEVER then return -1 end
   return -2 - value
@@ -169,7 +172,7 @@ local OPS = {
   t = function(s, rest)
     local granted = min(tonumber(rest), rule.available(s, 0, now))
     if granted <= 0 or rule.ask(s, 0, granted, now) ~= ALLOW then return 0 end
-    return granted
+    return uncut(granted)
   end,
 
   q = function(s, rest)
