@@ -27,7 +27,7 @@ import { requireCost } from './policy/cost.ts';
 import type { News, Policy } from './policy/policy.ts';
 import type { Random } from './random.ts';
 import { type RemoteEntry, type RemotePatience, RemoteWaitingRoom } from './remote-waiting.ts';
-import type { RemoteShare, RemoteShareMaker } from './share/remote.ts';
+import type { Answer, RemoteShare, RemoteShareMaker } from './share/remote.ts';
 
 export interface RemoteAcquireOptions {
   /** Gives up, and gives the place back, when it aborts. */
@@ -155,10 +155,10 @@ export class RemoteEngine implements RemoteLimiter {
     requireCost(cost);
     const paused = this.#paused(key, cost);
     const answer = paused ? { decision: paused, at: 0 } : await this.#share.askNow(key, cost);
-    const { decision, at, isMakeshift = false } = answer;
+    const { decision, at, holder, isMakeshift = false }: Answer = answer;
     if (isMakeshift) this.#makeshift++;
     if (decision.verdict !== 'deny')
-      return this.#admit(key, cost, { verdict: 'allow', dueAt: at, isMakeshift }, 0);
+      return this.#admit(key, cost, { verdict: 'allow', dueAt: at, isMakeshift, holder }, 0);
     const { retryAfterMs } = decision;
     const reason = retryAfterMs === NEVER ? 'never' : 'not-now';
     return this.#ledger.refuse(key, cost, { retryAfterMs, reason }, 0);
@@ -193,9 +193,10 @@ export class RemoteEngine implements RemoteLimiter {
     return this.#room.enter(key, cost, patience);
   }
 
-  #admit(key: string, cost: number, { dueAt, isMakeshift }: RemoteEntry, waitedMs: Millis): Permit {
+  #admit(key: string, cost: number, entry: RemoteEntry, waitedMs: Millis): Permit {
+    const { dueAt, isMakeshift, holder } = entry;
     return this.#ledger.admit({ key, cost, dueAt, waitedMs }, (settled) => {
-      this.#settle(key, { ...settled, cost, dueAt }, isMakeshift);
+      this.#settle(key, { ...settled, cost, dueAt }, isMakeshift, holder);
     });
   }
 
@@ -218,18 +219,24 @@ export class RemoteEngine implements RemoteLimiter {
   async settle(key: string, result: Result = {}): Promise<void> {
     requireKey(key);
     requireResult(result);
-    await this.#settle(key, result, false);
+    await this.#settle(key, result, false, undefined);
   }
 
   /** Only what was not used as asked for is worth the way. */
-  async #settle(key: string, result: Result & Settled, isMakeshift: boolean): Promise<void> {
+  async #settle(
+    key: string,
+    result: Result & Settled,
+    isMakeshift: boolean,
+    holder: string | undefined,
+  ): Promise<void> {
     const { outcome = 'ok', cost = 1, used, rttMs, retryAfterMs, dueAt = Number.NaN } = result;
     const known = { ...(used !== undefined && { used }), ...(rttMs !== undefined && { rttMs }) };
     this.#ledger.settled(key, cost, outcome, known);
     if (retryAfterMs !== undefined) this.#pause(key, retryAfterMs);
-    const isAsAsked = outcome !== 'ignored' && (used ?? cost) === cost;
-    if (!isAsAsked && !isMakeshift)
-      await this.#share.settle(key, { outcome, cost, dueAt, ...known });
+    const isAsAsked = outcome !== 'ignored' && (used ?? cost) === cost && !this.#policy.learns;
+    if (!isAsAsked && !isMakeshift) {
+      await this.#share.settle(key, { outcome, cost, dueAt, holder, ...known });
+    }
     this.#room.poke(key);
   }
 

@@ -36,6 +36,8 @@ export interface RemoteEntry {
   /** When it was good, on the decider's clock. */
   readonly dueAt: Millis;
   readonly isMakeshift: boolean;
+  /** By what name its place is held, where the decider counts who is in flight. */
+  readonly holder?: string | undefined;
 }
 
 export interface RemoteRefusal {
@@ -193,8 +195,9 @@ export class RemoteWaitingRoom {
       front.map(({ cost }) => cost),
     );
     const isMakeshift = told.isMakeshift === true;
-    for (const waiter of front.slice(0, told.granted)) {
-      this.#grant(key, waiter, { verdict: 'allow', dueAt: told.at, isMakeshift });
+    for (const [n, waiter] of front.slice(0, told.granted).entries()) {
+      const holder = told.holders?.[n];
+      this.#grant(key, waiter, { verdict: 'allow', dueAt: told.at, isMakeshift, holder });
     }
     return this.#lost(front[told.granted], told.refused);
   }
@@ -229,11 +232,11 @@ export class RemoteWaitingRoom {
 
   #grant(key: string, waiter: Waiter, entry: RemoteEntry): void {
     if (waiter.isWaiting) waiter.finish(entry);
-    else if (!entry.isMakeshift) this.#giveBack(key, waiter.cost, entry.dueAt);
+    else if (!entry.isMakeshift) this.#giveBack(key, waiter.cost, entry.dueAt, entry.holder);
   }
 
-  #giveBack(key: string, cost: number, dueAt: Millis): void {
-    this.#options.share.settle(key, { outcome: 'ignored', cost, dueAt });
+  #giveBack(key: string, cost: number, dueAt: Millis, holder?: string): void {
+    this.#options.share.settle(key, { outcome: 'ignored', cost, dueAt, holder });
   }
 
   /** Keeps a place until it is due, out of the line; it is used then, or given back, or wasted. */

@@ -167,6 +167,8 @@ export function adaptive(
     learns: true,
     reserves: false,
     expireMs: Infinity,
+    // One that never moves has nothing to learn, and can be counted by somebody else.
+    ...(fixed !== undefined && { formulas: [{ kind: 'flights', numbers: [fixed] }] }),
 
     start(state, i, now, freshAt = now) {
       state.fill(0, i, i + WIDTH);

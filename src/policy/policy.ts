@@ -35,6 +35,8 @@ export interface Settlement {
   readonly rttMs?: Millis;
   /** Which partition it counted against, as it was asked for. */
   readonly part?: number | undefined;
+  /** Whose lease ends, where somebody else counts who is in flight. */
+  readonly holder?: string | undefined;
 }
 
 /** What comes in from elsewhere. */

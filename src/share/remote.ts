@@ -14,6 +14,8 @@ import type { Random } from '../random.ts';
 export interface Answer {
   readonly decision: Decision;
   readonly at: Millis;
+  /** By what name its place is held, where the decider counts who is in flight. */
+  readonly holder?: string;
   /** True if the decider was out of reach and this is what `onUnavailable` says instead. */
   readonly isMakeshift?: boolean;
 }
@@ -23,6 +25,8 @@ export interface LineAnswer {
   readonly granted: number;
   readonly refused: Decision | undefined;
   readonly at: Millis;
+  /** By what names the places of those who got in are held, where that matters. */
+  readonly holders?: readonly string[];
   readonly isMakeshift?: boolean;
 }
 

@@ -282,6 +282,30 @@ describe.skipIf(redisServer() === undefined).each([
     expect(redisCli(service.port, 'LLEN', 'sluice:{api:token}:line')).toBe('0');
   }, 20_000);
 
+  test('calls in flight are counted over all processes, and waited for', async () => {
+    const limit = { adaptive: { fixed: 3 } } as const;
+    const [a, b] = [own, other].map((from) => shared(limit, {}, from));
+    const held = [await a.acquire('sink'), await b.acquire('sink', 2)];
+    expect((await a.tryAcquire('sink')).verdict).toBe('deny');
+    expect(await b.inspect('sink')).toMatchObject({ inFlight: 3, limit: 3, remaining: 0 });
+    expect((await a.tryAcquire('sink', 4)).verdict).toBe('deny');
+    const waiting = a.acquire('sink');
+    for (const permit of held) if (permit.verdict === 'allow') permit.settle();
+    const permit = await waiting;
+    expect(permit.verdict).toBe('allow');
+    if (permit.verdict === 'allow') permit.settle();
+    await vi.waitFor(async () => expect((await b.inspect('sink'))?.inFlight).toBe(0));
+  });
+
+  test('a holder that crashed keeps its place only until its lease ends', async () => {
+    const api = shared({ adaptive: { fixed: 1 } });
+    const [seconds, micros] = redisCli(service.port, 'TIME').split('\n').map(Number);
+    const endsAt = seconds * 1000 + micros / 1000 + 300;
+    redisCli(service.port, 'ZADD', 'sluice:{api:sink}', String(endsAt), 'ghost/1#1');
+    expect((await api.tryAcquire('sink')).verdict).toBe('deny');
+    expect((await api.acquire('sink', 1, { maxWaitMs: 5000 })).verdict).toBe('allow');
+  });
+
   test('permits taken ahead are spent here, and the rest is given back', async () => {
     const [a, b] = [50, 50].map((lease, n) =>
       shared(perSecond(0.01, 200), { lease }, n ? other : own),
@@ -312,6 +336,6 @@ describe.skipIf(redisServer() === undefined).each([
     expect(() => shared({ spacing: { every: 1 } }, { lease: 5 })).toThrow('share.lease');
     expect(() => redis({} as never)).toThrow('a client of node-redis or ioredis');
     expect(() => redis(own.client, { deadlin: 5 } as never)).toThrow('share.deadlin');
-    expect(() => shared({ adaptive: {} })).toThrow('made of bucket, spacing and ramp');
+    expect(() => shared({ adaptive: {} })).toThrow('made of bucket, spacing, ramp');
   });
 });

@@ -33,6 +33,7 @@ import {
   subscriberOf,
 } from './client.ts';
 import { FairRoom } from './fair.ts';
+import { FlightsShare, flightsScript } from './flights.ts';
 import { LeaseShare } from './lease.ts';
 import { Pipe } from './pipe.ts';
 import { scriptOf } from './script.ts';
@@ -76,13 +77,20 @@ export function redis(client: RedisClient, options: RedisOptions = {}): RemoteSh
     make(policy, setting) {
       const { formulas } = policy;
       if (formulas === undefined) {
-        const kinds = 'made of bucket, spacing and ramp when it is shared through Redis';
+        const kinds =
+          'made of bucket, spacing, ramp or a fixed adaptive when it is shared through Redis';
         throw new ConfigError('limit', kinds, policy.kind);
+      }
+      const [flights] = formulas.filter(({ kind }) => kind === 'flights');
+      if (flights && (formulas.length > 1 || isFair || lease !== undefined)) {
+        const expected = 'alone, and neither fair nor leased, when it counts calls in flight';
+        throw new ConfigError('limit', expected, policy.kind);
       }
       const isStrict = formulas.some(({ kind }) => kind === 'spacing');
       const onUnavailable = given ?? (isStrict ? 'deny' : 'local');
       const subscriber = isFair ? subscriberOf(client) : undefined;
       const own = { prefix: String(prefix), deadlineMs, onUnavailable, processes, subscriber };
+      if (flights) return flightsShare(connection, policy, setting, own);
       const share = new RedisShare(connection, policy, setting, own);
       if (lease === undefined) return share;
       if (formulas.some(({ kind }) => kind !== 'bucket')) {
@@ -106,7 +114,7 @@ const UNREACHABLE_RETRY_MS = 500;
 
 class RedisShare implements RemoteShare {
   readonly #pipe: Pipe;
-  readonly #prefix: string;
+  readonly #keyOf: (key: string) => string;
   readonly #clock: Clock;
   readonly #standIn: StandIn;
   readonly #room: FairRoom | undefined;
@@ -116,7 +124,7 @@ class RedisShare implements RemoteShare {
     const { clock, onReach } = setting;
     const { deadlineMs } = own;
     this.#clock = clock;
-    this.#prefix = `${own.prefix}:{${setting.name}:`;
+    this.#keyOf = keysOf(own.prefix, setting.name);
     this.#standIn = standInOf(policy, setting, own);
     const isFair = own.subscriber !== undefined;
     const script = scriptOf(policy.formulas ?? [], policy.width, isFair);
@@ -209,12 +217,34 @@ class RedisShare implements RemoteShare {
     await this.#room?.close();
     this.#pipe.stop();
   }
-
-  /** In braces, so that whatever else belongs to this key can live beside it. */
-  #keyOf(key: string): string {
-    return `${this.#prefix}${key}}`;
-  }
 }
+
+function flightsShare(
+  connection: Connection,
+  policy: Policy,
+  setting: RemoteSetting,
+  own: Own,
+): RemoteShare {
+  const { clock, random, onReach } = setting;
+  const { deadlineMs } = own;
+  const [most] = policy.formulas?.[0].numbers ?? [];
+  const pipe = new Pipe(connection, flightsScript(most), { clock, deadlineMs, onReach });
+  const keyOf = keysOf(own.prefix, setting.name);
+  return new FlightsShare({
+    pipe,
+    policy,
+    clock,
+    random,
+    keyOf,
+    standIn: standInOf(policy, setting, own),
+  });
+}
+
+/** In braces, so that whatever else belongs to a key can live beside it. */
+const keysOf =
+  (prefix: string, name: string) =>
+  (key: string): string =>
+    `${prefix}:{${name}:${key}}`;
 
 /** Decides while Redis is out of reach. */
 type StandIn = (key: string, cost: number) => Decision;
