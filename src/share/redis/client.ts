@@ -60,11 +60,16 @@ interface Spelling {
 
 export function connectionOf(client: unknown): Connection {
   const spelled = spelling(client);
-  let digest: string | undefined;
+  const digests = new Map<string, string>();
+  const digestOf = async (script: string): Promise<string> => {
+    const digest = await spelled.load(script);
+    digests.set(script, digest);
+    return digest;
+  };
   return {
     isCluster: spelled.isCluster,
     async run(script, keys, args) {
-      digest ??= await spelled.load(script);
+      const digest = digests.get(script) ?? (await digestOf(script));
       try {
         return (await spelled.run('EVALSHA', digest, keys, args)) as Reply;
       } catch (error) {

@@ -88,6 +88,16 @@ describe.skipIf(redisServer() === undefined).each([
     expect(a.stats()).toMatchObject({ allowed: 1, denied: 2, isReachable: true, makeshift: 0 });
   });
 
+  test('one share serves several limits, each by its own rule', async () => {
+    const share = redis(own.client);
+    const small = limiter({ name: 'small', limit: perSecond(0.1, 1), share });
+    const large = limiter({ name: 'large', limit: perSecond(0.1, 9), share });
+    made.push(small, large);
+    expect(await small.ask('x')).toEqual({ verdict: 'allow', remaining: 0 });
+    expect(await large.ask('x')).toEqual({ verdict: 'allow', remaining: 8 });
+    expect((await small.ask('x')).verdict).toBe('deny');
+  });
+
   test('whatever is asked in one tick travels together', async () => {
     const api = shared(perSecond(1000, 100));
     await api.ask('warm'); // the script is known from here on

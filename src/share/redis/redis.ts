@@ -127,8 +127,10 @@ class RedisShare implements RemoteShare {
     this.#keyOf = keysOf(own.prefix, setting.name);
     this.#standIn = standInOf(policy, setting, own);
     const isFair = own.subscriber !== undefined;
-    const script = scriptOf(policy.formulas ?? [], policy.width, isFair);
-    this.#pipe = new Pipe(connection, script, { clock, deadlineMs, onReach });
+    const { formulas = [], width } = policy;
+    const whole = scriptOf(formulas, width, isFair ? 'fair' : 'all');
+    const scripts = { whole, plain: scriptOf(formulas, width, 'plain') };
+    this.#pipe = new Pipe(connection, scripts, { clock, deadlineMs, onReach });
     this.#room = this.#roomOf(setting, own.subscriber);
     const room = this.#room;
     this.enter = room && ((key, cost, patience) => room.enter(this.#keyOf(key), cost, patience));
@@ -228,7 +230,9 @@ function flightsShare(
   const { clock, random, onReach } = setting;
   const { deadlineMs } = own;
   const [most] = policy.formulas?.[0].numbers ?? [];
-  const pipe = new Pipe(connection, flightsScript(most), { clock, deadlineMs, onReach });
+  const script = flightsScript(most);
+  const scripts = { whole: script, plain: script };
+  const pipe = new Pipe(connection, scripts, { clock, deadlineMs, onReach });
   const keyOf = keysOf(own.prefix, setting.name);
   return new FlightsShare({
     pipe,

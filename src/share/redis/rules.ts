@@ -73,6 +73,7 @@ local function bucket(perMs, burst, debtMax, grace)
       if cost == 0 then return ALLOW, 0 end
       return DENY, retryAfter(s, o, cost, now)
     end,
+--[[more
     available = function(s, o, now) return max(0, left(spentAt(s, o, now))) end,
     settle = function(s, o, ignored, cost, used, dueAt, now)
       local unused = cost - used
@@ -83,6 +84,7 @@ local function bucket(perMs, burst, debtMax, grace)
       local spent = spentAt(s, o, now)
       write(s, o, max(spent, min(spent + n, burst + debtMax)), now)
     end,
+--more]]
     forgetAt = function(s, o) return later(s[o + 2], s[o + 1] / perMs) end,
   }
 end
@@ -126,6 +128,7 @@ local function spacing(every, reserve, expire)
       end
       return DENY, retryAfter(nextAt, now)
     end,
+--[[more
     postpone = function(s, o, dueAt) s[o + 1] = max(s[o + 1], later(dueAt, every)) end,
     available = function(s, o, now)
       if now >= s[o + 1] then return 1 end
@@ -140,6 +143,7 @@ local function spacing(every, reserve, expire)
     hits = function(s, o, n, now)
       if n > 0 then s[o + 1] = later(max(s[o + 1], now), n * every) end
     end,
+--more]]
     forgetAt = function(s, o) return s[o + 1] end,
   }
 end
@@ -220,6 +224,7 @@ local function ramp(lowest, highest, slope, slopeDown, mode, threshold, coolDown
       s[o + 3] = max(0, s[o + 3] - cost)
       return ALLOW, spare(s, o)
     end,
+--[[more
     available = function(s, o, now)
       roll(s, o, now)
       return spare(s, o)
@@ -238,6 +243,7 @@ local function ramp(lowest, highest, slope, slopeDown, mode, threshold, coolDown
       roll(s, o, now)
       s[o + 3] = max(0, s[o + 3] - n)
     end,
+--more]]
     forgetAt = function(s, o)
       local second = s[o + 1]
       if second ~= second then return huge end
@@ -336,14 +342,20 @@ const literal = (value: number): string => {
   return value < 0 ? `(${value})` : String(value);
 };
 
+/** What a plain ask does not need stands between these in the rules above. */
+const MORE = /--\[\[more\n([\s\S]*?)--more\]\]\n/g;
+
+/** True if a plain ask of these needs only a part of the rule: `all` also looks and postpones. */
+export const canBeLean = (formulas: readonly Formula[]): boolean => formulas.length === 1;
+
 /** Lua that makes `rule` of these formulas, and nothing it does not need: it runs with every call. */
-export function ruleOf(formulas: readonly Formula[]): string {
+export function ruleOf(formulas: readonly Formula[], isLean: boolean): string {
   const kinds = [...new Set(formulas.map(({ kind }) => kind))];
   const made = formulas.map(({ kind, numbers }) => `${kind}(${numbers.map(literal).join(', ')})`);
   const rule = made.length === 1 ? made[0] : `all({ ${made.join(', ')} })`;
   return [
     COMMON,
-    ...kinds.map((kind) => RULES[kind]),
+    ...kinds.map((kind) => RULES[kind].replace(MORE, isLean ? '' : '$1')),
     made.length > 1 ? ALL : '',
     `local rule = ${rule}`,
   ].join('\n');

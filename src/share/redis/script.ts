@@ -28,7 +28,7 @@
  */
 
 import type { Formula } from '../../policy/policy.ts';
-import { ruleOf } from './rules.ts';
+import { canBeLean, ruleOf } from './rules.ts';
 
 /** A process that was silent for so long is gone. It says something every third of that. */
 export const STALE_MS = 3000;
@@ -116,8 +116,16 @@ FAIR_OPS.b = function(s, rest, key)
 end
 `;
 
-export function scriptOf(formulas: readonly Formula[], width: number, isFair = false): string {
-  return `${ruleOf(formulas)}
+/** Which asks a script can answer: all, those of a fair line too, or plain ones (`a`) alone. */
+export type Scope = 'all' | 'fair' | 'plain';
+
+export function scriptOf(
+  formulas: readonly Formula[],
+  width: number,
+  scope: Scope = 'all',
+): string {
+  const isFair = scope === 'fair';
+  return `${ruleOf(formulas, scope === 'plain' && canBeLean(formulas))}
 local FORMAT, BYTES = '<${'d'.repeat(width)}', ${8 * width}
 local call, sub, match, gmatch = redis.call, string.sub, string.match, string.gmatch
 local function exact(x) return string.format('%.17g', x) end
@@ -157,6 +165,43 @@ local function answer(verdict, value)
   return -2 - value
 end
 
+${scope === 'plain' ? 'local OPS = {}' : opsOf(width)}
+${isFair ? `local FAIR_OPS = {}\n${FAIR}` : ''}
+local answers = { exact(now) }
+local isUniform = #ARGV == 2
+local op, rest, cost
+for i = 1, #KEYS do
+  if i == 1 or not isUniform then
+    local text = ARGV[isUniform and 2 or i + 1]
+    op, rest = sub(text, 1, 1), sub(text, 2)
+    cost = tonumber(rest)
+  end
+  local key = KEYS[i]
+  local s = stateOf(key)
+  if op ~= 'l' then changed[key] = s end
+  if op == 'a' then
+    answers[i + 1] = answer(rule.ask(s, 0, cost, now))
+  else
+    answers[i + 1] = (OPS[op] or ${isFair ? 'FAIR_OPS' : 'OPS'}[op])(s, rest, key)
+  end
+end
+
+for key, s in pairs(changed) do
+  local forgetAt = rule.forgetAt(s, 0)
+  if forgetAt <= now and not isHandedIn then
+    call('DEL', key)
+  else
+    local ms = ${IDLE_MS}
+    if not isHandedIn then ms = min(ceil(forgetAt - now) + 1, ms) end
+    call('SET', key, struct.pack(FORMAT, unpack(s, 1, ${width})), 'PX', ms)
+  end
+end
+return answers
+`;
+}
+
+/** Everything but the plain ask. */
+const opsOf = (width: number): string => `
 -- For who cannot use a place later: what was reserved is taken back.
 local function askNow(s, cost)
   local saved = { unpack(s, 1, ${width}) }
@@ -204,37 +249,4 @@ local OPS = {
     return 0
   end,
 }
-
-${isFair ? `local FAIR_OPS = {}\n${FAIR}` : ''}
-local answers = { exact(now) }
-local isUniform = #ARGV == 2
-local op, rest, cost
-for i = 1, #KEYS do
-  if i == 1 or not isUniform then
-    local text = ARGV[isUniform and 2 or i + 1]
-    op, rest = sub(text, 1, 1), sub(text, 2)
-    cost = tonumber(rest)
-  end
-  local key = KEYS[i]
-  local s = stateOf(key)
-  if op ~= 'l' then changed[key] = s end
-  if op == 'a' then
-    answers[i + 1] = answer(rule.ask(s, 0, cost, now))
-  else
-    answers[i + 1] = (OPS[op] or ${isFair ? 'FAIR_OPS' : 'OPS'}[op])(s, rest, key)
-  end
-end
-
-for key, s in pairs(changed) do
-  local forgetAt = rule.forgetAt(s, 0)
-  if forgetAt <= now and not isHandedIn then
-    call('DEL', key)
-  else
-    local ms = ${IDLE_MS}
-    if not isHandedIn then ms = min(ceil(forgetAt - now) + 1, ms) end
-    call('SET', key, struct.pack(FORMAT, unpack(s, 1, ${width})), 'PX', ms)
-  end
-end
-return answers
 `;
-}
