@@ -54,7 +54,10 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   retry: [...WORDS, 'arguments'],
   throttle: [...WORDS, 'arguments', 'permit', 'limiter', 'remote-limiter', 'retry'],
   // What a surface does with a limit, it does through the front door's rooms.
-  adapters: [...WORDS, 'counts', 'events', 'inspection', 'permit', 'limiter', 'throttle', 'retry'],
+  adapters: [
+    ...[...WORDS, 'counts', 'events', 'inspection', 'permit'],
+    ...['limiter', 'remote-limiter', 'throttle', 'retry'],
+  ],
   testing: WORDS,
   sim: [...WORDS, 'policy', 'share', 'limiter', 'testing'],
   // A surface never meets a policy.

@@ -19,10 +19,10 @@ import {
 } from '@opentelemetry/api';
 import { BOUNDS_MS } from '../counts.ts';
 import type { Listener } from '../events.ts';
-import type { Limiter } from '../limiter.ts';
 import { Fields, isRecord } from '../options.ts';
 import { FIGURES, type Figure, RTT, type Timing, WAIT } from './metrics/figures.ts';
 import {
+  type AnyLimiter,
   listOf,
   SHOWN_KEYS_MAX_DEFAULT,
   SHOWN_KEYS_MAX_MAX,
@@ -39,7 +39,7 @@ export interface InstrumentOptions {
 
 /** Shows one limiter or several; what comes back ends that. @throws {ConfigError} if two have the same name. */
 export function instrument(
-  limiters: Limiter | readonly Limiter[],
+  limiters: AnyLimiter | readonly AnyLimiter[],
   options: InstrumentOptions = {},
 ): () => void {
   const fields = new Fields('', options);
@@ -83,7 +83,7 @@ function observableOf(meter: Meter, { name, kind, unit, help }: Figure): Observa
     : meter.createObservableGauge(name, options);
 }
 
-function record(meter: Meter, limiters: readonly Limiter[]): (() => void)[] {
+function record(meter: Meter, limiters: readonly AnyLimiter[]): (() => void)[] {
   const waits = histogramOf(meter, WAIT);
   const rtts = histogramOf(meter, RTT);
   return limiters.map((limiter) => limiter.on(recorder(shownName(limiter.name), waits, rtts)));

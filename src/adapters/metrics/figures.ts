@@ -8,8 +8,7 @@
 
 import type { Histogram } from '../../counts.ts';
 import { OUTCOMES } from '../../decision.ts';
-import type { Stats } from '../../limiter.ts';
-import type { KeyReading, Reading } from './watch.ts';
+import type { KeyReading, Reading, Seen } from './watch.ts';
 
 export type Labels = Readonly<Record<string, string>>;
 
@@ -31,17 +30,20 @@ export interface Figure {
 export interface Timing {
   readonly name: string;
   readonly help: string;
-  read(stats: Stats): Histogram;
+  read(stats: Seen): Histogram;
 }
 
-/** A figure that is one number for the whole limit. */
+/** A figure that is one number for the whole limit, where there is such a thing. */
 const whole =
-  (read: (stats: Stats) => number) =>
-  ({ limit, stats }: Reading): Point[] => [{ labels: { limit }, value: read(stats) }];
+  (read: (stats: Seen) => number | undefined) =>
+  ({ limit, stats }: Reading): Point[] => {
+    const value = read(stats);
+    return value === undefined ? [] : [{ labels: { limit }, value }];
+  };
 
 /** A figure that is several, told apart by a label. */
 const by =
-  (label: string, read: (stats: Stats) => Readonly<Record<string, number>>) =>
+  (label: string, read: (stats: Seen) => Readonly<Record<string, number>>) =>
   ({ limit, stats }: Reading): Point[] =>
     Object.entries(read(stats)).map(([name, value]) => ({
       labels: { limit, [label]: name },
@@ -112,6 +114,20 @@ export const FIGURES: readonly Figure[] = [
     kind: 'gauge',
     help: 'Calls that stand in line right now.',
     points: whole((stats) => stats.waiting),
+  },
+  {
+    name: 'sluice.reachable',
+    kind: 'gauge',
+    help: 'Whoever decides a shared limit: 1 if in reach, 0 while onUnavailable answers instead.',
+    points: whole(({ isReachable }) =>
+      isReachable === undefined ? undefined : Number(isReachable),
+    ),
+  },
+  {
+    name: 'sluice.makeshift',
+    kind: 'counter',
+    help: 'Calls of a shared limit that onUnavailable answered.',
+    points: whole((stats) => stats.makeshift),
   },
   {
     name: 'sluice.keys',

@@ -20,10 +20,9 @@ import { WHEN_SETTLED } from '../../decision.ts';
 import type { Duration } from '../../duration.ts';
 import { ConfigError, show } from '../../errors.ts';
 import type { LimitEvent } from '../../events.ts';
-import type { Limiter } from '../../limiter.ts';
 import { Fields, isRecord } from '../../options.ts';
 import { warn } from '../../warning.ts';
-import { listOf, requireLimiter } from './watch.ts';
+import { type AnyLimiter, listOf, requireLimiter } from './watch.ts';
 
 /** What can hold a call back, or go wrong with it. */
 export type Limiting = 'denied' | 'waited' | 'lost';
@@ -62,7 +61,7 @@ const EVERY_MS_DEFAULT: Millis = 5000;
 
 /** Logs what one limiter or several hold back. What comes back ends that, and tells the rest first. */
 export function logLimiting(
-  limiters: Limiter | readonly Limiter[],
+  limiters: AnyLimiter | readonly AnyLimiter[],
   logger: Logger,
   options: LogOptions = {},
 ): () => void {

@@ -9,10 +9,10 @@
  */
 
 import type { Histogram } from '../../counts.ts';
-import type { Limiter } from '../../limiter.ts';
 import { Fields } from '../../options.ts';
 import { FIGURES, type Figure, type Labels, RTT, type Timing, WAIT } from './figures.ts';
 import {
+  type AnyLimiter,
   listOf,
   type Reading,
   SHOWN_KEYS_MAX_DEFAULT,
@@ -31,9 +31,9 @@ export interface Prometheus {
   /** Everything as it stands now. */
   text(): string;
   /** Shows one more. @throws {ConfigError} if another one has its name. */
-  add(limiter: Limiter): void;
+  add(limiter: AnyLimiter): void;
   /** Shows one less, and stops listening to it. */
-  remove(limiter: Limiter): void;
+  remove(limiter: AnyLimiter): void;
   /** Removes all. */
   stop(): void;
 }
@@ -42,7 +42,7 @@ const CONTENT_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 
 /** Shows one limiter or several. @throws {ConfigError} if two have the same name. */
 export function prometheus(
-  limiters: Limiter | readonly Limiter[],
+  limiters: AnyLimiter | readonly AnyLimiter[],
   options: PrometheusOptions = {},
 ): Prometheus {
   const fields = new Fields('', options);

@@ -10,9 +10,11 @@
  * found when the second one is added.
  */
 
+import type { Counted } from '../../counts.ts';
 import { ConfigError } from '../../errors.ts';
 import type { Limiter, Stats } from '../../limiter.ts';
 import { isRecord } from '../../options.ts';
+import type { RemoteLimiter, RemoteStats } from '../../remote-limiter.ts';
 import { HALF_CHARACTER, SeenKeys } from './keys.ts';
 
 /** The most keys of a limit that learns to show one by one, unless told otherwise. */
@@ -21,10 +23,16 @@ export const SHOWN_KEYS_MAX_DEFAULT = 20;
 /** More would be a series for each client, which is what metrics are worst at. */
 export const SHOWN_KEYS_MAX_MAX = 10_000;
 
+/** What any limiter counts, and what only one that decides here, or only one that does not, can say. */
+export type Seen = Counted & Pick<Stats, 'waiting' | 'held'> & Partial<Stats & RemoteStats>;
+
+/** A limiter that decides here, or one that asks somebody. */
+export type AnyLimiter = Limiter | RemoteLimiter;
+
 /** One limiter at one moment. */
 export interface Reading {
   readonly limit: string;
-  readonly stats: Stats;
+  readonly stats: Seen;
   /** The keys that are shown; none if the limit does not learn. */
   readonly keys: readonly KeyReading[];
   /** True if calls in flight are known for each key, false if only all together. */
@@ -39,13 +47,13 @@ export interface KeyReading {
 
 export class Watchlist {
   readonly #keysMax: number;
-  readonly #watched = new Map<Limiter, Watched>();
+  readonly #watched = new Map<AnyLimiter, Watched>();
 
   constructor(keysMax: number) {
     this.#keysMax = keysMax;
   }
 
-  add(limiter: Limiter, field = 'limiter'): void {
+  add(limiter: AnyLimiter, field = 'limiter'): void {
     requireLimiter(limiter, field);
     const name = shownName(limiter.name);
     if ([...this.#watched.values()].some((other) => other.name === name)) {
@@ -55,7 +63,7 @@ export class Watchlist {
   }
 
   /** All of them or none. */
-  addAll(limiters: readonly Limiter[]): void {
+  addAll(limiters: readonly AnyLimiter[]): void {
     try {
       for (const [n, limiter] of limiters.entries()) this.add(limiter, `limiters[${n}]`);
     } catch (error) {
@@ -64,7 +72,7 @@ export class Watchlist {
     }
   }
 
-  remove(limiter: Limiter): void {
+  remove(limiter: AnyLimiter): void {
     this.#watched.get(limiter)?.stop();
     this.#watched.delete(limiter);
   }
@@ -81,15 +89,15 @@ export class Watchlist {
 class Watched {
   readonly name: string;
   readonly stop: () => void;
-  readonly #limiter: Limiter;
+  readonly #limiter: AnyLimiter;
   readonly #keys: SeenKeys;
   readonly #inFlightByKey: boolean;
 
-  constructor(limiter: Limiter, name: string, keysMax: number) {
+  constructor(limiter: AnyLimiter, name: string, keysMax: number) {
     this.name = name;
     this.#limiter = limiter;
     this.#keys = new SeenKeys(keysMax);
-    const { limit, inFlight } = limiter.inspect(''); // any key will do to see what it knows of one
+    const { limit, inFlight } = seenIn(limiter, ''); // any key will do to see what it knows of one
     this.#inFlightByKey = inFlight !== undefined && keysMax > 0;
     this.stop = limit !== undefined && keysMax > 0 ? this.#listen() : () => {};
   }
@@ -101,7 +109,7 @@ class Watched {
   }
 
   #readKey(key: string): KeyReading {
-    const { limit = Number.NaN, inFlight } = this.#limiter.inspect(key);
+    const { limit = Number.NaN, inFlight } = seenIn(this.#limiter, key);
     return { key, limit, ...(inFlight !== undefined && { inFlight }) };
   }
 
@@ -112,9 +120,13 @@ class Watched {
   }
 }
 
+/** How a key stands, where that can be seen without asking anybody. */
+const seenIn = (limiter: AnyLimiter, key: string): { limit?: number; inFlight?: number } =>
+  'isRemote' in limiter ? {} : limiter.inspect(key);
+
 /** One limiter or several, as a list. */
-export function listOf(limiters: Limiter | readonly Limiter[]): readonly Limiter[] {
-  return Array.isArray(limiters) ? limiters : [limiters as Limiter];
+export function listOf(limiters: AnyLimiter | readonly AnyLimiter[]): readonly AnyLimiter[] {
+  return Array.isArray(limiters) ? limiters : [limiters as AnyLimiter];
 }
 
 export function requireLimiter(value: unknown, field: string): void {

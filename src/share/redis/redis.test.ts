@@ -4,6 +4,7 @@ import { Redis } from 'ioredis';
 import { createClient } from 'redis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { redisCli, redisServer, type Service, startRedis } from '../../../test/support/services.ts';
+import { prometheus } from '../../adapters/metrics/prometheus.ts';
 import type { ReachEvent } from '../../events.ts';
 import { limiter } from '../../limiter.ts';
 import type { Limit } from '../../policy/limit.ts';
@@ -340,6 +341,16 @@ describe.skipIf(redisServer() === undefined).each([
       .reduce((sum: number, cost) => sum + cost, 0);
     expect(served).toBeLessThanOrEqual(100);
     expect(served).toBeGreaterThan(90);
+  });
+
+  test('its figures are shown like any other', async () => {
+    const api = shared(perSecond(0.1, 1));
+    await api.ask('x');
+    await api.ask('x');
+    const text = prometheus(api).text();
+    expect(text).toContain('sluice_decisions_total{limit="api",verdict="deny"} 1');
+    expect(text).toContain('sluice_reachable{limit="api"} 1');
+    expect(text).not.toContain('sluice_keys{');
   });
 
   test('nonsense is named', () => {
