@@ -2,21 +2,37 @@
  * What somebody should know and nobody asked about.
  *
  * Node has a channel for this that programs can watch and users can silence; elsewhere there is the
- * console. Each kind of warning is given once a process: it points at a mistake, not at traffic.
+ * console. Each kind of warning is given once a process, or once for each thing it is about: it
+ * points at a mistake, not at traffic.
  */
 
-type WarningCode = 'LISTENER' | 'LOST_PERMIT' | 'ADAPTER';
+type WarningCode =
+  | 'LISTENER'
+  | 'LOST_PERMIT'
+  | 'ADAPTER'
+  /** A limiter failed, and requests are no longer checked. */
+  | 'UNCHECKED'
+  /** An option makes no sense of some requests. */
+  | 'MISREAD'
+  /** A limit stands behind what it should stand in front of. */
+  | 'TOO_LATE'
+  /** Nobody knows where requests come from. */
+  | 'NO_ADDRESS';
 
 interface Host {
   readonly process?: { emitWarning?(message: string, options: object): void };
   readonly console?: { warn?(message: string): void };
 }
 
-const given = new Set<WarningCode>();
+/** The most warnings a process gives: names may be made up as it goes. */
+const WARNINGS_MAX = 100;
 
-export function warn(code: WarningCode, message: string): void {
-  if (given.has(code)) return;
-  given.add(code);
+const given = new Set<string>();
+
+export function warn(code: WarningCode, message: string, about = ''): void {
+  const which = `${code} ${about}`;
+  if (given.has(which) || given.size >= WARNINGS_MAX) return;
+  given.add(which);
   const host = globalThis as Host;
   const options = { type: 'SluiceWarning', code: `SLUICE_${code}` };
   if (host.process?.emitWarning) host.process.emitWarning(message, options);

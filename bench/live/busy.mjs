@@ -123,10 +123,17 @@ function mostSent(calls, from, to) {
   return starts.reduce((most, at) => Math.max(most, tally(calls, at, at + 1).sent), 0);
 }
 
-/** When the limit was down to a tenth of what is offered, counted from the first busy reply on. */
-function collapsedAfter({ limits, busyFrom }) {
-  const down = limits.find(({ t, limit }) => t >= busyFrom && limit <= CALLS_A_SECOND / 10);
-  return down ? down.t - busyFrom : Infinity;
+/** A stretch in which traffic is looked at. */
+const LOOK_S = 0.25;
+
+/** When no more than a tenth of what is offered was sent, counted from the first busy reply on. */
+function collapsedAfter({ calls, busyFrom }) {
+  const isDown = (from) => {
+    const { sent } = tally(calls, from, from + LOOK_S);
+    return sent <= (CALLS_A_SECOND * LOOK_S) / 10;
+  };
+  const down = calls.find(({ at }) => at >= busyFrom && isDown(at));
+  return down ? down.at - busyFrom : Infinity;
 }
 
 export async function busy() {

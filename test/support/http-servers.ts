@@ -5,7 +5,7 @@
  */
 
 import { createServer, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { type AddressInfo, connect, type Socket } from 'node:net';
 import { createAdaptorServer } from '@hono/node-server';
 import expressApp from 'express';
 import fastifyApp from 'fastify';
@@ -75,6 +75,15 @@ export const SERVERS: Readonly<Record<string, Start>> = {
     return listening(createAdaptorServer({ fetch: app.fetch }) as Server);
   },
 };
+
+/** One connection that asks so often without waiting for an answer. */
+export function pipelined(url: string, count: number): Socket {
+  const { hostname, port } = new URL(url);
+  const socket = connect(Number(port), hostname);
+  socket.on('error', () => {}); // whoever hangs up may be hung up on
+  socket.write('GET / HTTP/1.1\r\nHost: localhost\r\n\r\n'.repeat(count));
+  return socket;
+}
 
 export function listening(server: Server): Promise<Running> {
   return new Promise((resolve, reject) => {

@@ -3,7 +3,7 @@
 import { isIP } from 'node:net';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { clientKey, isWithin, parseAddress, parseNetwork } from './address.ts';
+import { isWithin, networkKey, parseAddress, parseNetwork } from './address.ts';
 
 describe('an address is read', () => {
   test.each([
@@ -93,13 +93,20 @@ describe('a network', () => {
     expect(holds(network, address)).toBe(expected);
   });
 
-  test.each(['10.0.0.0/33', '::/129', '10.0.0.0/', '10.0.0.0/-1', '/8', 'loopback', '1.2.3.4/8/8'])(
-    'but not %s',
-    (text) => expect(parseNetwork(text)).toBeUndefined(),
-  );
+  test('may stand in a list that somebody took apart at its commas', () => {
+    expect(holds(' 10.0.0.0/8', '10.1.2.3')).toBe(true);
+  });
+
+  test.each([
+    ...['10.0.0.0/33', '::/129', '10.0.0.0/', '10.0.0.0/-1', '/8', 'loopback', '1.2.3.4/8/8', ''],
+    ...['10.0.0.1:80/8', '10.0.0.1:80', '[::1]/64', '[::1]:80', 'fe80::1%eth0/64', 'fe80::%1'],
+  ])('but not %s', (text) => expect(parseNetwork(text)).toBeUndefined());
 });
 
 describe('the key of a client', () => {
+  const clientKey = (text: string, bits: number): string =>
+    networkKey(parseAddress(text) ?? [], bits);
+
   test('is its address, however that is spelled', () => {
     expect(clientKey('203.0.113.9', 64)).toBe('203.0.113.9');
     expect(clientKey('::ffff:203.0.113.9', 64)).toBe('203.0.113.9');

@@ -17,43 +17,54 @@ const CHARS_MAX = 100;
 const BRACKETED = /^\[([^\]]*)\](?::\d{1,5})?$/;
 const IPV4_AND_PORT = /^([\d.]+):\d{1,5}$/;
 const ZERO = 48;
-const DOT = 46;
 
 /** Reads an address. A port behind it, brackets around it and a zone are no part of it. */
 export function parseAddress(text: string): Address | undefined {
   if (text.length > CHARS_MAX) return undefined;
   const trimmed = text.trim();
   if (!trimmed.includes(':')) return parseIpv4(trimmed);
-  if (trimmed.startsWith('[')) return parseIpv6(BRACKETED.exec(trimmed)?.[1] ?? '');
+  if (trimmed.startsWith('[')) return parseIpv6(withoutZone(BRACKETED.exec(trimmed)?.[1] ?? ''));
   const v4 = trimmed.includes('.') ? IPV4_AND_PORT.exec(trimmed)?.[1] : undefined;
-  return v4 === undefined ? parseIpv6(trimmed) : parseIpv4(v4);
+  return v4 === undefined ? parseIpv6(withoutZone(trimmed)) : parseIpv4(v4);
 }
 
-/** Read letter by letter: most requests come with one, and taking it apart by patterns is slow. */
+const withoutZone = (text: string): string => {
+  const zone = text.indexOf('%');
+  return zone < 0 ? text : text.slice(0, zone);
+};
+
+/** Four bytes. Taken apart by hand: every request comes with an address, and patterns are slow. */
 function parseIpv4(text: string): Address | undefined {
-  let [value, digits, dots, bits] = [0, 0, 0, 0];
-  for (let n = 0; n < text.length; n++) {
-    const code = text.charCodeAt(n);
-    if (code === DOT && digits > 0 && dots < 3) {
-      bits = bits * 256 + value;
-      [value, digits, dots] = [0, 0, dots + 1];
-      continue;
-    }
-    if (digits > 0 && value === 0) return undefined; // 010 is ten to some and eight to others
-    value = value * 10 + code - ZERO;
-    if (code < ZERO || code > ZERO + 9 || ++digits > 3 || value > 255) return undefined;
+  const bytes: number[] = [];
+  let start = 0;
+  for (let end = text.indexOf('.'); end >= 0; end = text.indexOf('.', start)) {
+    bytes.push(parseByte(text, start, end));
+    start = end + 1;
   }
-  if (dots < 3 || digits === 0) return undefined;
-  return [0, 0, 0, 0, 0, 0xffff, bits >> 8, (bits & 255) * 256 + value];
+  bytes.push(parseByte(text, start, text.length));
+  if (bytes.length !== 4 || bytes.includes(-1)) return undefined;
+  const [a, b, c, d] = bytes;
+  return [0, 0, 0, 0, 0, 0xffff, a * 256 + b, c * 256 + d];
+}
+
+/** One to three decimal digits, at most 255, or -1. */
+function parseByte(text: string, start: number, end: number): number {
+  if (end === start || end - start > 3) return -1;
+  if (text.charCodeAt(start) === ZERO && end - start > 1) return -1; // 010: ten to some, eight to others
+  let value = 0;
+  for (let n = start; n < end; n++) {
+    const digit = text.charCodeAt(n) - ZERO;
+    if (digit < 0 || digit > 9) return -1;
+    value = value * 10 + digit;
+  }
+  return value > 255 ? -1 : value;
 }
 
 function parseIpv6(text: string): Address | undefined {
-  const zone = text.indexOf('%');
-  const bare = zone < 0 ? text : text.slice(0, zone);
-  const gap = bare.indexOf('::');
-  if (gap < 0) return wholeOrNothing(parseGroups(bare, true));
-  const head = gap === 0 ? [] : parseGroups(bare.slice(0, gap), false);
-  const tail = gap + 2 === bare.length ? [] : parseGroups(bare.slice(gap + 2), true);
+  const gap = text.indexOf('::');
+  if (gap < 0) return wholeOrNothing(parseGroups(text, true));
+  const head = gap === 0 ? [] : parseGroups(text.slice(0, gap), false);
+  const tail = gap + 2 === text.length ? [] : parseGroups(text.slice(gap + 2), true);
   if (head === undefined || tail === undefined || head.length + tail.length > 7) return undefined;
   while (head.length + tail.length < 8) head.push(0);
   return head.concat(tail);
@@ -103,14 +114,15 @@ export interface Network {
   readonly bits: number;
 }
 
-/** Reads `10.0.0.0/8`, `2001:db8::/32` or a single address. */
+/** Reads `10.0.0.0/8`, `2001:db8::/32` or a single address; a network has no port and no zone. */
 export function parseNetwork(text: string): Network | undefined {
-  const [, base, length] = /^([^/]+)(?:\/(\d{1,3}))?$/.exec(text) ?? [];
-  const address = base === undefined ? undefined : parseAddress(base);
-  if (base === undefined || address === undefined) return undefined;
-  const bitsMax = base.includes(':') ? 128 : 32;
+  if (text.length > CHARS_MAX) return undefined;
+  const [, base = '', length] = /^([^/]+)(?:\/(\d{1,3}))?$/.exec(text.trim()) ?? [];
+  const isV6 = base.includes(':');
+  const address = isV6 ? parseIpv6(base) : parseIpv4(base);
+  const bitsMax = isV6 ? 128 : 32;
   const bits = length === undefined ? bitsMax : Number(length);
-  return bits > bitsMax ? undefined : { address, bits: bits + 128 - bitsMax };
+  return address && bits <= bitsMax ? { address, bits: bits + 128 - bitsMax } : undefined;
 }
 
 export function isWithin(address: Address, { address: base, bits }: Network): boolean {
@@ -127,21 +139,7 @@ const maskOf = (n: number, bits: number): number => {
   return (0xffff << (16 - own)) & 0xffff;
 };
 
-const MAPPED = '::ffff:';
-
-/**
- * The key a client counts against: IPv4 as it is, IPv6 by its network of `ipv6Prefix` bits. Text that
- * is no address (a name a test made up) stands for itself.
- */
-export function clientKey(text: string, ipv6Prefix: number): string {
-  // What a socket says is well formed: the usual address needs no taking apart.
-  if (!text.includes(':')) return text;
-  if (text.startsWith(MAPPED) && text.includes('.')) return text.slice(MAPPED.length);
-  const address = parseAddress(text);
-  return address === undefined ? text : networkKey(address, ipv6Prefix);
-}
-
-/** The same for an address that was taken apart already. */
+/** The key a client counts against: IPv4 as it is, IPv6 by its network of `ipv6Prefix` bits. */
 export function networkKey(address: Address, ipv6Prefix: number): string {
   if (isIpv4(address)) {
     const [high, low] = [address[6], address[7]];

@@ -4,11 +4,13 @@ import { afterEach, describe, expect, test, vi } from 'vitest';
 import {
   type AnyOptions,
   type Handler,
+  pipelined,
   type Running,
   SERVERS,
 } from '../../../test/support/http-servers.ts';
 import { type Limiter, limiter } from '../../limiter.ts';
 import { VirtualClock } from '../../testing/index.ts';
+import type { Refused } from './index.ts';
 
 const PROBLEMS = 'https://iana.org/assignments/http-problem-types#';
 
@@ -32,10 +34,14 @@ function bench() {
 const settled = (api: Limiter) => vi.waitFor(() => expect(api.stats().held).toBe(0));
 
 describe.each(Object.keys(SERVERS))('%s', (name) => {
-  async function serve(options: AnyOptions | AnyOptions[], handle: Handler = () => 200) {
+  async function start(options: AnyOptions | AnyOptions[], handle: Handler = () => 200) {
     const server = await SERVERS[name]([options].flat(), handle);
     open.push(server);
-    return (path = '/', init?: RequestInit) => fetch(`${server.url}${path}`, init);
+    return server.url;
+  }
+  async function serve(options: AnyOptions | AnyOptions[], handle?: Handler) {
+    const url = await start(options, handle);
+    return (path = '/', init?: RequestInit) => fetch(`${url}${path}`, init);
   }
   const bucket = (options: object = {}): Limiter =>
     limiter({
@@ -44,6 +50,13 @@ describe.each(Object.keys(SERVERS))('%s', (name) => {
       clock: new VirtualClock(),
       ...options,
     });
+
+  const broken = (): Limiter => {
+    const ask = () => {
+      throw new Error('gone');
+    };
+    return { name: 'api', isSimple: true, acquire: ask, ask } as unknown as Limiter;
+  };
 
   test('a request within the limit is served, and told what is left', async () => {
     const get = await serve({ limiter: bucket() });
@@ -126,27 +139,26 @@ describe.each(Object.keys(SERVERS))('%s', (name) => {
     ]);
   });
 
-  test('a key function that fails lets the request through, and somebody hears of it', async () => {
+  test('a key function that fails leaves the address, and somebody hears of it', async () => {
     const errors: unknown[] = [];
     const key = () => {
       throw new Error('no such user');
     };
     const get = await serve({ limiter: bucket(), key, onError: (error) => errors.push(error) });
-    for (let n = 0; n < 3; n++) expect((await get()).status).toBe(200);
+    const statuses = [(await get()).status, (await get()).status, (await get()).status];
+    expect(statuses).toEqual([200, 200, 429]);
     expect(errors.map(String)).toEqual(Array(3).fill('Error: no such user'));
   });
 
-  test('or keeps it out, if that was asked for', async () => {
-    const broken = {
-      ...bucket(),
-      isSimple: true,
-      acquire: () => Promise.reject(new Error('gone')),
-      ask: () => {
-        throw new Error('gone');
-      },
-    } as unknown as Limiter;
+  test('a limiter that fails lets requests through, and somebody hears of it', async () => {
     const onError = vi.fn();
-    const get = await serve({ limiter: broken, onUnavailable: 'deny', onError });
+    const get = await serve({ limiter: broken(), onError });
+    expect([(await get()).status, onError.mock.calls.length]).toEqual([200, 1]);
+  });
+
+  test('or keeps it out, if that was asked for', async () => {
+    const onError = vi.fn();
+    const get = await serve({ limiter: broken(), onUnavailable: 'deny', onError });
     const response = await get();
     expect([response.status, onError.mock.calls.length]).toEqual([503, 1]);
     expect(await response.json()).toMatchObject({ status: 503, 'violated-policies': [] });
@@ -173,6 +185,65 @@ describe.each(Object.keys(SERVERS))('%s', (name) => {
     const { headers } = await get();
     expect(headers.get('ratelimit-policy')).toBe('"api";q=2;w=2, "route";q=2;w=2');
     expect(headers.get('ratelimit')).toBe('"api";r=1;t=1, "route";r=1;t=1');
+  });
+
+  test.each([
+    ['the first', 2, 9],
+    ['the second', 9, 2],
+  ])('in the old words the tighter of two speaks: %s', async (_, ...bursts) => {
+    const [first, second] = bursts.map((burst) =>
+      bucket({ limit: { bucket: { rate: '1/s', burst } } }),
+    );
+    const get = await serve([
+      { limiter: first, headers: 'legacy' },
+      { limiter: second, headers: 'legacy' },
+    ]);
+    const { headers } = await get();
+    const told = ['limit', 'remaining', 'reset'].map((word) => headers.get(`x-ratelimit-${word}`));
+    expect(told).toEqual(['2', '1', '1']);
+  });
+
+  test('in the old words a limit without a time takes the time of another away', async () => {
+    const inFlight = limiter({ limit: { adaptive: { fixed: 1 } } });
+    const get = await serve([
+      { limiter: bucket(), headers: 'legacy' },
+      { limiter: inFlight, headers: 'legacy' },
+    ]);
+    const { headers } = await get();
+    expect(headers.get('x-ratelimit-remaining')).toBe('0');
+    expect(headers.get('x-ratelimit-reset')).toBeNull();
+  });
+
+  test('what one limit refuses says nothing to another further out', async () => {
+    const outer = limiter({ limit: { adaptive: { fixed: 10 } }, name: 'server' });
+    const get = await serve([
+      { limiter: outer, key: () => 'all', headers: 'legacy' },
+      { limiter: bucket(), headers: 'legacy' },
+    ]);
+    for (let n = 0; n < 5; n++) {
+      const { status, headers } = await get();
+      expect(status).toBe(n < 2 ? 200 : 429);
+      expect(headers.get('x-ratelimit-remaining')).toBe(n === 0 ? '1' : '0');
+      await settled(outer);
+    }
+    expect(outer.stats().settled).toMatchObject({ ok: 2, ignored: 3, busy: 0 });
+  });
+
+  test('a refusal in other words', async () => {
+    const refuse = ({ retryAfterSeconds, policies }: Refused) => ({
+      headers: { 'x-help': 'ask less' },
+      contentType: 'text/plain',
+      body: `${policies}: wait for ${retryAfterSeconds} s`,
+    });
+    const get = await serve({ limiter: bucket(), refuse });
+    await get();
+    await get();
+    const response = await get();
+    const { status, headers } = response;
+    expect([status, await response.text()]).toEqual([429, 'api: wait for 1 s']);
+    const names = ['x-help', 'retry-after', 'ratelimit'];
+    expect(names.map((header) => headers.get(header))).toEqual(['ask less', '1', '"api";r=0;t=1']);
+    expect(headers.get('content-type')).toMatch(/^text\/plain/);
   });
 
   test('calls in flight: one too many is 503, and when one is done the next is served', async () => {
@@ -213,7 +284,66 @@ describe.each(Object.keys(SERVERS))('%s', (name) => {
       await (await get(path)).text();
       await settled(api);
     }
-    expect(api.stats().settled).toMatchObject({ ok: 2, busy: 2, failed: 2 });
+    expect(api.stats().settled).toMatchObject({ ok: 3, busy: 1, failed: 2 });
+  });
+
+  test('or by what somebody makes of it', async () => {
+    const api = limiter({ limit: { adaptive: { fixed: 1 } } });
+    const outcome = (_: unknown, status: number) => (status === 404 ? 'busy' : undefined);
+    const get = await serve({ limiter: api, outcome }, (path) => Number(path.slice(1)));
+    for (const path of ['/404', '/500', '/200']) {
+      await (await get(path)).text();
+      await settled(api);
+    }
+    expect(api.stats().settled).toMatchObject({ ok: 1, busy: 1, failed: 1 });
+  });
+
+  test('a client that asked ahead and leaves gives all its places back', async () => {
+    const warned = vi.spyOn(process, 'emitWarning').mockImplementation(() => {});
+    const api = limiter({ limit: { adaptive: { fixed: 100 } } });
+    const { begun, work, underway } = bench();
+    const url = await start({ limiter: api }, work);
+    const socket = pipelined(url, 20);
+    await underway(20);
+    expect(api.stats().held).toBe(20);
+    socket.destroy();
+    await settled(api);
+    expect(api.stats().settled).toMatchObject({ failed: 20, ok: 0 });
+    for (const done of begun) done(200); // too late to count
+    expect(warned).not.toHaveBeenCalled(); // of too many listeners, say
+    warned.mockRestore();
+  });
+
+  test('one that asked ahead and stays is served in turn, and is done with then', async () => {
+    const api = limiter({ limit: { adaptive: { fixed: 100 } } });
+    const { begun, work, underway } = bench();
+    const outcome = vi.fn();
+    const url = await start({ limiter: api, outcome }, work);
+    const socket = pipelined(url, 3);
+    await underway(3);
+    for (const done of begun.toReversed()) done(200);
+    await settled(api);
+    expect(api.stats().settled).toMatchObject({ ok: 3, failed: 0 });
+    await new Promise((closed) => socket.once('close', closed).destroy());
+    const next = fetch(url); // when this is served, the server has seen the other go
+    await underway(4);
+    begun[3](200);
+    await (await next).text();
+    await settled(api);
+    expect(outcome).toHaveBeenCalledTimes(4);
+  });
+
+  test('one that asked ahead, waits and leaves leaves the line', async () => {
+    const clock = new VirtualClock();
+    const api = limiter({ limit: { adaptive: { fixed: 1 } }, clock });
+    const { begun, work, underway } = bench();
+    const socket = pipelined(await start({ limiter: api, wait: true }, work), 5);
+    await underway(1);
+    await vi.waitFor(() => expect(api.stats().waiting).toBe(4));
+    socket.destroy();
+    await vi.waitFor(() => expect(api.stats()).toMatchObject({ waiting: 0, held: 0 }));
+    await new Promise(setImmediate);
+    expect(begun.length).toBe(1); // nobody works for those who have gone
   });
 
   test('a client that leaves gives its place back', async () => {

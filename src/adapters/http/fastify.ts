@@ -4,12 +4,23 @@
  *     await app.register(fastify({ limit: { bucket: { rate: '10/s', burst: 20 } } }));
  */
 
-import { type Answer, guard, joined, type Reader } from './guard.ts';
-import { isList } from './headers.ts';
-import { type Closable, settleWhenClosed, whenClosed } from './node.ts';
+import { Fields } from '../../options.ts';
+import {
+  type Closable,
+  canRefuse,
+  isLeft,
+  isStillThere,
+  leavingOf,
+  settleWhenOver,
+} from './closing.ts';
+import { type Answer, guard, joined } from './guard.ts';
+import { type HeadersOf, tell } from './headers.ts';
+import type { Reader } from './request.ts';
 import type { HttpOptions } from './settings.ts';
 
 export interface FastifyRequestLike {
+  readonly method: string;
+  readonly url: string;
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
   /** The client, as the server's setting `trustProxy` has it. */
   readonly ip: string;
@@ -21,14 +32,25 @@ export interface FastifyReplyLike {
   code(status: number): unknown;
   getHeader(name: string): unknown;
   header(name: string, value: string): unknown;
+  removeHeader(name: string): unknown;
   send(body: string): unknown;
 }
+
+/**
+ * When a request is checked: as soon as it comes (default), or right before its handler, when its
+ * body is read and hooks that look up users have run.
+ */
+const HOOKS = ['onRequest', 'preHandler'] as const;
+
+export type FastifyHook = (typeof HOOKS)[number];
+
+export type FastifyOptions<Request> = HttpOptions<Request> & { readonly hook?: FastifyHook };
 
 type Hook<Request> = (request: Request, reply: FastifyReplyLike, done: () => void) => void;
 
 /** The least a server needs to have. */
 export interface FastifyLike {
-  addHook(name: 'onRequest', hook: never): unknown;
+  addHook(name: FastifyHook, hook: never): unknown;
 }
 
 export type FastifyPluginLike = (app: FastifyLike, options: unknown, done: () => void) => void;
@@ -39,13 +61,21 @@ const READER: Reader<FastifyRequestLike> = {
   ip: (request) => request.ip,
 };
 
+const HEADERS: HeadersOf<FastifyReplyLike> = {
+  get: (reply, name) => reply.getHeader(name),
+  set: (reply, name, value) => void reply.header(name, value),
+  remove: (reply, name) => void reply.removeHeader(name),
+};
+
 /** A plugin. @throws {ConfigError} if an option makes no sense. */
 export function fastify<Request extends FastifyRequestLike>(
-  options: HttpOptions<Request>,
+  options: FastifyOptions<Request>,
 ): FastifyPluginLike {
-  const hook = hookOf(options);
+  const when = new Fields('', options).oneOf('hook', HOOKS, 'onRequest');
+  const { hook: _, ...rest } = options;
+  const hook = hookOf(rest as HttpOptions<Request>);
   const plugin: FastifyPluginLike = (app, _, done) => {
-    app.addHook('onRequest', hook as never);
+    app.addHook(when, hook as never);
     done();
   };
   return Object.assign(plugin, {
@@ -58,24 +88,25 @@ export function fastify<Request extends FastifyRequestLike>(
 function hookOf<Request extends FastifyRequestLike>(options: HttpOptions<Request>): Hook<Request> {
   const own = guard(options, READER);
 
-  const act = (answer: Answer, reply: FastifyReplyLike, done: () => void): void => {
-    for (const name in answer.headers) {
-      const before = isList(name) ? reply.getHeader(name) : undefined;
-      const value = answer.headers[name];
-      reply.header(name, before ? `${before}, ${value}` : value);
-    }
+  const act = (answer: Answer, request: Request, reply: FastifyReplyLike, done: () => void) => {
+    if (!answer.go && !canRefuse(own, reply.raw)) return;
+    if (answer.headers) tell(HEADERS, reply, answer.headers);
     if (!answer.go) {
       reply.code(answer.status);
       reply.send(answer.body);
       return;
     }
-    if (answer.permit) settleWhenClosed(own, answer.permit, reply.raw);
+    if (answer.permit) settleWhenOver(own, answer.permit, request, reply.raw);
     done();
   };
 
   return (request, reply, done) => {
-    const answer = own.check(request, own.waits ? () => whenClosed(reply.raw) : undefined);
-    if (!(answer instanceof Promise)) return act(answer, reply, done);
-    answer.then((late) => queueMicrotask(() => act(late, reply, done)));
+    if (isLeft(reply.raw)) return;
+    const answer = own.check(request, own.waits ? () => leavingOf(reply.raw) : undefined);
+    if (!(answer instanceof Promise)) return act(answer, request, reply, done);
+    answer.then((late) => {
+      if (!isStillThere(own, late, reply.raw)) return;
+      queueMicrotask(() => act(late, request, reply, done));
+    });
   };
 }

@@ -1,15 +1,15 @@
 /** What only one framework has: its own types, its own idea of a client, its own ways to answer. */
 
 import { createServer } from 'node:http';
-import { connect, createServer as createHttp2Server } from 'node:http2';
+import { connect, createServer as createHttp2Server, type Http2ServerResponse } from 'node:http2';
 import type { AddressInfo } from 'node:net';
 import { createAdaptorServer, type HttpBindings } from '@hono/node-server';
-import expressApp, { type Request as ExpressRequest } from 'express';
+import expressApp, { type ErrorRequestHandler, type Request as ExpressRequest } from 'express';
 import fastifyApp, { type FastifyRequest } from 'fastify';
 import { type Context, Hono } from 'hono';
 import { stream } from 'hono/streaming';
 import { afterEach, describe, expect, test, vi } from 'vitest';
-import { listening, type Running } from '../../../test/support/http-servers.ts';
+import { listening, pipelined, type Running } from '../../../test/support/http-servers.ts';
 import { limiter } from '../../limiter.ts';
 import { VirtualClock } from '../../testing/index.ts';
 import { express, fastify, hono, node } from './index.ts';
@@ -64,6 +64,58 @@ describe('Express', () => {
     expect([await status('/users/b'), await status('/free')]).toEqual([200, 200]);
   });
 
+  test('whoever was answered already is not answered again', async () => {
+    const app = expressApp();
+    const failed = vi.fn();
+    app.use((_, response, next) => {
+      response.json({ answered: true });
+      next();
+    });
+    app.use(express({ limiter: one(), onError: failed }), (_, __, next) => next('route'));
+    app.use(((error, _, __, ___) => failed(error)) satisfies ErrorRequestHandler);
+    const url = kept(await listening(createServer(app)));
+    for (let n = 0; n < 3; n++) {
+      const response = await fetch(url);
+      expect([response.status, await response.json()]).toEqual([200, { answered: true }]);
+    }
+    expect(failed).not.toHaveBeenCalled();
+  });
+
+  test('nor whoever was answered while it waited', async () => {
+    const api = inFlight();
+    const held = api.tryAcquire('all');
+    const app = expressApp();
+    const handle = vi.fn();
+    app.use((_, response, next) => {
+      next();
+      void vi.waitFor(() => expect(api.stats().waiting).toBe(1)).then(() => response.send('slow'));
+    });
+    app.use(express({ limiter: api, key: () => 'all', wait: true }), handle);
+    const url = kept(await listening(createServer(app)));
+    expect(await (await fetch(url)).text()).toBe('slow');
+    await vi.waitFor(() => expect(api.stats().waiting).toBe(0));
+    await new Promise(setImmediate);
+    expect(handle).not.toHaveBeenCalled();
+    if (held.verdict === 'allow') held.settle();
+  });
+
+  test('users by their ids, strangers by their addresses', async () => {
+    const app = expressApp();
+    const api = one();
+    app.use((request, _, next) => {
+      const id = request.get('x-user');
+      if (id) Object.assign(request, { user: { id: Number(id) } });
+      next();
+    });
+    const key = (request: ExpressRequest & { user?: { id: number } }) => request.user?.id;
+    app.use(express({ limiter: api, key }), (_, response) => void response.send('done'));
+    const url = kept(await listening(createServer(app)));
+    const as = async (headers: Record<string, string>) => (await fetch(url, { headers })).status;
+    expect([await as({ 'x-user': '7' }), await as({ 'x-user': '7' })]).toEqual([200, 429]);
+    expect([await as({ 'x-user': '8' }), await as({}), await as({})]).toEqual([200, 200, 429]);
+    expect(api.inspect('7').remaining).toBe(0);
+  });
+
   test('answers HEAD with no body', async () => {
     const app = expressApp();
     app.use(express({ limiter: one() }), (_, response) => void response.send('done'));
@@ -95,7 +147,7 @@ describe('node:http', () => {
   test('whoever waited and was served is listened to once, not twice', async () => {
     const clock = new VirtualClock();
     const api = limiter({ limit: { adaptive: { fixed: 1 } }, clock });
-    const [held] = [api.tryAcquire('127.0.0.1')];
+    const held = api.tryAcquire('127.0.0.1');
     const counts: number[] = [];
     const way = node({ limiter: api, wait: true });
     const server = createServer((request, response) => {
@@ -114,8 +166,7 @@ describe('node:http', () => {
   });
 
   test('a response that is on its way already gets no headers, and no error', async () => {
-    const api = one();
-    const way = node({ limiter: api });
+    const way = node({ limiter: one() });
     const server = createServer((request, response) => {
       response.writeHead(200);
       response.write('begun, ');
@@ -123,47 +174,161 @@ describe('node:http', () => {
     });
     const url = kept(await listening(server));
     expect(await (await fetch(url)).text()).toBe('begun, done');
-    expect((await fetch(url)).status).toBe(200); // too late to say 429
   });
 
-  test('a client that left before it was checked keeps no place', async () => {
-    const api = inFlight();
+  test('too late to say 429: what has begun is broken off, and nothing is put behind it', async () => {
+    const onError = vi.fn();
+    const way = node({ limiter: one(), onError });
+    const next = vi.fn();
+    const server = createServer((request, response) => {
+      response.writeHead(200);
+      response.write('begun, ', () => way(request, response, () => response.end(next() ?? 'done')));
+    });
+    const url = kept(await listening(server));
+    await (await fetch(url)).text();
+    const body = await read(url);
+    expect(body).toMatch(/begun, \r\n$/); // neither an end nor a refusal
+    expect([next.mock.calls.length, onError.mock.calls.length]).toEqual([1, 1]);
+    expect(String(onError.mock.calls[0][0])).toContain('begun');
+  });
+
+  /** All that comes over the connection, until it closes. */
+  const read = (url: string): Promise<string> =>
+    new Promise((done) => {
+      const chunks: Buffer[] = [];
+      const socket = pipelined(url, 1);
+      socket.on('data', (chunk) => chunks.push(chunk));
+      socket.on('close', () => done(Buffer.concat(chunks).toString()));
+    });
+
+  test('a client that left before it was checked is not counted, and nobody works for it', async () => {
+    const [api, handle, checked] = [one(), vi.fn(), vi.fn()];
     const way = node({ limiter: api });
     const gone = new AbortController();
-    let checked = false;
     const server = createServer((request, response) => {
       response.once('close', () =>
-        setImmediate(() =>
-          way(request, response, () => {
-            checked = true;
-          }),
-        ),
+        setImmediate(() => checked(way(request, response, () => handle()))),
       );
       gone.abort();
     });
     const url = kept(await listening(server));
     await expect(fetch(url, { signal: gone.signal })).rejects.toThrow();
-    await vi.waitFor(() => expect(checked).toBe(true));
-    expect(api.stats()).toMatchObject({ held: 0, settled: { failed: 1 } });
+    await vi.waitFor(() => expect(checked).toHaveBeenCalledTimes(1));
+    expect(handle).not.toHaveBeenCalled();
+    expect(api.stats()).toMatchObject({ allowed: 0, denied: 0, held: 0 });
   });
 
-  test('speaks HTTP/2 too', async () => {
-    const api = inFlight();
+  test('nor is one that asked ahead and left', async () => {
+    const [api, checked] = [one(), vi.fn()];
     const way = node({ limiter: api });
-    const server = createHttp2Server((request, response) => {
-      way(request, response, () => response.end('done'));
+    const server = createServer((request, response) => {
+      request.socket.once('close', () =>
+        setImmediate(() => checked(way(request, response, () => {}))),
+      );
     });
-    await new Promise<void>((ready) => server.listen(0, '127.0.0.1', ready));
-    const client = connect(`http://127.0.0.1:${(server.address() as AddressInfo).port}`);
-    const headers = await new Promise((resolve, reject) => {
-      const stream = client.request({ ':path': '/' });
-      stream.once('response', resolve).once('error', reject).resume().end();
+    const socket = pipelined(kept(await listening(server)), 3);
+    await vi.waitFor(async () => expect(await connectionsOf(server)).toBe(1));
+    socket.destroy();
+    await vi.waitFor(() => expect(checked).toHaveBeenCalled());
+    expect(api.stats()).toMatchObject({ allowed: 0, denied: 0 });
+  });
+
+  test('an answer that is ready but never had its turn has not been served', async () => {
+    const api = inFlight(2);
+    const way = node({ limiter: api });
+    const answered = vi.fn();
+    const server = createServer((request, response) => {
+      const isFirst = response.socket !== null;
+      way(request, response, () => void (isFirst || answered(response.end('done'))));
     });
-    expect(headers).toMatchObject({ ':status': 200, ratelimit: '"adaptive";r=0' });
+    const socket = pipelined(kept(await listening(server)), 2);
+    await vi.waitFor(() => expect(answered).toHaveBeenCalledTimes(1));
+    expect(api.stats().held).toBe(2);
+    socket.destroy();
     await settled(api);
-    expect(api.stats().settled).toMatchObject({ ok: 1 });
-    client.destroy();
-    await new Promise((closed) => server.close(closed));
+    expect(api.stats().settled).toMatchObject({ ok: 0, failed: 2 });
+  });
+
+  const connectionsOf = (server: ReturnType<typeof createServer>): Promise<number> =>
+    new Promise((done) => server.getConnections((_, count) => done(count)));
+
+  describe('speaks HTTP/2 too', () => {
+    async function serve(handle: (response: Http2ServerResponse) => void) {
+      const api = inFlight();
+      const way = node({ limiter: api });
+      const server = createHttp2Server((request, response) => {
+        way(request, response, () => handle(response));
+      });
+      await new Promise<void>((ready) => server.listen(0, '127.0.0.1', ready));
+      const client = connect(`http://127.0.0.1:${(server.address() as AddressInfo).port}`);
+      open.push({
+        url: '',
+        async close() {
+          client.destroy();
+          await new Promise((closed) => server.close(closed));
+        },
+      });
+      return { api, client, ask: () => client.request({ ':path': '/' }).on('error', () => {}) };
+    }
+
+    test('and hears that it went well', async () => {
+      const { api, ask } = await serve((response) => response.end('done'));
+      const headers = await new Promise((resolve) => ask().once('response', resolve).resume());
+      expect(headers).toMatchObject({ ':status': 200, ratelimit: '"adaptive";r=0' });
+      await settled(api);
+      expect(api.stats().settled).toMatchObject({ ok: 1 });
+    });
+
+    test.each(['the request', 'the connection'])('and that a client gave up %s', async (what) => {
+      let begin = (): void => {};
+      const begun = new Promise<void>((resolve) => {
+        begin = resolve;
+      });
+      const { api, client, ask } = await serve(begin);
+      const stream = ask();
+      await begun;
+      if (what === 'the request') stream.close(8);
+      else client.destroy();
+      await settled(api);
+      expect(api.stats().settled).toMatchObject({ ok: 0, failed: 1 });
+    });
+
+    test('and does not count who left before', async () => {
+      const [inner, checked] = [one(), vi.fn()];
+      const way = node({ limiter: inner });
+      let begin = (): void => {};
+      const begun = new Promise<void>((resolve) => {
+        begin = resolve;
+      });
+      const { ask } = await serve((response) => {
+        const { req } = response;
+        response.once('close', () => setImmediate(() => checked(way(req, response, () => {}))));
+        begin();
+      });
+      const stream = ask();
+      await begun;
+      stream.close(8);
+      await vi.waitFor(() => expect(checked).toHaveBeenCalled());
+      expect(inner.stats()).toMatchObject({ allowed: 0, denied: 0 });
+    });
+
+    test('and breaks off what has begun', async () => {
+      const onError = vi.fn();
+      const way = node({ limiter: one(), key: () => 'all', onError });
+      const { ask } = await serve((response) => {
+        response.write('begun, ');
+        const request = response.req;
+        way(request, response, () => way(request, response, () => response.end('done')));
+      });
+      const stream = ask();
+      let text = '';
+      stream.on('data', (chunk) => {
+        text += chunk;
+      });
+      await new Promise((closed) => stream.once('close', closed));
+      expect('begun, '.startsWith(text)).toBe(true);
+      expect(onError).toHaveBeenCalledTimes(1);
+    });
   });
 });
 
@@ -192,6 +357,75 @@ describe('Fastify', () => {
     expect([await status('/other'), await status('/free'), await status('/free')]).toEqual([
       200, 200, 200,
     ]);
+    await app.close();
+  });
+});
+
+describe('Fastify, when', () => {
+  test('nobody connects: how it went is told all the same', async () => {
+    const api = inFlight();
+    const app = fastifyApp();
+    await app.register(fastify({ limiter: api }));
+    app.get('/:status', async (request, reply) =>
+      reply.code(Number((request.params as { status: string }).status)).send('done'),
+    );
+    for (const status of [200, 503, 500]) {
+      expect((await app.inject(`/${status}`)).statusCode).toBe(status);
+      await settled(api);
+    }
+    expect(api.stats().settled).toMatchObject({ ok: 1, busy: 1, failed: 1 });
+    await app.close();
+  });
+
+  test.each([
+    ['onRequest', '127.0.0.1'],
+    ['preHandler', '7'],
+  ] as const)('asked in %s, a user that a hook before the handler finds: %s', async (hook, key) => {
+    const api = one();
+    const app = fastifyApp();
+    const users = new WeakMap<FastifyRequest, { id: number }>();
+    app.addHook('preHandler', async (request) => void users.set(request, { id: 7 }));
+    const own = (request: FastifyRequest) => users.get(request)?.id;
+    await app.register(fastify({ limiter: api, key: own, hook }));
+    app.get('/', async () => 'done');
+    expect((await app.inject('/')).statusCode).toBe(200);
+    expect((await app.inject('/')).statusCode).toBe(429);
+    expect(api.inspect(key).remaining).toBe(0);
+    await app.close();
+  });
+
+  test('asked at no time there is', () => {
+    expect(() => fastify({ limiter: one(), hook: 'onSend' as never })).toThrow(
+      expect.objectContaining({ code: 'CONFIG', field: 'hook' }),
+    );
+  });
+
+  test('a client left before: it is not counted, and nobody works for it', async () => {
+    const [api, handle, passed] = [one(), vi.fn(), vi.fn()];
+    const app = fastifyApp();
+    const gone = new AbortController();
+    app.addHook('onRequest', (_, reply, done) => {
+      reply.raw.once('close', () => setImmediate(() => passed(done())));
+      gone.abort();
+    });
+    await app.register(fastify({ limiter: api }));
+    app.get('/', async () => handle());
+    const url = await app.listen({ port: 0, host: '127.0.0.1' });
+    await expect(fetch(url, { signal: gone.signal })).rejects.toThrow();
+    await vi.waitFor(() => expect(passed).toHaveBeenCalled());
+    expect(api.stats()).toMatchObject({ allowed: 0, denied: 0 });
+    expect(handle).not.toHaveBeenCalled();
+    await app.close();
+  });
+
+  test('a response has begun without it: that is broken off', async () => {
+    const onError = vi.fn();
+    const app = fastifyApp();
+    app.addHook('onRequest', async (_, reply) => void reply.raw.write('begun'));
+    await app.register(fastify({ limiter: one(), key: () => 'all', onError }));
+    app.get('/', async () => 'done');
+    await expect(Promise.race([app.inject('/'), app.inject('/')])).rejects.toThrow();
+    expect(onError).toHaveBeenCalledTimes(1);
     await app.close();
   });
 });
@@ -232,11 +466,63 @@ describe('Hono', () => {
     app.use(hono({ limiter: inFlight(), key: () => 'all' }));
     app.get('/own', () => new Response('done'));
     const own = await app.request('/own');
-    expect(own.headers.get('ratelimit')?.split(', ').sort()).toEqual([
-      '"adaptive";r=0',
-      '"bucket";r=0;t=3600',
-    ]);
+    expect(own.headers.get('ratelimit')).toBe('"bucket";r=0;t=3600, "adaptive";r=0');
     expect(await own.text()).toBe('done');
+  });
+
+  test('in which something is said that only looks like it', async () => {
+    const app = new Hono();
+    app.use(hono({ limiter: one(), key: () => 'all', headers: 'both' }));
+    const upstream = { ratelimit: '"bucket";r=0;t=36000', 'x-ratelimit-remaining': '00' };
+    app.get('/', () => new Response('done', { headers: upstream }));
+    const { headers } = await app.request('/');
+    expect(headers.get('ratelimit')).toBe('"bucket";r=0;t=3600, "bucket";r=0;t=36000');
+  });
+
+  test('a refusal further in keeps its figures', async () => {
+    const app = new Hono();
+    const wide = limiter({ limit: { bucket: { rate: '1/h', burst: 9 } }, name: 'wide' });
+    app.use(hono({ limiter: wide, key: () => 'all', headers: 'both' }));
+    app.use(hono({ limiter: one(), key: () => 'all', headers: 'both' }));
+    app.get('/', () => new Response('done'));
+    await app.request('/');
+    const { status, headers } = await app.request('/');
+    const legacy = ['limit', 'remaining', 'reset'].map((word) =>
+      headers.get(`x-ratelimit-${word}`),
+    );
+    expect([status, ...legacy]).toEqual([429, '1', '0', '3600']);
+    expect(headers.get('ratelimit')).toMatch(/^"wide";r=7;t=\d+, "bucket";r=0;t=3600$/);
+  });
+
+  test('without Node: a limit further out learns nothing from a refusal', async () => {
+    const api = inFlight();
+    const app = new Hono();
+    app.use(hono({ limiter: api, key: () => 'all' }), hono({ limiter: one(), key: () => 'all' }));
+    app.get('/', (c) => c.text('done'));
+    for (let n = 0; n < 3; n++) await app.request('/');
+    expect(api.stats()).toMatchObject({ held: 0, settled: { ok: 1, ignored: 2 } });
+  });
+
+  test('without Node: whoever leaves between two limits has failed the first', async () => {
+    const [outer, inner, leave] = [inFlight(), one(), new AbortController()];
+    const app = new Hono();
+    app.use(hono({ limiter: outer, key: () => 'all' }));
+    app.use(async (_, next) => {
+      leave.abort();
+      await next();
+    });
+    app.use(hono({ limiter: inner, key: () => 'all' }));
+    await app.request('/', { signal: leave.signal });
+    expect(inner.stats()).toMatchObject({ allowed: 0, denied: 0 });
+    expect(outer.stats().settled).toMatchObject({ failed: 1, ignored: 0 });
+  });
+
+  test('without Node: whoever has left already is not counted', async () => {
+    const api = one();
+    const app = new Hono();
+    app.use(hono({ limiter: api, key: () => 'all' }));
+    await app.request('/', { signal: AbortSignal.abort() });
+    expect(api.stats()).toMatchObject({ allowed: 0, denied: 0 });
   });
 
   test('leaves a response alone that cannot be changed', async () => {
@@ -327,4 +613,15 @@ describe('Hono', () => {
     await settled(api);
     expect(api.stats().settled).toMatchObject({ ok: 1 });
   });
+});
+
+test('requests are typed as far as is needed to skip one', () => {
+  const limiter = one();
+  expressApp().use(
+    express({ limiter, skip: (req) => req.method === 'OPTIONS' || req.path === '/' }),
+  );
+  const plain = node({ limiter, skip: (req) => req.url === '/health' });
+  createServer((request, response) => plain(request, response, () => response.end()));
+  fastifyApp().register(fastify({ limiter, skip: (request) => request.url === '/health' }));
+  new Hono().use(hono({ limiter, skip: (c) => c.req.path === '/' || c.req.method === 'OPTIONS' }));
 });

@@ -39,6 +39,20 @@ describe('a request counts against', () => {
     expect(key(from(undefined), { address: () => '203.0.113.9' })).toBe('203.0.113.9');
   });
 
+  test.each(['::ffff:1.2.3.4:99', 'made up', '1.2.3.4.5', '::ffff:1.2.3.4, 5'])(
+    'the address of the connection, where a framework was told that it is %j',
+    (ip) => {
+      const reader = { header: () => undefined, address: () => '9.9.9.9', ip: () => ip };
+      expect(guard(two as HttpOptions<object>, reader).keyOf({})).toBe('9.9.9.9');
+    },
+  );
+
+  test('the same if it is spelled in another way', () => {
+    expect(key(from('::ffff:203.0.113.9'))).toBe('203.0.113.9');
+    expect(key(from('203.0.113.9:4711'))).toBe('203.0.113.9');
+    expect(key(from('::FFFF:cb00:7109'))).toBe('203.0.113.9');
+  });
+
   test('a header, under its name: nobody can look like an address', () => {
     const options = { key: { header: 'X-Api-Key' } };
     expect(key(from('9.9.9.9', { 'x-api-key': '203.0.113.9' }), options)).toBe(
@@ -54,6 +68,18 @@ describe('a request counts against', () => {
     expect(key(from('9.9.9.9', { user: 'alice' }), { key: user })).toBe('alice');
     expect(key(from('9.9.9.9'), { key: user })).toBe('9.9.9.9');
   });
+
+  test.each<[unknown, string]>([
+    [42, '42'],
+    [0, '0'],
+    [2n ** 64n, '18446744073709551616'],
+    [null, '9.9.9.9'],
+    ['', '9.9.9.9'],
+  ])('an id that is no text: %s', (id, expected) => {
+    const onError = vi.fn();
+    expect(key(from('9.9.9.9'), { key: () => id as number, onError })).toBe(expected);
+    expect(onError).not.toHaveBeenCalled();
+  });
 });
 
 describe('it goes on', () => {
@@ -68,6 +94,15 @@ describe('it goes on', () => {
     const own = make();
     expect(own.check(alice)).toMatchObject({ go: true, permit: undefined });
     expect(own.limiter.stats().held).toBe(0);
+  });
+
+  test('if it is skipped, by whatever is as good as true', () => {
+    for (const said of [true, 'yes', 1]) {
+      expect(make({ skip: () => said }).check(alice)).toMatchObject({ headers: undefined });
+    }
+    for (const said of [false, undefined, null, 0, '']) {
+      expect(make({ skip: () => said }).check(alice)).toMatchObject({ headers: {} });
+    }
   });
 
   test('with what it costs', () => {
@@ -144,6 +179,25 @@ describe('it is refused', () => {
     expect(told(own.check(alice))[3]).toEqual(['api.adaptive', 'api.bucket']);
   });
 
+  test('with 503 if only calls in flight are too many, whatever quota is left', () => {
+    const limit = { all: [{ adaptive: { fixed: 1 } }, { bucket: { rate: '1/m', burst: 9 } }] };
+    const own = make({ limit });
+    own.check(alice);
+    const [status, retryAfter, , policies] = told(own.check(alice));
+    expect([status, retryAfter, policies]).toEqual([503, '1', ['api.adaptive']]);
+  });
+
+  test('and never with something left, though the clock has moved since it was decided', () => {
+    const api = limiter(two);
+    const later = {
+      ...{ name: 'api', isSimple: true, acquire: api.acquire, inspect: () => api.inspect('other') },
+      ask: () => ({ verdict: 'deny', retryAfterMs: 1 }),
+    } as unknown as Limiter;
+    expect(told(make({ limiter: later }).check(alice))).toEqual([
+      ...[429, '1', '"api";r=0;t=1', ['api']],
+    ]);
+  });
+
   test('with 503 while a limit that hears of it is busy', () => {
     const own = make({ limit: { busy: {} } });
     for (let n = 0; n < 3; n++) {
@@ -160,6 +214,59 @@ describe('it is refused', () => {
     own.limiter.hear('203.0.113.9', { retryAfterMs: 4200 });
     expect(told(own.check(alice))).toEqual([429, '5', '"api";r=2;t=0', ['api']]);
   });
+});
+
+describe('in other words', () => {
+  const empty = (options: Options) => {
+    const own = make(options);
+    own.check(alice);
+    own.check(alice);
+    return own.check(alice) as Refused;
+  };
+
+  test('only what is said changes', () => {
+    const { status, headers, body } = empty({
+      refuse: ({ policies }) => ({ body: `${policies}` }),
+    });
+    expect([status, body, headers['Content-Type']]).toEqual([
+      ...[429, 'api', 'application/problem+json'],
+    ]);
+    expect(headers).toMatchObject({ 'Retry-After': '1', RateLimit: '"api";r=0;t=1' });
+  });
+
+  test('which may depend on the request, and need not be any', () => {
+    const refuse = vi.fn(() => undefined);
+    expect(JSON.parse(empty({ refuse }).body).status).toBe(429);
+    expect(refuse).toHaveBeenCalledWith(expect.objectContaining({ retryAfterSeconds: 1 }), alice);
+  });
+
+  test('also when the limiter fails', () => {
+    const refuse = () => ({ contentType: 'text/plain', body: 'closed' });
+    const limiter = { name: 'api', isSimple: true, acquire: gone, ask: gone } as unknown as Limiter;
+    const own = make({ limiter, refuse, onUnavailable: 'deny', onError: () => {} });
+    expect(own.check(alice)).toMatchObject({
+      ...{ status: 503, body: 'closed', headers: { 'Content-Type': 'text/plain' } },
+    });
+  });
+
+  test.each<[string, () => unknown]>([
+    ['that fail', gone],
+    ['that take their time', () => Promise.reject(new Error('late'))],
+    ['that are no text', () => ({ body: { status: 429 } })],
+    ['with a header of two lines', () => ({ headers: { 'x-a': 'b\r\nset-cookie: c' } })],
+    ['with a header that has no name', () => ({ headers: { '': 'b' } })],
+    ['with a header that is no text', () => ({ headers: { 'x-a': 7 } })],
+  ])('%s: then in ours, and somebody hears of it', (_, refuse) => {
+    const onError = vi.fn();
+    const { headers, body } = empty({ refuse: refuse as never, onError });
+    expect(JSON.parse(body).status).toBe(429);
+    expect(Object.keys(headers)).not.toContain('x-a');
+    expect(onError).toHaveBeenCalledTimes(1);
+  });
+
+  function gone(): never {
+    throw new Error('gone');
+  }
 });
 
 describe('in the shadow', () => {
@@ -229,6 +336,7 @@ describe('whatever goes wrong', () => {
     throw new Error('out of order');
   };
   const late = (): never => Promise.reject(new Error('late')) as never;
+  const thenable = Object.fromEntries([['then', fail]]); // a promise of some other make
   const broken = (parts: object): Limiter => {
     const api = limiter(two);
     const own = { name: 'api', isSimple: true, clock, inspect: (key: string) => api.inspect(key) };
@@ -238,15 +346,66 @@ describe('whatever goes wrong', () => {
 
   test.each<[string, Options]>([
     ['a key', { key: fail }],
-    ['a key that is none', { key: () => 7 as never }],
+    ['a key that is none', { key: () => ({}) as never }],
+    ['a key that is no number', { key: () => Number.NaN }],
     ['a key that takes its time', { key: late }],
+    ['a key that takes its time in its own way', { key: () => thenable as never }],
     ['a cost', { cost: fail }],
-    ['a cost that makes no sense', { cost: () => -1 }],
+    ['a cost below 0', { cost: () => -1 }],
+    ['a cost that is no number', { cost: () => Number.NaN }],
+    ['a cost that is a text', { cost: () => '0' as never }],
+    ['a cost that is nothing', { cost: () => undefined as never }],
     ['a cost that takes its time', { cost: late }],
     ['a skip', { skip: fail }],
     ['a skip that takes its time', { skip: late }],
+    ['a partition', { partition: fail }],
     ['a partition nobody knows', { partition: () => 'batch' }],
     ['an address', { address: fail }],
+    ['an address that is none', { address: () => 'made up' }],
+    ['an address that takes its time', { address: late }],
+  ])('%s lets nobody off: it counts in a plainer way, and the error is heard', (_, options) => {
+    for (const onUnavailable of ['allow', 'deny'] as const) {
+      const onError = vi.fn();
+      const own = make({ ...options, onError, onUnavailable });
+      const answers = [own.check(alice), own.check(alice), own.check(alice)];
+      expect(answers).toMatchObject([{ go: true }, { go: true }, { go: false, status: 429 }]);
+      expect(own.limiter.inspect('203.0.113.9').remaining).toBe(0);
+      expect(onError).toHaveBeenCalledTimes(3);
+      expect(onError.mock.calls[0][0]).toBeInstanceOf(Error);
+    }
+  });
+
+  test('a partition nobody knows counts against what partitions leave', () => {
+    const limit = { adaptive: { fixed: 2, partitions: { live: 0.5 } } };
+    const partition = ({ headers }: PlainRequest) => headers.class as string;
+    const own = make({ limit, partition, onError: () => {} });
+    const as = (name: string) => own.check(from('203.0.113.9', { class: name }));
+    const answers = [as('made up'), as('made up too'), as('made up'), as('live')];
+    expect(answers.map((answer) => (answer as Answer).go)).toEqual([true, true, false, false]);
+    expect(own.limiter.inspect('203.0.113.9').partitions).toEqual({ live: 0 });
+  });
+
+  test('a partition it has proved to have is not looked for again', () => {
+    const own = make({ limit: { adaptive: { fixed: 9, partitions: { live: 1 } } } });
+    const peek = vi.spyOn(own.limiter, 'peek');
+    const same = make({ limiter: own.limiter, partition: () => 'live' });
+    for (let n = 0; n < 3; n++) same.check(alice);
+    expect(peek).toHaveBeenCalledTimes(1);
+  });
+
+  test('a cost beyond all bounds never fits', () => {
+    expect(make({ cost: () => Infinity }).check(alice)).toMatchObject({ go: false, status: 429 });
+  });
+
+  test('a reader that fails', () => {
+    const onError = vi.fn();
+    const reader = { header: () => undefined, address: fail };
+    const own = guard({ ...two, onError } as HttpOptions<object>, reader);
+    expect(own.keyOf({})).toBe('unknown');
+    expect(onError).toHaveBeenCalledTimes(1);
+  });
+
+  test.each<[string, Options]>([
     ['a limiter', { limiter: broken({ ask: fail }) }],
     ['a limiter that others wait for', { limiter: broken({ hasLine: fail }), wait: true }],
   ])('%s: the request goes on, or is told 503, and the error is heard', (_, options) => {
@@ -256,6 +415,26 @@ describe('whatever goes wrong', () => {
     expect(answer).toMatchObject({ go: false, status: 503, headers: { 'Retry-After': '1' } });
     expect(onError).toHaveBeenCalledTimes(2);
     expect(onError.mock.calls[0][0]).toBeInstanceOf(Error);
+  });
+
+  test('a limiter in the shadow, whatever else was asked for: nobody notices', () => {
+    const own = make({
+      ...{ limiter: broken({ ask: fail }), shadow: true, onUnavailable: 'deny', onError: () => {} },
+    });
+    expect(own.check(alice)).toMatchObject({ go: true });
+  });
+
+  test.each<[string, () => unknown]>([
+    ['fails', fail],
+    ['is none', () => 'fine'],
+    ['takes its time', late],
+  ])('an outcome that %s is the usual one', (_, outcome) => {
+    const onError = vi.fn();
+    const own = make({ outcome: outcome as never, onError });
+    expect([200, 429, 503, 500].map((status) => own.outcomeOf(alice, status))).toEqual([
+      ...['ok', 'ok', 'busy', 'failed'],
+    ]);
+    expect(onError).toHaveBeenCalledTimes(4);
   });
 
   test('a limiter that fails while somebody waits', async () => {
@@ -289,10 +468,33 @@ describe('whatever goes wrong', () => {
   test('an onError that fails', () => {
     const warned = vi.spyOn(process, 'emitWarning').mockImplementation(() => {});
     expect(make({ key: fail, onError: late }).check(alice)).toMatchObject({ go: true });
+    expect(warned).not.toHaveBeenCalled();
     expect(make({ key: fail, onError: fail }).check(alice)).toMatchObject({ go: true });
     expect(make({ key: fail }).check(alice)).toMatchObject({ go: true });
-    expect(warned).toHaveBeenCalledTimes(1); // once a process
-    expect(warned.mock.calls[0][0]).toContain('limit "api": Error: out of order');
+    expect(warned).toHaveBeenCalledTimes(1);
+    expect(warned.mock.calls[0][0]).toContain('limit "api"');
+    expect(warned.mock.calls[0][0]).toContain('Error: out of order');
+    warned.mockRestore();
+  });
+
+  test('every limit and every kind of mistake has a warning of its own, and only one', () => {
+    const warned = vi.spyOn(process, 'emitWarning').mockImplementation(() => {});
+    for (const name of ['orders', 'users', 'orders']) {
+      make({ ...two, name, key: fail }).check(alice);
+      make({ limiter: broken({ ask: fail, name }) }).check(alice);
+    }
+    const given = warned.mock.calls.map(([message, options]) => [
+      (options as { code?: string }).code,
+      /limit "(\w+)"/.exec(String(message))?.[1],
+    ]);
+    expect(given).toEqual([
+      ['SLUICE_MISREAD', 'orders'],
+      ['SLUICE_UNCHECKED', 'orders'],
+      ['SLUICE_MISREAD', 'users'],
+      ['SLUICE_UNCHECKED', 'users'],
+    ]);
+    for (let n = 0; n < 500; n++) make({ ...two, name: `made up ${n}`, key: fail }).check(alice);
+    expect(warned.mock.calls.length).toBeLessThanOrEqual(100);
     warned.mockRestore();
   });
 });
@@ -305,6 +507,8 @@ describe('options that make no sense are named', () => {
     [{ ...two, key: { header: 'a', or: 'b' } }, 'key.or'],
     [{ ...two, cost: 2 }, 'cost'],
     [{ ...two, skip: true }, 'skip'],
+    [{ ...two, outcome: 'ok' }, 'outcome'],
+    [{ ...two, refuse: 'no' }, 'refuse'],
     [{ ...two, headers: 'rfc' }, 'headers'],
     [{ ...two, headers: true }, 'headers'],
     [{ ...two, shadow: 'yes' }, 'shadow'],

@@ -5,7 +5,7 @@ import { describe, expect, test } from 'vitest';
 import { type Limit, limiter } from '../../index.ts';
 import type { NamedStanding } from '../../inspection.ts';
 import { VirtualClock } from '../../testing/index.ts';
-import { HeaderWriter, quoted } from './headers.ts';
+import { type Headers, type HeadersOf, HeaderWriter, type Place, quoted, tell } from './headers.ts';
 
 /** The two headers of a limit after so many calls, at an instant. */
 function said(limit: Limit, calls = 0, name = 'api'): string[] {
@@ -49,6 +49,25 @@ describe('a limit says', () => {
   test('something that never fits: no time', () => {
     const never = { ...rule(), remaining: 0, opensInMs: Infinity };
     expect(new HeaderWriter('draft').write([never]).RateLimit).toBe('"api";r=0');
+  });
+
+  test('a window of less than a second by the second', () => {
+    const terms = (windowMs: number) =>
+      new HeaderWriter('draft').write([{ ...rule(), quota: 1, windowMs }])['RateLimit-Policy'];
+    expect([0.01, 999, 1000, 1001].map(terms)).toEqual([
+      ...['"api";q=100000;w=1', '"api";q=1;w=1', '"api";q=1;w=1', '"api";q=1;w=2'],
+    ]);
+  });
+
+  test('nothing of a rule that has no quota yet, until it has heard that there is one', () => {
+    const api = limiter({ limit: { busy: {} }, name: 'api', clock: new VirtualClock() });
+    const headers = () => new HeaderWriter('both').write(api.inspect('k').rules);
+    expect(headers()).toEqual({});
+    api.ask('k');
+    api.settle('k', { outcome: 'busy' });
+    expect(headers()).toMatchObject({ 'X-RateLimit-Remaining': '0', RateLimit: '"api";r=0;t=1' });
+    const limit = { all: [{ busy: {} }, { bucket: { rate: '1/s', burst: 5 } }] };
+    expect(said(limit, 1)).toEqual(['"api.bucket";q=5;w=5', '"api.bucket";r=4;t=1']);
   });
 
   test('nothing, if there is nothing to say', () => {
@@ -110,6 +129,57 @@ test('whatever the figures, only whole numbers of at most fifteen digits are wri
       },
     ),
   );
+});
+
+describe('where something is said already', () => {
+  const OF: HeadersOf<Headers> = {
+    get: (headers, name) => headers[name],
+    set: (headers, name, value) => {
+      headers[name] = value;
+    },
+    remove: (headers, name) => {
+      delete headers[name];
+    },
+  };
+  const merged = (before: Headers, own: Headers, place?: Place): Headers => {
+    const response = { ...before };
+    tell(OF, response, own, place);
+    return response;
+  };
+  const legacy = (limit: number, remaining: number, reset?: number): Headers => ({
+    'X-RateLimit-Limit': String(limit),
+    'X-RateLimit-Remaining': String(remaining),
+    ...(reset !== undefined && { 'X-RateLimit-Reset': String(reset) }),
+  });
+
+  test('lists tell of both, in the order they are asked in', () => {
+    const both = (place?: Place) =>
+      merged({ RateLimit: '"a";r=1' }, { RateLimit: '"b";r=2' }, place);
+    expect(both()).toEqual({ RateLimit: '"a";r=1, "b";r=2' });
+    expect(both('first')).toEqual({ RateLimit: '"b";r=2, "a";r=1' });
+  });
+
+  test('what is in a list is not said again; what only looks alike is', () => {
+    const list = (before: string, own: string) => merged({ RateLimit: before }, { RateLimit: own });
+    expect(list('"a";r=1, "b";r=2', '"b";r=2')).toEqual({ RateLimit: '"a";r=1, "b";r=2' });
+    expect(list('"api";r=10', '"api";r=1')).toEqual({ RateLimit: '"api";r=10, "api";r=1' });
+    expect(list('"x, \\"b\\";r=2";r=1', '"b";r=2')).toEqual({
+      RateLimit: '"x, \\"b\\";r=2";r=1, "b";r=2',
+    });
+  });
+
+  test('the old words are those of the tighter, all of them', () => {
+    expect(merged(legacy(9, 3, 1), legacy(5, 4, 9))).toEqual(legacy(9, 3, 1));
+    expect(merged(legacy(9, 5, 1), legacy(5, 4, 9))).toEqual(legacy(5, 4, 9));
+    expect(merged(legacy(9, 4, 1), legacy(5, 4, 9))).toEqual(legacy(5, 4, 9)); // for longer
+    expect(merged(legacy(9, 4, 9), legacy(5, 4, 1))).toEqual(legacy(9, 4, 9));
+    expect(merged(legacy(9, 4, 9), legacy(5, 0))).toEqual(legacy(5, 0));
+    expect(merged({ 'X-RateLimit-Remaining': 'many' }, legacy(5, 4, 1))).toEqual(legacy(5, 4, 1));
+  });
+
+  test('everything else is said anew', () => {
+    expect(merged({ 'Retry-After': '9' }, { 'Retry-After': '1' })).toEqual({ 'Retry-After': '1' });
+  });
 });
 
 function rule(): NamedStanding {

@@ -34,7 +34,7 @@ export const quoted = (text: string): string =>
 /** `;q=100;w=60`. A window of a fraction of a second is told by the second. */
 function terms({ quota, windowMs }: NamedStanding): string {
   if (windowMs === undefined) return `;q=${integer(quota)};qu="concurrent-requests"`;
-  const window = Math.max(1, wholeSeconds(windowMs));
+  const window = wholeSeconds(windowMs);
   return `;q=${integer((quota * window * 1000) / windowMs)};w=${window}`;
 }
 
@@ -52,7 +52,7 @@ export function effectiveSeconds(rule: NamedStanding): number | undefined {
 }
 
 /** The one rule to tell somebody who can hear of one only: the least left, then the longest. */
-function tightest(rules: readonly NamedStanding[]): NamedStanding | undefined {
+export function tightest(rules: readonly NamedStanding[]): NamedStanding | undefined {
   const isTighter = (a: NamedStanding, b: NamedStanding): boolean =>
     a.remaining < b.remaining ||
     (a.remaining === b.remaining && (effectiveSeconds(a) ?? 0) > (effectiveSeconds(b) ?? 0));
@@ -61,6 +61,15 @@ function tightest(rules: readonly NamedStanding[]): NamedStanding | undefined {
     undefined,
   );
 }
+
+/**
+ * A limit that learns of overload and has heard of none would take a million calls a second. That is
+ * not a promise to make to a client.
+ */
+const PROMISE_MAX = 1_000_000;
+
+const hasQuota = ({ kind, quota }: NamedStanding): boolean =>
+  kind !== 'busy' || quota < PROMISE_MAX;
 
 /** A policy as it was last written. */
 interface Policy {
@@ -82,8 +91,9 @@ export class HeaderWriter {
     this.#legacy = kind !== 'draft';
   }
 
-  write(rules: readonly NamedStanding[]): Headers {
+  write(all: readonly NamedStanding[]): Headers {
     const headers: Headers = {};
+    const rules = all.every(hasQuota) ? all : all.filter(hasQuota);
     if (rules.length === 0) return headers;
     if (this.#draft) this.#addDraft(headers, rules);
     const tight = this.#legacy ? tightest(rules) : undefined;
@@ -115,13 +125,69 @@ export class HeaderWriter {
   }
 }
 
+const LIMIT = 'X-RateLimit-Limit';
+const REMAINING = 'X-RateLimit-Remaining';
+const RESET = 'X-RateLimit-Reset';
+
 /** Reset is in seconds from now: it needs no clock that two machines agree on. */
 function addLegacy(headers: Headers, rule: NamedStanding): void {
-  headers['X-RateLimit-Limit'] = String(integer(rule.quota));
-  headers['X-RateLimit-Remaining'] = String(integer(rule.remaining));
+  headers[LIMIT] = String(integer(rule.quota));
+  headers[REMAINING] = String(integer(rule.remaining));
   const seconds = effectiveSeconds(rule);
-  if (seconds !== undefined) headers['X-RateLimit-Reset'] = String(seconds);
+  if (seconds !== undefined) headers[RESET] = String(seconds);
 }
 
-/** Headers that are lists: a second limit on the same response adds to them. */
-export const isList = (name: string): boolean => name.startsWith('RateLimit');
+/** How the headers of some framework's response are read and written. */
+export interface HeadersOf<Response> {
+  get(response: Response, name: string): unknown;
+  set(response: Response, name: string, value: string): void;
+  remove(response: Response, name: string): void;
+}
+
+/** Where what is said goes in a list that others have begun. */
+export type Place = 'first' | 'last';
+
+/**
+ * Writes headers into a response where another limit may have written before: the lists of the draft
+ * tell of both, and the old words, which can tell of one only, of the tighter.
+ */
+export function tell<Response>(
+  of: HeadersOf<Response>,
+  response: Response,
+  headers: Headers,
+  place: Place = 'last',
+): void {
+  const before = REMAINING in headers ? of.get(response, REMAINING) : undefined;
+  const isTold = before !== undefined && isTighter(before, of.get(response, RESET), headers);
+  // Times belong to the figures they came with.
+  if (before !== undefined && !isTold && !(RESET in headers)) of.remove(response, RESET);
+  for (const name in headers) {
+    if (isTold && isLegacy(name)) continue;
+    const list = isList(name) ? of.get(response, name) : undefined;
+    const value = list ? merged(String(list), headers[name], place) : headers[name];
+    if (value !== list) of.set(response, name, value);
+  }
+}
+
+const isList = (name: string): boolean => name.startsWith('RateLimit');
+const isLegacy = (name: string): boolean => name.startsWith('X-RateLimit-');
+
+/** Whether what was said before leaves less, or as little for as long. */
+function isTighter(remaining: unknown, reset: unknown, own: Headers): boolean {
+  const [before, after] = [Number(remaining), Number(own[REMAINING])];
+  if (before !== after) return before < after;
+  return Number(reset ?? 0) >= Number(own[RESET] ?? 0);
+}
+
+/** An item of a list: a quoted text may have commas of its own. */
+const ITEMS = /(?:"(?:[^"\\]|\\.)*"|[^",])+/g;
+
+const itemsOf = (list: string): string[] => (list.match(ITEMS) ?? []).map((item) => item.trim());
+
+/** Both lists as one; what stands there already is not said again. */
+function merged(before: string, own: string, place: Place): string {
+  const known = new Set(itemsOf(before));
+  const fresh = itemsOf(own).filter((item) => !known.has(item));
+  if (fresh.length === 0) return before;
+  return (place === 'first' ? [...fresh, before] : [before, ...fresh]).join(', ');
+}

@@ -1,6 +1,11 @@
 /** Limits in front of HTTP servers: `sluice/http`. */
 
-export { type FastifyPluginLike, fastify } from './fastify.ts';
+export {
+  type FastifyHook,
+  type FastifyOptions,
+  type FastifyPluginLike,
+  fastify,
+} from './fastify.ts';
 export {
   type Answer,
   type Guard,
@@ -8,11 +13,11 @@ export {
   type Leaving,
   type Passed,
   type PlainRequest,
-  type Reader,
 } from './guard.ts';
 export type { HeaderKind } from './headers.ts';
 export { hono } from './hono.ts';
 export { express, express as node, type NodeRequest, type NodeResponse } from './node.ts';
 export type { TrustProxy } from './proxy.ts';
-export type { Refused } from './refusal.ts';
-export type { HttpOptions, RequestOptions } from './settings.ts';
+export type { Refused, Wording } from './refusal.ts';
+export type { Reader } from './request.ts';
+export type { HttpOptions, Key, RequestOptions } from './settings.ts';

@@ -7,44 +7,36 @@
  * Express and those of HTTP/2 all have it.
  */
 
-import type { Permit } from '../../permit.ts';
 import {
-  type Answer,
-  type Guard,
-  guard,
-  joined,
-  type Leaving,
-  outcomeOf,
-  type Reader,
-} from './guard.ts';
-import { type Headers, isList } from './headers.ts';
+  type Closable,
+  canRefuse,
+  isLeft,
+  isStillThere,
+  leavingOf,
+  settleWhenOver,
+} from './closing.ts';
+import { type Answer, type Guard, guard, joined } from './guard.ts';
+import { type HeadersOf, tell } from './headers.ts';
 import type { Refused } from './refusal.ts';
+import type { Reader } from './request.ts';
 import type { HttpOptions } from './settings.ts';
 
 export interface NodeRequest {
+  readonly method?: string | undefined;
+  readonly url?: string | undefined;
+  /** Express: the way of the URL, without what is asked of it. */
+  readonly path?: string | undefined;
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
   readonly socket: { readonly remoteAddress?: string | undefined };
   /** Express: the client, as its setting `trust proxy` has it. */
   readonly ip?: string | undefined;
 }
 
-/** A response that somebody will finish or leave. */
-export interface Closable {
-  readonly statusCode: number;
-  readonly destroyed?: boolean;
-  /** HTTP/2 keeps it here. */
-  readonly stream?: { readonly destroyed: boolean };
-  readonly writableEnded: boolean;
-  readonly writableFinished?: boolean;
-  once(event: 'close', act: () => void): unknown;
-  removeListener(event: 'close', act: () => void): unknown;
-}
-
 export interface NodeResponse extends Closable {
   statusCode: number;
-  readonly headersSent: boolean;
   getHeader(name: string): unknown;
   setHeader(name: string, value: string): unknown;
+  removeHeader(name: string): unknown;
   end(body: string): unknown;
 }
 
@@ -56,73 +48,49 @@ const READER: Reader<NodeRequest> = {
   ip: (request) => request.ip,
 };
 
+const HEADERS: HeadersOf<NodeResponse> = {
+  get: (response, name) => response.getHeader(name),
+  set: (response, name, value) => void response.setHeader(name, value),
+  remove: (response, name) => void response.removeHeader(name),
+};
+
 /** Middleware. @throws {ConfigError} if an option makes no sense. */
 export function express<Request extends NodeRequest>(
   options: HttpOptions<Request>,
 ): (request: Request, response: NodeResponse, next: Next) => void {
   const own = guard(options, READER);
   return function limited(request, response, next) {
-    const leaving = own.waits ? () => whenClosed(response) : undefined;
+    if (isLeft(response)) return;
+    const leaving = own.waits ? () => leavingOf(response) : undefined;
     const answer = own.check(request, leaving);
-    if (!(answer instanceof Promise)) return act(own, answer, response, next);
+    if (!(answer instanceof Promise)) return act(own, answer, request, response, next);
     // What `next` throws is its own, as it would be without us: not a promise nobody looks at.
-    answer.then((late) => queueMicrotask(() => act(own, late, response, next)));
+    answer.then((late) => {
+      if (!isStillThere(own, late, response)) return;
+      queueMicrotask(() => act(own, late, request, response, next));
+    });
   };
 }
 
 function act<Request>(
   own: Guard<Request>,
   answer: Answer,
+  request: Request,
   response: NodeResponse,
   next: Next,
 ): void {
   if (!answer.go) {
-    send(response, answer);
+    if (canRefuse(own, response)) send(response, answer);
     return;
   }
-  if (answer.headers) put(response, answer.headers);
-  if (answer.permit) settleWhenClosed(own, answer.permit, response);
+  // Whoever has sent its headers already goes without ours.
+  if (answer.headers && !response.headersSent) tell(HEADERS, response, answer.headers);
+  if (answer.permit) settleWhenOver(own, answer.permit, request, response);
   next();
 }
 
 function send(response: NodeResponse, { status, headers, body }: Refused): void {
   response.statusCode = status;
-  put(response, headers);
+  tell(HEADERS, response, headers);
   response.end(body);
-}
-
-/** Whoever has sent its headers already goes without ours. */
-function put(response: NodeResponse, headers: Headers): void {
-  if (response.headersSent) return;
-  for (const name in headers) {
-    const before = isList(name) ? response.getHeader(name) : undefined;
-    response.setHeader(name, before ? `${before}, ${headers[name]}` : headers[name]);
-  }
-}
-
-/** Whoever has closed before we listened will not say so again. */
-const isClosed = ({ destroyed, stream }: Closable): boolean =>
-  destroyed ?? stream?.destroyed ?? false;
-
-/** A response is closed once, whether it was finished or its client left. */
-export function settleWhenClosed<Request>(
-  own: Guard<Request>,
-  permit: Permit,
-  response: Closable,
-): void {
-  const settle = (): void => {
-    const isFinished = response.writableFinished ?? response.writableEnded;
-    own.settle(permit, outcomeOf(response.statusCode, isFinished));
-  };
-  if (isClosed(response)) settle();
-  else response.once('close', settle);
-}
-
-/** Aborts when the connection goes before the answer. */
-export function whenClosed(response: Closable): Leaving {
-  const gone = new AbortController();
-  const leave = (): void => gone.abort();
-  if (isClosed(response)) leave();
-  else response.once('close', leave);
-  return { signal: gone.signal, stop: () => response.removeListener('close', leave) };
 }

@@ -25,11 +25,11 @@ export type TrustProxy = boolean | number | readonly string[];
 /** Whether to believe hop `n` (0 is who the connection is from). A local socket has no address. */
 type Trust = (hop: number, address: Address | undefined) => boolean;
 
-/** The client's address, as text or taken apart; undefined if nobody knows. */
+/** The client's address; undefined if nobody knows. */
 export type ClientOf = (
-  connectedFrom: string | undefined,
+  connectedFrom: Address | undefined,
   forwardedFor: string | undefined,
-) => string | Address | undefined;
+) => Address | undefined;
 
 /** What `trustProxy` says, ready to use; undefined if it was left out. */
 export function readTrust(fields: Fields): ClientOf | undefined {
@@ -54,10 +54,10 @@ function readNetwork(text: unknown, n: number): Network {
   throw new ConfigError(`trustProxy[${n}]`, 'an address or a network such as "10.0.0.0/8"', text);
 }
 
-const walker = (trusts: Trust): ClientOf => {
-  const connection = rememberingLast();
-  return (connectedFrom, forwardedFor) => {
-    let client = connection(connectedFrom);
+const walker =
+  (trusts: Trust): ClientOf =>
+  (connectedFrom, forwardedFor) => {
+    let client = connectedFrom;
     if (forwardedFor === undefined) return client;
     let end = forwardedFor.length;
     for (let hop = 0; end >= 0 && trusts(hop, client); hop++) {
@@ -69,16 +69,3 @@ const walker = (trusts: Trust): ClientOf => {
     }
     return client;
   };
-};
-
-/** Reads addresses of connections: behind a proxy they are nearly always the same. */
-function rememberingLast(): (text: string | undefined) => Address | undefined {
-  let last: string | undefined;
-  let address: Address | undefined;
-  return (text) => {
-    if (text === last) return address;
-    last = text;
-    address = text === undefined ? undefined : parseAddress(text);
-    return address;
-  };
-}

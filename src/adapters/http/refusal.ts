@@ -9,10 +9,11 @@
  */
 
 import type { Millis } from '../../clock.ts';
-import { NEVER } from '../../decision.ts';
+import { NEVER, WHEN_SETTLED } from '../../decision.ts';
+import { ConfigError } from '../../errors.ts';
 import type { Inspection, NamedStanding } from '../../inspection.ts';
 import type { Refusal } from '../../permit.ts';
-import { effectiveSeconds, type Headers, type HeaderWriter, wholeSeconds } from './headers.ts';
+import { type Headers, type HeaderWriter, tightest, wholeSeconds } from './headers.ts';
 
 export type RefusalStatus = 429 | 503;
 
@@ -23,6 +24,17 @@ export interface Refused {
   readonly headers: Headers;
   /** JSON, as `Content-Type` says. */
   readonly body: string;
+  /** The rules that said no, by their names in the headers. */
+  readonly policies: readonly string[];
+  /** As `Retry-After` has it; undefined if it can never fit. */
+  readonly retryAfterSeconds: number | undefined;
+}
+
+/** What to say otherwise: what is left out stays as it is. */
+export interface Wording {
+  readonly headers?: Headers;
+  readonly contentType?: string;
+  readonly body?: string;
 }
 
 /** What was refused, and why as far as the limiter says. */
@@ -45,34 +57,79 @@ const PROBLEM: Readonly<Record<RefusalStatus, { type: string; title: string }>> 
   },
 };
 
+/** What an inspection calls it when the other side wants to see nobody for a while. */
+const PAUSE = 'pause';
+
 /** Rules that speak of what the service can take, not of what a client may ask. */
 const isCapacity = ({ kind }: NamedStanding): boolean => kind === 'adaptive' || kind === 'busy';
 
 /** Writes the answer, with the limit's headers if there is somebody to write them. */
 export function refuse(denied: Denied, found: Inspection, writer?: HeaderWriter): Refused {
-  const headers = writer?.write(found.rules.map((rule) => untilItFits(rule, denied))) ?? {};
-  const violated = found.rules.filter((rule) => saysNo(rule, denied.cost));
-  const status = statusOf(denied, violated.length > 0 ? violated : found.rules);
-  const seconds = retrySeconds(denied, violated);
-  if (seconds !== undefined) headers['Retry-After'] = String(seconds);
-  // Nobody says no, and yet it was refused: a pause, a full queue, a partition. Then it is the limit.
+  const rules = asRefused(denied, found);
+  const headers = writer?.write(rules.map((rule) => untilItFits(rule, denied))) ?? {};
+  const violated = rules.filter((rule) => saysNo(rule, denied.cost));
+  const status = statusOf(denied, violated.length > 0 ? violated : rules);
+  const seconds = retrySeconds(denied);
+  // Nobody says no, and yet it was refused: a pause. Then it is the limit.
   const names = violated.length > 0 ? violated.map(({ name }) => name) : [found.name];
-  return problem(status, detailOf(denied, seconds), names, headers);
+  return problem(status, detailOf(denied, seconds), names, seconds, headers);
 }
 
-/** The adapter itself is at a loss, and was told to refuse then. */
+/** The adapter itself is at a loss, and was told to refuse then; or there is nobody left to read it. */
 export const refuseUnavailable = (): Refused =>
-  problem(503, 'The limit could not be checked.', [], { 'Retry-After': '1' });
+  problem(503, 'The limit could not be checked.', [], 1, {});
+
+/** The same answer in somebody else's words. @throws {ConfigError} if they cannot be sent. */
+export function reworded(refused: Refused, wording: Wording): Refused {
+  const {
+    headers = {},
+    contentType = refused.headers['Content-Type'],
+    body = refused.body,
+  } = wording;
+  const all: Headers = { ...refused.headers, ...headers, 'Content-Type': contentType };
+  for (const name in all) requireHeader(name, all[name]);
+  if (typeof body !== 'string') throw new ConfigError('refuse.body', 'a text', body);
+  return { ...refused, headers: all, body };
+}
+
+/** As HTTP has it: a name is a token, and a value has no line of its own. */
+function requireHeader(name: string, value: unknown): void {
+  if (!/^[\w!#$%&'*+.^`|~-]+$/.test(name)) {
+    throw new ConfigError('refuse.headers', 'headers by their names', name);
+  }
+  if (typeof value === 'string' && /^[\t\x20-\x7e\x80-\xff]*$/.test(value)) return;
+  throw new ConfigError(`refuse.headers.${name}`, 'a text of one line', value);
+}
 
 function problem(
   status: RefusalStatus,
   detail: string,
   policies: readonly string[],
+  retryAfterSeconds: number | undefined,
   headers: Headers,
 ): Refused {
   const body = { ...PROBLEM[status], status, detail, 'violated-policies': policies };
+  if (retryAfterSeconds !== undefined) headers['Retry-After'] = String(retryAfterSeconds);
   headers['Content-Type'] = 'application/problem+json';
-  return { go: false, status, headers, body: JSON.stringify(body) };
+  const told = { policies, retryAfterSeconds };
+  return { go: false, status, headers, body: JSON.stringify(body), ...told };
+}
+
+/**
+ * Between the decision and the look at how things stand the clock may have moved, and whoever refused
+ * may be open again. A refusal that says that something is left would be a riddle, so it was the
+ * tightest. A pause speaks for itself.
+ */
+function asRefused(denied: Denied, { rules, by }: Inspection): readonly NamedStanding[] {
+  const { cost, retryAfterMs } = denied;
+  if (by === PAUSE || rules.some((rule) => saysNo(rule, cost))) return rules;
+  const tight = tightest(rules);
+  return rules.map((rule) => (rule === tight ? usedUp(rule, retryAfterMs) : rule));
+}
+
+function usedUp({ opensInMs: _, ...rule }: NamedStanding, retryAfterMs: Millis): NamedStanding {
+  const closed = { ...rule, remaining: 0 };
+  return retryAfterMs === WHEN_SETTLED ? closed : { ...closed, opensInMs: retryAfterMs };
 }
 
 const saysNo = ({ remaining }: NamedStanding, cost: number): boolean => remaining < cost;
@@ -88,17 +145,11 @@ function statusOf({ reason }: Denied, rules: readonly NamedStanding[]): RefusalS
 }
 
 /**
- * Whole seconds, at least one, and never over before the limit says it opens; undefined if it never
- * does. When a call in flight will settle nobody knows: then one.
+ * Whole seconds, at least one; undefined if it never opens. When a call in flight will settle nobody
+ * knows: then one.
  */
-function retrySeconds(
-  { retryAfterMs }: Denied,
-  violated: readonly NamedStanding[],
-): number | undefined {
-  if (retryAfterMs === NEVER) return undefined;
-  const opens = violated.filter(({ remaining }) => remaining < 1).map(effectiveSeconds);
-  return Math.max(1, wholeSeconds(retryAfterMs), ...opens.map((seconds) => seconds ?? 0));
-}
+const retrySeconds = ({ retryAfterMs }: Denied): number | undefined =>
+  retryAfterMs === NEVER ? undefined : Math.max(1, wholeSeconds(retryAfterMs));
 
 function detailOf({ reason }: Denied, seconds: number | undefined): string {
   if (seconds === undefined) return 'It costs more than the limit ever allows.';

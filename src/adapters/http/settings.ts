@@ -3,30 +3,32 @@
  */
 
 import type { Millis } from '../../clock.ts';
+import type { Outcome } from '../../decision.ts';
 import { type Duration, parseDuration } from '../../duration.ts';
 import { ConfigError } from '../../errors.ts';
 import { type Limiter, type LimiterOptions, limiter } from '../../limiter.ts';
 import { Fields, isRecord } from '../../options.ts';
 import { HEADER_KINDS, type HeaderKind } from './headers.ts';
 import { type ClientOf, readTrust, type TrustProxy } from './proxy.ts';
+import type { Refused, Wording } from './refusal.ts';
 
 /** `Request` is whatever the framework calls a request: Express' req, Fastify's request, Hono's c. */
 export interface RequestOptions<Request> {
   /**
    * What a request counts against: the client's address (default), a header (the address where it
-   * is missing), or what a function says (the address where it says undefined).
+   * is missing), or what a function says (the address where it says nothing, or nonsense).
    */
-  readonly key?: 'ip' | { readonly header: string } | ((request: Request) => string | undefined);
-  /** What a request costs. Default 1. */
+  readonly key?: 'ip' | { readonly header: string } | ((request: Request) => Key);
+  /** What a request costs. Default 1, also where it is no number from 0 on. */
   readonly cost?: (request: Request) => number;
-  /** Requests that are let through without being counted. */
-  readonly skip?: (request: Request) => boolean;
-  /** Which part of an adaptive limit with partitions it counts against; undefined: none. */
-  readonly partition?: (request: Request) => string | undefined;
+  /** Requests that are let through without being counted: whatever is as good as true. */
+  readonly skip?: (request: Request) => unknown;
+  /** Which part of an adaptive limit with partitions it counts against; none if there is no such. */
+  readonly partition?: (request: Request) => string | null | undefined;
   /** Whom to believe about X-Forwarded-For. Default: what the framework was told, else nobody. */
   readonly trustProxy?: TrustProxy;
   /** Where the address of a connection comes from, if the adapter cannot know. */
-  readonly address?: (request: Request) => string | undefined;
+  readonly address?: (request: Request) => string | null | undefined;
   /** How many bits of an IPv6 address make one client. Default 64. */
   readonly ipv6Prefix?: number;
   /** What responses say about the limit. Default draft; false: nothing. */
@@ -35,26 +37,35 @@ export interface RequestOptions<Request> {
   readonly shadow?: boolean;
   /** Wait for a turn before answering: true, or no longer than this. Default false. */
   readonly wait?: boolean | Duration;
-  /** When the limit cannot be checked: let the request through (default), or answer 503. */
+  /** How a request went, by what it was answered; undefined: as by default. */
+  readonly outcome?: (request: Request, status: number) => Outcome | undefined;
+  /** Says a refusal in other words; what it leaves out stays as it is. */
+  readonly refuse?: (refusal: Refused, request: Request) => Wording | undefined;
+  /** When the limiter fails: let the request through (default), or answer 503. */
   readonly onUnavailable?: 'allow' | 'deny';
-  /** Hears why it could not be checked. Default: one warning a process. */
+  /** Hears of a limiter that fails and of options that do. Default: one warning for each limit. */
   readonly onError?: (error: unknown) => void;
 }
+
+/** Ids of users may be numbers; nothing at all, and the address counts. */
+export type Key = string | number | bigint | null | undefined;
 
 /** A limit of its own, or a limiter it shares with others. */
 export type HttpOptions<Request> = RequestOptions<Request> &
   (LimiterOptions | { readonly limiter: Limiter });
 
+/** Options that are functions, and optional. */
+const FUNCTIONS = ['cost', 'skip', 'partition', 'address', 'outcome', 'refuse', 'onError'] as const;
+
+type Functions<Request> = {
+  readonly [Name in (typeof FUNCTIONS)[number]]: RequestOptions<Request>[Name];
+};
+
 /** The same, read. */
-export interface Settings<Request> {
+export interface Settings<Request> extends Functions<Request> {
   readonly limiter: Limiter;
-  readonly key: ((request: Request) => string | undefined) | undefined;
+  readonly key: ((request: Request) => Key) | undefined;
   readonly header: string | undefined;
-  readonly cost: ((request: Request) => number) | undefined;
-  readonly skip: ((request: Request) => boolean) | undefined;
-  readonly partition: ((request: Request) => string | undefined) | undefined;
-  readonly address: ((request: Request) => string | undefined) | undefined;
-  readonly onError: ((error: unknown) => void) | undefined;
   readonly clientOf: ClientOf | undefined;
   readonly ipv6Prefix: number;
   readonly headers: HeaderKind | false;
@@ -64,8 +75,6 @@ export interface Settings<Request> {
   readonly allowUnchecked: boolean;
 }
 
-type Said = (...args: never[]) => unknown;
-
 /** @throws {ConfigError} naming the option that makes no sense. */
 export function readSettings<Request>(options: HttpOptions<Request>): Settings<Request> {
   const fields = new Fields('', options, 'an object with a limit or a limiter');
@@ -73,11 +82,7 @@ export function readSettings<Request>(options: HttpOptions<Request>): Settings<R
   const maxWaitMs = readWait(fields);
   const settings = {
     ...readKey<Request>(fields),
-    cost: functionOf<RequestOptions<Request>['cost']>(fields, 'cost'),
-    skip: functionOf<RequestOptions<Request>['skip']>(fields, 'skip'),
-    partition: functionOf<RequestOptions<Request>['partition']>(fields, 'partition'),
-    address: functionOf<RequestOptions<Request>['address']>(fields, 'address'),
-    onError: functionOf<RequestOptions<Request>['onError']>(fields, 'onError'),
+    ...readFunctions<Request>(fields),
     clientOf: readTrust(fields),
     ipv6Prefix: fields.number('ipv6Prefix', { min: 1, max: 128, whole: true }, 64),
     headers: readHeaders(fields, shadow),
@@ -88,9 +93,13 @@ export function readSettings<Request>(options: HttpOptions<Request>): Settings<R
   return { ...settings, limiter: readLimiter(fields, options) };
 }
 
-function functionOf<F>(fields: Fields, name: string): F | undefined {
-  const isFunction = (value: unknown): value is Said => typeof value === 'function';
-  return fields.optional(name, isFunction, 'a function') as F | undefined;
+type Said = (...args: never[]) => unknown;
+
+const isFunction = (value: unknown): value is Said => typeof value === 'function';
+
+function readFunctions<Request>(fields: Fields): Functions<Request> {
+  const read = FUNCTIONS.map((name) => [name, fields.optional(name, isFunction, 'a function')]);
+  return Object.fromEntries(read) as Functions<Request>;
 }
 
 function readKey<Request>(fields: Fields): Pick<Settings<Request>, 'key' | 'header'> {
