@@ -108,7 +108,7 @@ describe('it goes on', () => {
   test('with what it costs', () => {
     const own = make({ cost: ({ url }) => (url === '/search' ? 2 : 0) });
     own.check({ ...alice, url: '/search' });
-    expect(own.limiter.inspect('203.0.113.9').remaining).toBe(0);
+    expect((own.limiter as Limiter).inspect('203.0.113.9').remaining).toBe(0);
     expect(own.check(alice)).toMatchObject({ go: true });
   });
 });
@@ -369,7 +369,7 @@ describe('whatever goes wrong', () => {
       const own = make({ ...options, onError, onUnavailable });
       const answers = [own.check(alice), own.check(alice), own.check(alice)];
       expect(answers).toMatchObject([{ go: true }, { go: true }, { go: false, status: 429 }]);
-      expect(own.limiter.inspect('203.0.113.9').remaining).toBe(0);
+      expect((own.limiter as Limiter).inspect('203.0.113.9').remaining).toBe(0);
       expect(onError).toHaveBeenCalledTimes(3);
       expect(onError.mock.calls[0][0]).toBeInstanceOf(Error);
     }
@@ -382,12 +382,12 @@ describe('whatever goes wrong', () => {
     const as = (name: string) => own.check(from('203.0.113.9', { class: name }));
     const answers = [as('made up'), as('made up too'), as('made up'), as('live')];
     expect(answers.map((answer) => (answer as Answer).go)).toEqual([true, true, false, false]);
-    expect(own.limiter.inspect('203.0.113.9').partitions).toEqual({ live: 0 });
+    expect((own.limiter as Limiter).inspect('203.0.113.9').partitions).toEqual({ live: 0 });
   });
 
   test('a partition it has proved to have is not looked for again', () => {
     const own = make({ limit: { adaptive: { fixed: 9, partitions: { live: 1 } } } });
-    const peek = vi.spyOn(own.limiter, 'peek');
+    const peek = vi.spyOn(own.limiter as Limiter, 'peek');
     const same = make({ limiter: own.limiter, partition: () => 'live' });
     for (let n = 0; n < 3; n++) same.check(alice);
     expect(peek).toHaveBeenCalledTimes(1);

@@ -15,6 +15,7 @@ import { ConfigError } from '../../errors.ts';
 import type { Inspection } from '../../inspection.ts';
 import type { AskOptions, Limiter } from '../../limiter.ts';
 import type { Permit, Refusal } from '../../permit.ts';
+import type { RemoteLimiter } from '../../remote-limiter.ts';
 import { type Headers, HeaderWriter } from './headers.ts';
 import { type Denied, type Refused, refuse, refuseUnavailable, reworded } from './refusal.ts';
 import { atOnce, Reporter } from './report.ts';
@@ -80,7 +81,7 @@ interface Asked<Request> {
 
 export class Guard<Request> {
   /** Decides, counts and can be asked how things stand. */
-  readonly limiter: Limiter;
+  readonly limiter: Limiter | RemoteLimiter;
   /** True if a request may have to wait: whoever checks says how to hear that its client left. */
   readonly waits: boolean;
   readonly #settings: Settings<Request>;
@@ -93,7 +94,7 @@ export class Guard<Request> {
     this.limiter = settings.limiter;
     this.#reporter = new Reporter(settings.limiter.name, settings.onError);
     this.#requests = new RequestReader(settings, reader, this.#reporter);
-    this.waits = settings.maxWaitMs !== undefined;
+    this.waits = settings.maxWaitMs !== undefined || isRemote(settings.limiter);
     this.#writer = settings.headers === false ? undefined : new HeaderWriter(settings.headers);
   }
 
@@ -152,13 +153,14 @@ export class Guard<Request> {
 
   /** Whether it can be decided now: nobody waits, or nothing stands in the way. */
   #isDue({ key, cost, options }: Asked<Request>): boolean {
-    if (!this.waits) return true;
     const { limiter } = this;
+    if (isRemote(limiter)) return false;
+    if (!this.waits) return true;
     return !limiter.hasLine(key, options) && limiter.peek(key, cost, options).verdict === 'allow';
   }
 
   #decide(asked: Asked<Request>): Answer {
-    const { limiter } = this;
+    const limiter = this.limiter as Limiter;
     const { key, cost, options } = asked;
     if (!limiter.isSimple) return this.#answer(limiter.tryAcquire(key, cost, options), asked);
     const decision = limiter.ask(key, cost, options);
@@ -174,7 +176,12 @@ export class Guard<Request> {
       left = leaving?.();
       const { maxWaitMs = 0 } = this.#settings;
       const patience = { maxWaitMs, ...options, ...(left && { signal: left.signal }) };
-      return this.#answer(await this.limiter.acquire(key, cost, patience), asked);
+      const entering = this.limiter.acquire(key, cost, patience);
+      if (!isRemote(this.limiter)) return this.#answer(await entering, asked);
+      // Asked in the same breath, how the key stands afterwards comes with the same trip.
+      const seeing = this.#writer && maxWaitMs === 0 ? this.limiter.inspect(key) : undefined;
+      const entry = await entering;
+      return this.#answer(entry, asked, await (seeing ?? this.limiter.inspect(key)));
     } catch (error) {
       // Whoever has gone reads no answer; the framework still wants one, to be done with it.
       return left?.signal.aborted ? refuseUnavailable() : this.#unavailable(error, asked.request);
@@ -183,20 +190,20 @@ export class Guard<Request> {
     }
   }
 
-  #answer(entry: Permit | Refusal, asked: Asked<Request>): Answer {
-    if (entry.verdict === 'allow') return this.#pass(asked.key, entry);
+  #answer(entry: Permit | Refusal, asked: Asked<Request>, seen?: Inspection): Answer {
+    if (entry.verdict === 'allow') return this.#pass(asked.key, entry, seen);
     const { retryAfterMs, reason } = entry;
-    return this.#refuse(asked, { cost: asked.cost, retryAfterMs, reason });
+    return this.#refuse(asked, { cost: asked.cost, retryAfterMs, reason }, seen);
   }
 
-  #pass(key: string, permit: Permit | undefined): Passed {
-    const headers = this.#writer?.write(this.#inspect(key).rules);
+  #pass(key: string, permit: Permit | undefined, seen?: Inspection): Passed {
+    const headers = this.#writer?.write((seen ?? this.#inspect(key)).rules);
     return headers === undefined && permit === undefined ? PASS : { go: true, headers, permit };
   }
 
-  #refuse({ key, request }: Asked<Request>, denied: Denied): Answer {
-    if (this.#settings.shadow) return this.#pass(key, undefined);
-    return this.#worded(refuse(denied, this.#inspect(key), this.#writer), request);
+  #refuse({ key, request }: Asked<Request>, denied: Denied, seen?: Inspection): Answer {
+    if (this.#settings.shadow) return this.#pass(key, undefined, seen);
+    return this.#worded(refuse(denied, seen ?? this.#inspect(key), this.#writer), request);
   }
 
   /** In the user's words, if there are any that can be sent. */
@@ -212,11 +219,13 @@ export class Guard<Request> {
 
   /** Not being able to describe a limit loses no permit, and lets nobody in who was refused. */
   #inspect(key: string): Inspection {
+    const unknown = { name: this.limiter.name, remaining: 0, rules: [] };
+    if (isRemote(this.limiter)) return unknown; // whoever decides is out of reach
     try {
       return this.limiter.inspect(key);
     } catch (error) {
       this.#reporter.unchecked(error);
-      return { name: this.limiter.name, remaining: 0, rules: [] };
+      return unknown;
     }
   }
 
@@ -226,6 +235,9 @@ export class Guard<Request> {
     return allowUnchecked || shadow ? PASS : this.#worded(refuseUnavailable(), request);
   }
 }
+
+const isRemote = (limiter: Limiter | RemoteLimiter): limiter is RemoteLimiter =>
+  'isRemote' in limiter;
 
 /**
  * A service that is overloaded says 503. That a client asked too often (429) is, like every 4xx, the

@@ -119,7 +119,11 @@ export class RequestReader<Request> {
     if (said === undefined || said === null) return undefined;
     const partition = said as string;
     if (!this.#partitions.has(partition)) {
-      this.#settings.limiter.peek(UNKNOWN, 0, { partition });
+      const { limiter } = this.#settings;
+      if ('isRemote' in limiter) {
+        throw new ConfigError('partition', 'left out: a shared limit has none', partition);
+      }
+      limiter.peek(UNKNOWN, 0, { partition });
       this.#partitions.add(partition);
     }
     return partition;

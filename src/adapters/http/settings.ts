@@ -8,6 +8,7 @@ import { type Duration, parseDuration } from '../../duration.ts';
 import { ConfigError } from '../../errors.ts';
 import { type Limiter, type LimiterOptions, limiter } from '../../limiter.ts';
 import { Fields, isRecord } from '../../options.ts';
+import type { RemoteLimiter } from '../../remote-limiter.ts';
 import { HEADER_KINDS, type HeaderKind } from './headers.ts';
 import { type ClientOf, readTrust, type TrustProxy } from './proxy.ts';
 import type { Refused, Wording } from './refusal.ts';
@@ -52,7 +53,7 @@ export type Key = string | number | bigint | null | undefined;
 
 /** A limit of its own, or a limiter it shares with others. */
 export type HttpOptions<Request> = RequestOptions<Request> &
-  (LimiterOptions | { readonly limiter: Limiter });
+  (LimiterOptions | { readonly limiter: Limiter | RemoteLimiter });
 
 /** Options that are functions, and optional. */
 const FUNCTIONS = ['cost', 'skip', 'partition', 'address', 'outcome', 'refuse', 'onError'] as const;
@@ -63,7 +64,7 @@ type Functions<Request> = {
 
 /** The same, read. */
 export interface Settings<Request> extends Functions<Request> {
-  readonly limiter: Limiter;
+  readonly limiter: Limiter | RemoteLimiter;
   readonly key: ((request: Request) => Key) | undefined;
   readonly header: string | undefined;
   readonly clientOf: ClientOf | undefined;
@@ -131,7 +132,7 @@ function readWait(fields: Fields): Millis | undefined {
 }
 
 /** Whatever was not read by now belongs to the limiter, which knows its own mistakes. */
-function readLimiter(fields: Fields, options: object): Limiter {
+function readLimiter(fields: Fields, options: object): Limiter | RemoteLimiter {
   const rest = Object.fromEntries(Object.entries(options).filter(([name]) => !fields.knows(name)));
   if (!('limiter' in rest)) return limiter(rest as unknown as LimiterOptions);
   const { limiter: given, ...others } = rest;

@@ -4,6 +4,7 @@ import { Redis } from 'ioredis';
 import { createClient } from 'redis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { redisCli, redisServer, type Service, startRedis } from '../../../test/support/services.ts';
+import { guard } from '../../adapters/http/guard.ts';
 import { prometheus } from '../../adapters/metrics/prometheus.ts';
 import type { ReachEvent } from '../../events.ts';
 import { limiter } from '../../limiter.ts';
@@ -341,6 +342,22 @@ describe.skipIf(redisServer() === undefined).each([
       .reduce((sum: number, cost) => sum + cost, 0);
     expect(served).toBeLessThanOrEqual(100);
     expect(served).toBeGreaterThan(90);
+  });
+
+  test('a server asks it for every request, and tells clients how they stand', async () => {
+    const api = shared(perSecond(0.1, 2));
+    await api.ask('warm');
+    const own = guard({ limiter: api, key: () => 'alice' });
+    const before = calls();
+    const check = async () => {
+      const answer = await own.check({ headers: {} });
+      return [answer.go, JSON.stringify(answer.headers)];
+    };
+    expect(await check()).toEqual([true, expect.stringContaining('r=1;t=10')]);
+    expect(calls() - before).toBe(1);
+    expect(await check()).toEqual([true, expect.stringMatching(/r=0;t=(10|9)/)]);
+    const refused = await own.check({ headers: {} });
+    expect(refused).toMatchObject({ go: false, status: 429 });
   });
 
   test('its figures are shown like any other', async () => {
