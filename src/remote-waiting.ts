@@ -4,7 +4,9 @@
  * As in `waiting.ts` each key has a line and only its front asks; but an answer takes a while, and
  * others far away ask too. So the front of a line asks together, in one trip: as many get in as fit,
  * and the rest sleep until the decider said it would open, and a random moment longer, so that lines
- * in many processes do not all come at the same instant and lose to the same one every time.
+ * in many processes do not all come at the same instant and lose to the same one every time. Where the
+ * decider hands out the next place a moment before it opens, they come that much earlier, and whoever
+ * gets it sleeps the rest.
  *
  * Where places can be reserved ahead, each in front reserves its own and sleeps until it is due. Who
  * oversleeps by more than `expireMs` has wasted its place and stands in front again.
@@ -14,7 +16,7 @@ import { alarm, type Clock, type Millis } from './clock.ts';
 import { type Decision, NEVER, WHEN_SETTLED } from './decision.ts';
 import type { Order } from './line.ts';
 import type { Random } from './random.ts';
-import type { Answer, RemoteShare } from './share/remote.ts';
+import { type Answer, jitterMsMax, type RemoteShare } from './share/remote.ts';
 import type { Reason } from './waiting.ts';
 
 export interface RemoteWaitingOptions {
@@ -65,12 +67,14 @@ interface Line {
   wake: (() => void) | undefined;
 }
 
+/** What a line is told that has to sleep: when it opens, and how long before it is worth asking. */
+interface Refused {
+  readonly opensInMs: Millis;
+  readonly aheadMs: Millis;
+}
+
 /** How many ask together. */
 const FRONT_MAX = 64;
-
-/** How much longer than told a line sleeps at most: a part of it, and no more than so long. */
-const JITTER_PART = 0.05;
-const JITTER_MS_MAX = 25;
 
 /** How long to sleep where nobody can say when it opens: a call in flight must settle, far away. */
 const SETTLE_POLL_MS = 50;
@@ -166,10 +170,10 @@ export class RemoteWaitingRoom {
       this.#drop(line);
       if (line.waiters.length === 0) break;
       const pausedMs = this.#options.pausedMs(line.key);
-      const refused = pausedMs > 0 ? pausedMs : await this.#ask(line);
+      const refused = pausedMs > 0 ? { opensInMs: pausedMs, aheadMs: 0 } : await this.#ask(line);
       this.#drop(line);
       if (refused === undefined) continue;
-      this.#refuseWhoCannotWait(line, refused);
+      this.#refuseWhoCannotWait(line, refused.opensInMs);
       if (line.waiters.length > 0) await this.#sleep(line, refused);
     }
     this.#lines.delete(line.key);
@@ -181,11 +185,11 @@ export class RemoteWaitingRoom {
   }
 
   /** Lets the front ask; says how long until it is worth asking again, if somebody was refused. */
-  #ask(line: Line): Promise<Millis | undefined> {
+  #ask(line: Line): Promise<Refused | undefined> {
     return this.#options.reserves ? this.#askAhead(line) : this.#askNow(line);
   }
 
-  async #askNow({ key, waiters }: Line): Promise<Millis | undefined> {
+  async #askNow({ key, waiters }: Line): Promise<Refused | undefined> {
     const { share } = this.#options;
     const front = waiters.slice(0, FRONT_MAX);
     const told = await share.askLine(
@@ -193,13 +197,16 @@ export class RemoteWaitingRoom {
       front.map(({ cost }) => cost),
     );
     const isMakeshift = told.isMakeshift === true;
+    const last = told.dueInMs > 0 ? front[told.granted - 1] : undefined;
     for (const waiter of front.slice(0, told.granted)) {
-      this.#grant(key, waiter, { verdict: 'allow', dueAt: told.at, isMakeshift });
+      if (waiter === last) this.#reserve(key, waiter, told, told.dueInMs);
+      else this.#grant(key, waiter, { verdict: 'allow', dueAt: told.at, isMakeshift });
     }
-    return this.#lost(front[told.granted], told.refused);
+    const lostMs = this.#lost(front[told.granted], told.refused);
+    return lostMs === undefined ? undefined : { opensInMs: lostMs, aheadMs: told.aheadMs };
   }
 
-  async #askAhead({ key, waiters }: Line): Promise<Millis | undefined> {
+  async #askAhead({ key, waiters }: Line): Promise<Refused | undefined> {
     const { share } = this.#options;
     const front = waiters.slice(0, FRONT_MAX);
     const answers = await Promise.all(front.map(({ cost }) => share.ask(key, cost)));
@@ -215,7 +222,7 @@ export class RemoteWaitingRoom {
         refused ??= this.#lost(waiter, decision);
       }
     }
-    return refused;
+    return refused === undefined ? undefined : { opensInMs: refused, aheadMs: 0 };
   }
 
   /** What never fits is told so; for the others, how long until it is worth asking again. */
@@ -237,7 +244,12 @@ export class RemoteWaitingRoom {
   }
 
   /** Keeps a place until it is due, out of the line; it is used then, or given back, or wasted. */
-  #reserve(key: string, waiter: Waiter, { at, isMakeshift = false }: Answer, waitMs: Millis): void {
+  #reserve(
+    key: string,
+    waiter: Waiter,
+    { at, isMakeshift = false }: Pick<Answer, 'at' | 'isMakeshift'>,
+    waitMs: Millis,
+  ): void {
     const { clock, keepAlive, expireMs } = this.#options;
     const line = this.#lines.get(key);
     if (!waiter.isWaiting || clock.now() + waitMs > waiter.deadline) {
@@ -273,10 +285,10 @@ export class RemoteWaitingRoom {
     this.#drop(line);
   }
 
-  #sleep(line: Line, retryAfterMs: Millis): Promise<void> {
+  #sleep(line: Line, { opensInMs, aheadMs }: Refused): Promise<void> {
     const { clock, random, keepAlive } = this.#options;
-    const ms = retryAfterMs === WHEN_SETTLED ? SETTLE_POLL_MS : retryAfterMs;
-    const jitter = Math.min(JITTER_MS_MAX, ms * JITTER_PART) * random();
+    const ms = opensInMs === WHEN_SETTLED ? SETTLE_POLL_MS : Math.max(0, opensInMs - aheadMs);
+    const jitter = jitterMsMax(ms) * random();
     return new Promise((awake) => {
       const wake = (): void => {
         line.wake = undefined;

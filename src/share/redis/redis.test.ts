@@ -1,21 +1,10 @@
-/** A limit shared through a real Redis, by both clients people use. */
+/** A limit shared through one real Redis, by both clients people use. */
 
 import { Redis } from 'ioredis';
 import { createClient } from 'redis';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import { redisCli, redisServer, type Service, startRedis } from '../../../test/support/services.ts';
-import type { ReachEvent } from '../../events.ts';
-import { limiter } from '../../limiter.ts';
-import type { Limit } from '../../policy/limit.ts';
-import type { RemoteLimiter } from '../../remote-limiter.ts';
-import { throttle } from '../../throttle.ts';
-import type { RedisClient } from './client.ts';
-import { type RedisOptions, redis } from './redis.ts';
-
-interface Client {
-  readonly client: RedisClient;
-  end(): void;
-}
+import { describe } from 'vitest';
+import { type Client, remoteContract } from '../../../test/support/remote-contract.ts';
+import { redisServer, startRedis } from '../../../test/support/services.ts';
 
 async function nodeRedis(port: number): Promise<Client> {
   const client = createClient({
@@ -38,212 +27,17 @@ async function ioRedis(port: number): Promise<Client> {
   return { client, end: () => client.disconnect() };
 }
 
-const perSecond = (rate: number, burst: number): Limit => ({ bucket: { rate, burst } });
-
-describe.skipIf(redisServer() === undefined).each([
-  ['node-redis', nodeRedis],
-  ['ioredis', ioRedis],
-])('shared through Redis by %s', (_name, connect) => {
-  let service: Service;
-  let own: Client;
-  let other: Client;
-  const made: RemoteLimiter[] = [];
-
-  beforeAll(async () => {
-    service = await startRedis();
-    own = await connect(service.port);
-    other = await connect(service.port);
-  });
-  afterAll(async () => {
-    own.end();
-    other.end();
-    await service.stop();
-  });
-  beforeEach(() => {
-    redisCli(service.port, 'FLUSHALL');
-  });
-  afterEach(async () => {
-    for (const api of made.splice(0)) await api.close();
-  });
-
-  function shared(limit: Limit, options: RedisOptions = {}, from = own): RemoteLimiter {
-    const api = limiter({ name: 'api', limit, share: redis(from.client, options) });
-    made.push(api);
-    return api;
-  }
-
-  const calls = (): number => {
-    const stats = redisCli(service.port, 'INFO', 'commandstats');
-    return Number(/cmdstat_evalsha:calls=(\d+)/.exec(stats)?.[1] ?? 0);
+const stageFor = (connect: (port: number) => Promise<Client>) => async () => {
+  const service = await startRedis();
+  return {
+    servers: () => [service],
+    connect: () => connect(service.port),
+    trips: () => 1,
+    stop: () => service.stop(),
   };
+};
 
-  test('two processes have one count', async () => {
-    const [a, b] = [shared(perSecond(0.1, 3)), shared(perSecond(0.1, 3), {}, other)];
-    expect(await a.ask('alice', 2)).toEqual({ verdict: 'allow', remaining: 1 });
-    expect(await b.ask('alice')).toEqual({ verdict: 'allow', remaining: 0 });
-    const refused = await a.ask('alice');
-    expect(refused).toMatchObject({ verdict: 'deny' });
-    expect(await b.ask('bob')).toEqual({ verdict: 'allow', remaining: 2 });
-    expect(await a.ask('alice', 4)).toEqual({ verdict: 'deny', retryAfterMs: Infinity });
-    expect(a.stats()).toMatchObject({ allowed: 1, denied: 2, isReachable: true, makeshift: 0 });
-  });
-
-  test('whatever is asked in one tick travels together', async () => {
-    const api = shared(perSecond(1000, 100));
-    await api.ask('warm'); // the script is known from here on
-    const before = calls();
-    const answers = await Promise.all(
-      Array.from({ length: 200 }, (_, n) => api.ask(`key ${n % 20}`)),
-    );
-    expect(answers.filter(({ verdict }) => verdict === 'allow').length).toBe(200);
-    expect(calls() - before).toBe(1);
-  });
-
-  test('what was not used comes back; a batch takes what there is', async () => {
-    const api = shared(perSecond(0.1, 10));
-    const permit = await api.tryAcquire('llm', 8);
-    if (permit.verdict === 'allow') permit.settle({ used: 3 });
-    await vi.waitFor(async () => expect((await api.inspect('llm'))?.remaining).toBe(7));
-    expect(await api.take('llm', Infinity)).toBe(7);
-    await api.give('llm', 4);
-    expect((await api.inspect('llm'))?.remaining).toBe(4);
-    await api.hear('llm', { hits: 5 });
-    expect(await api.inspect('llm')).toMatchObject({ remaining: -1, by: 'api' });
-  });
-
-  test('several rules at once: all or nothing, in one trip', async () => {
-    const limit = { all: [perSecond(0.1, 2), { spacing: { every: 1 } }] };
-    const api = shared(limit);
-    expect((await api.ask('x')).verdict).toBe('allow');
-    await new Promise((later) => setTimeout(later, 5));
-    expect((await api.ask('x')).verdict).toBe('allow');
-    await new Promise((later) => setTimeout(later, 5));
-    expect((await api.ask('x')).verdict).toBe('deny');
-    expect((await api.inspect('x'))?.rules).toHaveLength(2);
-  });
-
-  test('places are reserved ahead, counted, and given back', async () => {
-    const api = shared({ spacing: { every: '10s', reserve: 2 } });
-    expect((await api.ask('token')).verdict).toBe('allow');
-    const first = await api.ask('token');
-    const second = await api.ask('token');
-    expect([first.verdict, second.verdict]).toEqual(['wait', 'wait']);
-    expect((await api.inspect('token'))?.reserved).toBe(2);
-    expect((await api.ask('token')).verdict).toBe('deny');
-  });
-
-  test('those who wait have their turn, in both processes, and never too close', async () => {
-    const limit = { spacing: { every: 20 } } as const;
-    const [a, b] = [shared(limit), shared(limit, {}, other)];
-    const entries = await Promise.all(
-      Array.from({ length: 20 }, (_, n) => (n % 2 ? a : b).acquire('token')),
-    );
-    const times = entries
-      .map((entry) => (entry.verdict === 'allow' ? entry.dueAt : Number.NaN))
-      .sort((x, y) => x - y);
-    const gaps = times.slice(1).map((at, n) => at - times[n]);
-    expect(Math.min(...gaps)).toBeGreaterThanOrEqual(20 - 1e-6);
-    expect([a.stats().waiting, b.stats().waiting]).toEqual([0, 0]);
-  });
-
-  test('those who reserved ahead have their turn, too', async () => {
-    const api = shared({ spacing: { every: 20, reserve: 50 } });
-    const since = performance.now();
-    const entries = await Promise.all(Array.from({ length: 10 }, () => api.acquire('token')));
-    expect(entries.every(({ verdict }) => verdict === 'allow')).toBe(true);
-    expect(performance.now() - since).toBeGreaterThanOrEqual(9 * 20);
-  });
-
-  test('patience ends, and an abort gives the place back', async () => {
-    const api = shared({ spacing: { every: '1h', reserve: 1 } });
-    await api.ask('token');
-    expect(await api.acquire('token', 1, { maxWaitMs: 1000 })).toMatchObject({
-      verdict: 'deny',
-      reason: 'too-long',
-    });
-    const giveUp = new AbortController();
-    const waiting = api.acquire('token', 1, { signal: giveUp.signal });
-    await vi.waitFor(async () => expect((await api.inspect('token'))?.reserved).toBe(1));
-    giveUp.abort(new Error('enough'));
-    await expect(waiting).rejects.toThrow('enough');
-    expect(api.stats()).toMatchObject({ waiting: 0, left: 1 });
-  });
-
-  test('a wrapped function asks Redis', async () => {
-    const call = throttle(async (n: number) => n * 2, {
-      limit: perSecond(0.1, 1),
-      share: redis(own.client),
-    });
-    expect(await call(4)).toBe(8);
-    await expect(call(5)).rejects.toMatchObject({ code: 'DENIED' });
-  });
-
-  test('keys expire by themselves', async () => {
-    const api = shared(perSecond(50, 2));
-    await api.ask('x');
-    const ttl = Number(redisCli(service.port, 'PTTL', 'sluice:{api:x}'));
-    expect(ttl).toBeGreaterThan(0);
-    expect(ttl).toBeLessThanOrEqual(22);
-    await vi.waitFor(() => expect(redisCli(service.port, 'DBSIZE')).toBe('0'));
-  });
-
-  test('a Redis that forgot the script, or everything, goes on', async () => {
-    const api = shared(perSecond(0.1, 5));
-    await api.ask('x');
-    redisCli(service.port, 'SCRIPT', 'FLUSH');
-    expect(await api.ask('x')).toEqual({ verdict: 'allow', remaining: 3 });
-    redisCli(service.port, 'FLUSHALL');
-    expect(await api.ask('x')).toEqual({ verdict: 'allow', remaining: 4 });
-    expect(api.stats().makeshift).toBe(0);
-  });
-
-  test('a Redis that stands still costs one deadline, and is taken back when it goes on', async () => {
-    const api = shared(perSecond(0.1, 5), { deadline: 80, onUnavailable: 'deny' });
-    const reached: boolean[] = [];
-    api.on((event) => event.type === 'reach' && reached.push((event as ReachEvent).isReachable));
-    await api.ask('x');
-    service.pause();
-    try {
-      const first = performance.now();
-      expect((await api.ask('x')).verdict).toBe('deny');
-      expect(performance.now() - first).toBeGreaterThanOrEqual(75);
-      const then = performance.now();
-      for (let n = 0; n < 100; n++) expect((await api.ask('x')).verdict).toBe('deny');
-      expect(performance.now() - then).toBeLessThan(75);
-    } finally {
-      service.resume();
-    }
-    const back = performance.now();
-    await vi.waitFor(() => expect(api.stats().isReachable).toBe(true), { timeout: 3000 });
-    expect(performance.now() - back).toBeLessThan(1500);
-    expect((await api.ask('x')).verdict).toBe('allow');
-    expect(reached).toEqual([false, true]);
-    expect(api.stats().makeshift).toBe(101);
-  });
-
-  test('what stands in while Redis is away is what was asked for', async () => {
-    const local = shared(perSecond(0.1, 4), { deadline: 50, processes: 2 });
-    const open = shared(perSecond(0.1, 1), { deadline: 50, onUnavailable: 'allow' });
-    const strict = shared({ spacing: { every: '1s' } }, { deadline: 50 });
-    await Promise.all([local.ask('x'), open.ask('y'), strict.ask('z')]);
-    service.pause();
-    try {
-      const verdicts = async (api: RemoteLimiter) => {
-        const answers = [await api.ask('x'), await api.ask('x'), await api.ask('x')];
-        return answers.map(({ verdict }) => verdict).join(' ');
-      };
-      expect(await verdicts(local)).toBe('allow allow deny'); // half of four
-      expect(await verdicts(open)).toBe('allow allow allow');
-      expect(await verdicts(strict)).toBe('deny deny deny');
-    } finally {
-      service.resume();
-    }
-    await vi.waitFor(() => expect(strict.stats().isReachable).toBe(true), { timeout: 3000 });
-  });
-
-  test('nonsense is named', () => {
-    expect(() => redis({} as never)).toThrow('a client of node-redis or ioredis');
-    expect(() => redis(own.client, { deadlin: 5 } as never)).toThrow('share.deadlin');
-    expect(() => shared({ adaptive: {} })).toThrow('made of bucket, spacing and ramp');
-  });
+describe.skipIf(redisServer() === undefined)('one Redis', () => {
+  remoteContract('node-redis', stageFor(nodeRedis));
+  remoteContract('ioredis', stageFor(ioRedis));
 });

@@ -25,6 +25,7 @@ import type {
 } from '../remote.ts';
 import { decisionOf } from './call.ts';
 import { type Connection, connectionOf, type RedisClient } from './client.ts';
+import { Lead } from './lead.ts';
 import { Pipe } from './pipe.ts';
 
 const CHOICES = ['allow', 'deny', 'local'] as const;
@@ -86,6 +87,7 @@ class RedisShare implements RemoteShare {
   readonly #prefix: string;
   readonly #clock: Clock;
   readonly #standIn: StandIn;
+  readonly #lead: Lead;
 
   constructor(connection: Connection, policy: Policy, setting: RemoteSetting, own: Own) {
     const { clock, onReach } = setting;
@@ -94,6 +96,7 @@ class RedisShare implements RemoteShare {
     this.#clock = clock;
     this.#prefix = `${own.prefix}:{${setting.name}:`;
     this.#standIn = standInOf(policy, setting, own);
+    this.#lead = new Lead(policy.formulas ?? []);
     this.#pipe = new Pipe(connection, policy.formulas ?? [], { clock, deadlineMs, onReach });
   }
 
@@ -120,16 +123,19 @@ class RedisShare implements RemoteShare {
 
   async askLine(key: string, costs: readonly number[]): Promise<LineAnswer> {
     try {
-      const rest = [costs.length, ...costs];
-      const { reply, at, now } = await this.#pipe.send(this.#keyOf(key), 'q', rest, 3);
-      const granted = Number(reply[at]);
-      const refused = granted < costs.length ? decisionOf(reply, at + 1) : undefined;
-      return { granted, refused, at: now };
+      const aheadMs = this.#lead.ms;
+      const rest = [aheadMs, costs.length, ...costs];
+      const since = this.#clock.now();
+      const { reply, at, now } = await this.#pipe.send(this.#keyOf(key), 'q', rest, 4);
+      this.#lead.seen(this.#clock.now() - since);
+      const [granted, dueInMs] = [Number(reply[at]), Number(reply[at + 1])];
+      const refused = granted < costs.length ? decisionOf(reply, at + 2) : undefined;
+      return { granted, dueInMs, aheadMs, refused, at: now };
     } catch {
       const decision = this.#standIn(key, costs[0]);
       const isIn = decision.verdict !== 'deny';
       const told = isIn ? { granted: 1, refused: undefined } : { granted: 0, refused: decision };
-      return { ...told, at: this.#clock.now(), isMakeshift: true };
+      return { ...told, dueInMs: 0, aheadMs: 0, at: this.#clock.now(), isMakeshift: true };
     }
   }
 

@@ -16,6 +16,7 @@
  *     settle(s, o, ignored, cost, used, dueAt, now)
  *     hits(s, o, n, now)               what others served
  *     forgetAt(s, o)                   when a key begun anew would decide the same
+ *     opensAt(s, o)                    to the digit; only a rule that opens for one call at a time
  */
 
 /** What all rules need. */
@@ -141,6 +142,7 @@ RULES.spacing = function(p)
       if n > 0 then s[o + 1] = later(max(s[o + 1], now), n * every) end
     end,
     forgetAt = function(s, o) return s[o + 1] end,
+    opensAt = function(s, o) return s[o + 1] end,
   }
 end
 `;

@@ -8,7 +8,8 @@
  *     a    cost                   verdict, value       may it happen?
  *     n    cost                   verdict, value       the same, and nothing is reserved for later
  *     t    most                   0, granted           as many as there are, up to `most`
- *     q    n, cost × n            granted, verdict, value   those in line, until one is refused
+ *     q    ahead, n, cost × n     granted, ms, verdict, value   those in line, until one is refused;
+ *                                 the last one granted may use it only in so many ms, at most `ahead`
  *     l                           number × width       the state itself, which stays as it is
  *     s    outcome, cost, used, dueAt                  how a call went
  *     h    hits                                        what others served
@@ -83,15 +84,21 @@ local OPS = {
   n = function(s) answer(askNow(s, number())) end,
 
   q = function(s)
-    local granted, verdict, value = 0, ALLOW, 0
+    local ahead, granted, dueIn, verdict, value = number(), 0, 0, ALLOW, 0
     for _ = 1, number() do
       local cost = number()
       if verdict ~= DENY then
         verdict, value = askNow(s, cost)
+        if verdict == DENY and value ~= NEVER and dueIn == 0 and rule.opensAt then
+          local opensAt = rule.opensAt(s, 0)
+          if opensAt - now <= ahead and rule.ask(s, 0, cost, opensAt) == ALLOW then
+            verdict, dueIn = ALLOW, opensAt - now
+          end
+        end
         if verdict ~= DENY then granted = granted + 1 end
       end
     end
-    answers[#answers + 1] = granted
+    answer(granted, dueIn)
     answer(verdict, value)
   end,
 

@@ -1,0 +1,132 @@
+/** The same stories on a cluster of six, and what only a cluster does: slots, and one taking over. */
+
+import { Cluster as IoCluster } from 'ioredis';
+import { createClient, createCluster } from 'redis';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import {
+  type Client,
+  nameOf,
+  perSecond,
+  remoteContract,
+} from '../../../test/support/remote-contract.ts';
+import {
+  type Cluster,
+  redisCli,
+  redisServer,
+  startCluster,
+  TAKES_OVER_AFTER_MS,
+} from '../../../test/support/services.ts';
+import { limiter } from '../../limiter.ts';
+import { seededRandom } from '../../random.ts';
+import { redis } from './redis.ts';
+import { slotOf } from './slot.ts';
+
+type Connect = (cluster: Cluster) => Promise<Client>;
+
+const nodeRedis: Connect = async ({ nodes }) => {
+  const client = createCluster({
+    rootNodes: nodes.map(({ port }) => ({ url: `redis://127.0.0.1:${port}` })),
+    defaults: { socket: { reconnectStrategy: 50 }, disableOfflineQueue: true },
+  });
+  client.on('error', () => {});
+  await client.connect();
+  return { client, end: () => client.destroy() };
+};
+
+const ioRedis: Connect = async ({ nodes }) => {
+  const client = new IoCluster(
+    nodes.map(({ port }) => ({ port, host: '127.0.0.1' })),
+    { lazyConnect: true, clusterRetryStrategy: () => 50 },
+  );
+  client.on('error', () => {});
+  await client.connect();
+  return { client, end: () => client.disconnect() };
+};
+
+const CLIENTS = { 'node-redis': nodeRedis, ioredis: ioRedis };
+
+describe.skipIf(redisServer() === undefined)('a cluster', () => {
+  let cluster: Cluster;
+  beforeAll(async () => {
+    cluster = await startCluster();
+  }, 60_000);
+  afterAll(() => cluster?.stop());
+
+  for (const [name, connect] of Object.entries(CLIENTS)) {
+    remoteContract(name, async () => {
+      const masters = cluster.masters();
+      return {
+        servers: () => masters,
+        connect: () => connect(cluster),
+        trips: (keys) => new Set(keys.map((key) => slotOf(nameOf(key)))).size,
+        stop: async () => {},
+      };
+    });
+  }
+
+  test('slots are counted as Redis counts them', async () => {
+    const random = seededRandom(7);
+    const letters = ['{', '}', '{}', 'a', 'Z', '0', ':', ' ', 'é', '漢', '🙂', '\u0000', '\n'];
+    const keys = Array.from({ length: 5000 }, () => {
+      const length = Math.floor(random() * 12);
+      return Array.from({ length }, () => letters[Math.floor(random() * letters.length)]).join('');
+    });
+    const client = createClient({ socket: { port: cluster.nodes[0].port, host: '127.0.0.1' } });
+    await client.connect();
+    try {
+      const all = ['', '{}', '{a}', '{}a', 'a{b}c{d}', '{{a}}', 'a{', '}a{b}', ...keys];
+      const slots = await Promise.all(
+        all.map((key) => client.sendCommand(['CLUSTER', 'KEYSLOT', key])),
+      );
+      expect(all.map(slotOf)).toEqual(slots);
+    } finally {
+      client.destroy();
+    }
+  });
+});
+
+describe.skipIf(redisServer() === undefined)('a cluster that loses a node', () => {
+  test.each(Object.entries(CLIENTS))(
+    '%s is answered for that part at once, and by who took over as soon as it did',
+    async (_name, connect) => {
+      const cluster = await startCluster();
+      const own = await connect(cluster);
+      const api = limiter({
+        name: 'api',
+        limit: perSecond(0.001, 5),
+        share: redis(own.client, { onUnavailable: 'deny' }),
+      });
+      try {
+        const keys = Array.from({ length: 30 }, (_, n) => `key ${n}`);
+        for (const key of keys) expect((await api.ask(key)).verdict).toBe('allow');
+        // What was written has reached whoever stands by.
+        for (const { port } of cluster.masters()) redisCli(port, 'WAIT', '1', '2000');
+        const lost = cluster.masters()[0];
+        const theirs = keys.filter((key) => {
+          const has = redisCli(
+            lost.port,
+            'CLUSTER',
+            'GETKEYSINSLOT',
+            `${slotOf(nameOf(key))}`,
+            '9',
+          );
+          return has.includes(nameOf(key));
+        });
+        expect(theirs.length).toBeGreaterThan(0);
+        await lost.kill();
+        const answer = await api.ask(theirs[0]);
+        expect(answer.verdict).toBe('deny');
+        await vi.waitFor(
+          async () => expect(await api.ask(theirs[0])).toMatchObject({ verdict: 'allow' }),
+          { timeout: 20 * TAKES_OVER_AFTER_MS, interval: 50 },
+        );
+        expect(await api.ask(theirs[0])).toEqual({ verdict: 'allow', remaining: 2 });
+      } finally {
+        await api.close();
+        own.end();
+        await cluster.stop();
+      }
+    },
+    120_000,
+  );
+});
