@@ -58,6 +58,8 @@ interface Waiter {
   readonly deadline: Millis;
   readonly finish: (entry: RemoteEntry | RemoteRefusal) => void;
   isWaiting: boolean;
+  /** Gives up the place it has reserved, if it has. */
+  release: (() => void) | undefined;
 }
 
 interface Line {
@@ -101,6 +103,11 @@ export class RemoteWaitingRoom {
     this.#lines.get(key)?.wake?.();
   }
 
+  /** Whoever decides is back: all lines may try again. */
+  pokeAll(): void {
+    for (const { wake } of this.#lines.values()) wake?.();
+  }
+
   /** Waits for a permit; rejects only if the signal aborts. */
   enter(key: string, cost: number, patience: RemotePatience): Promise<RemoteEntry | RemoteRefusal> {
     const { signal, maxWaitMs, priority } = patience;
@@ -115,6 +122,7 @@ export class RemoteWaitingRoom {
       const leave = (): void => {
         waiter.isWaiting = false;
         this.#waiting--;
+        waiter.release?.();
         stop();
         signal?.removeEventListener('abort', onAbort);
       };
@@ -123,6 +131,7 @@ export class RemoteWaitingRoom {
         priority,
         deadline,
         isWaiting: true,
+        release: undefined,
         finish: (entry) => {
           leave();
           resolve(entry);
@@ -261,11 +270,16 @@ export class RemoteWaitingRoom {
     line?.waiters.splice(line.waiters.indexOf(waiter), 1);
     const dueHere = clock.now() + waitMs; // an answer travels, so this is late rather than early
     const use = (): void => {
+      waiter.release = undefined;
       const isLate = clock.now() > dueHere + expireMs;
       if (waiter.isWaiting && isLate) this.#rejoin(key, waiter);
       else this.#grant(key, waiter, { verdict: 'allow', dueAt: at + waitMs, isMakeshift });
     };
-    alarm(clock, dueHere, use, keepAlive);
+    const cancel = alarm(clock, dueHere, use, keepAlive);
+    waiter.release = () => {
+      cancel();
+      if (!isMakeshift) this.#giveBack(key, waiter.cost, at + waitMs);
+    };
   }
 
   /** In front of everybody: it had its turn, and overslept. */

@@ -10,10 +10,10 @@ export type Op = readonly (string | number)[];
 export function argumentsOf(
   formulas: readonly Formula[],
   ops: readonly Op[],
-  now: number | '' = '',
+  when: number | '' | `by ${number}` = '',
 ): string[] {
   const rules = formulas.flatMap(({ kind, numbers }) => [kind, numbers.length, ...numbers]);
-  return [now, formulas.length, ...rules, ...ops.flat()].map(String);
+  return [when, formulas.length, ...rules, ...ops.flat()].map(String);
 }
 
 /** The answer to an ask that stands at `at` in a reply. */

@@ -5,7 +5,11 @@
  *
  * A call to a script costs Redis more than deciding a dozen asks, and the client more than Redis; so
  * calls are what must be few. Every call has a deadline. One that misses it, or fails, opens the
- * breaker, and until Redis answers again nobody waits for it.
+ * breaker, and until Redis answers again nobody waits for it. On a cluster each slot has a breaker of
+ * its own: a node that is away takes only its own keys with it, and is asked for one of them again.
+ *
+ * A call also says on Redis's clock until when somebody waits for it. One that was held up on the way,
+ * by a Redis that stood still or a client that kept it, then takes nothing for those who have gone.
  */
 
 import { alarm, type Clock, endOfTick, type Millis } from '../../clock.ts';
@@ -20,9 +24,14 @@ import { slotOf } from './slot.ts';
 /** The most asks in one call: Redis does nothing else while it runs one. */
 const ASKS_MAX = 512;
 
+/** When so many slots of a cluster are out of reach, all of them are taken to be. */
+const SLOTS_OUT_MAX = 64;
+
 /** One thing to do, and who waits for its answer: `take` reads it where it stands in the reply. */
 interface Errand {
   readonly key: string;
+  /** Where the key lives on a cluster; 0 elsewhere. */
+  readonly slot: number;
   readonly letter: string;
   readonly rest: readonly (string | number)[];
   /** How many answers it takes. */
@@ -38,12 +47,23 @@ export interface Told {
   readonly now: Millis;
 }
 
+/** To those who are told nothing. */
+const NOTHING: Told = { reply: [], at: 0, now: Number.NaN };
+
+const isLate = ([first]: Reply): boolean => String(first).startsWith('late ');
+
+const timeIn = ([first]: Reply): Millis => Number(String(first).replace('late ', ''));
+
 export class Pipe {
   readonly #connection: Connection;
   readonly #formulas: readonly Formula[];
   readonly #clock: Clock;
   readonly #deadlineMs: Millis;
-  readonly #breaker: Breaker;
+  /** How far Redis's clock is ahead of ours: never less, and more by no more than a trip. */
+  #aheadMs: Millis = Number.NaN;
+  readonly #onReach: (isReachable: boolean, why: unknown) => void;
+  /** The slots that are out of reach. */
+  readonly #out = new Map<number, Breaker>();
   #waiting: Errand[] = [];
 
   constructor(
@@ -59,24 +79,42 @@ export class Pipe {
     this.#formulas = formulas;
     this.#clock = settings.clock;
     this.#deadlineMs = settings.deadlineMs;
-    this.#breaker = new Breaker(settings.clock, () => this.#call([], []), settings.onReach);
+    this.#onReach = settings.onReach;
   }
 
   get isReachable(): boolean {
-    return !this.#breaker.isOpen;
+    return this.#out.size === 0;
   }
 
   /** Rejects with an UnavailableError if there is no answer in time. */
   send(key: string, letter: string, rest: Errand['rest'], width: number): Promise<Told> {
-    if (this.#breaker.isOpen) return Promise.reject(new UnavailableError('Redis'));
+    const slot = this.#connection.isCluster ? slotOf(key) : 0;
+    if (this.#isOut(slot)) return Promise.reject(new UnavailableError('Redis'));
     return new Promise((resolve, reject) => {
-      this.#waiting.push({ key, letter, rest, width, resolve, reject });
+      this.#waiting.push({ key, slot, letter, rest, width, resolve, reject });
       if (this.#waiting.length === 1) endOfTick(() => this.#flush());
     });
   }
 
   stop(): void {
-    this.#breaker.stop();
+    for (const breaker of this.#out.values()) breaker.stop();
+  }
+
+  #isOut(slot: number): boolean {
+    return this.#out.size > 0 && (this.#out.has(slot) || this.#out.size >= SLOTS_OUT_MAX);
+  }
+
+  /** Nobody is sent there until a look at this very key is answered. */
+  #lose({ key, slot }: Errand, why: unknown): void {
+    if (this.#isOut(slot)) return;
+    const isFirst = this.#out.size === 0;
+    const changed = (isBack: boolean): void => {
+      if (isBack && this.#out.delete(slot) && this.#out.size === 0) this.#onReach(true, undefined);
+    };
+    const breaker = new Breaker(this.#clock, () => this.#call([key], [['l', 1]]), changed);
+    this.#out.set(slot, breaker);
+    breaker.open(why);
+    if (isFirst) this.#onReach(false, why);
   }
 
   #flush(): void {
@@ -94,15 +132,14 @@ export class Pipe {
     if (!this.#connection.isCluster) return [errands];
     const bySlot = new Map<number, Errand[]>();
     for (const errand of errands) {
-      const slot = slotOf(errand.key);
-      const others = bySlot.get(slot);
+      const others = bySlot.get(errand.slot);
       if (others) others.push(errand);
-      else bySlot.set(slot, [errand]);
+      else bySlot.set(errand.slot, [errand]);
     }
     return bySlot.values();
   }
 
-  async #carry(errands: readonly Errand[]): Promise<void> {
+  async #carry(errands: readonly Errand[], isAgain = false): Promise<void> {
     const places = new Map<string, number>();
     const ops = errands.map(({ key, letter, rest }): Op => {
       let place = places.get(key);
@@ -114,6 +151,7 @@ export class Pipe {
     });
     try {
       const reply = await this.#call([...places.keys()], ops);
+      if (isLate(reply)) return this.#carryAgain(errands, isAgain);
       const now = Number(reply[0]);
       let at = 1;
       for (const { width, resolve } of errands) {
@@ -121,22 +159,38 @@ export class Pipe {
         at += width;
       }
     } catch (error) {
-      this.#breaker.open(error);
+      this.#lose(errands[0], error);
       const unavailable = new UnavailableError('Redis', error);
       for (const { reject } of errands) reject(unavailable);
     }
   }
 
+  /** Too late and yet in time: Redis's clock was stepped. Now it is known, and those who ask try again. */
+  #carryAgain(errands: readonly Errand[], isAgain: boolean): Promise<void> {
+    if (isAgain) throw new UnavailableError('Redis', 'its clock runs away');
+    for (const { width, resolve } of errands) if (width === 0) resolve(NOTHING);
+    return this.#carry(
+      errands.filter(({ width }) => width > 0),
+      true,
+    );
+  }
+
   #call(keys: readonly string[], ops: readonly Op[]): Promise<Reply> {
-    const args = argumentsOf(this.#formulas, ops);
+    const since = this.#clock.now();
+    const by = since + this.#aheadMs + this.#deadlineMs;
+    const args = argumentsOf(this.#formulas, ops, Number.isNaN(by) ? '' : `by ${by}`);
+    const seen = (reply: Reply): Reply => {
+      this.#aheadMs = timeIn(reply) - since;
+      return reply;
+    };
     return new Promise((resolve, reject) => {
       const cancel = alarm(
         this.#clock,
-        this.#clock.now() + this.#deadlineMs,
+        since + this.#deadlineMs,
         () => reject(new UnavailableError('Redis', `no answer within ${this.#deadlineMs} ms`)),
         true,
       );
-      this.#connection.run(SCRIPT, keys, args).then(resolve, reject).finally(cancel);
+      this.#connection.run(SCRIPT, keys, args).then(seen).then(resolve, reject).finally(cancel);
     });
   }
 }

@@ -2,7 +2,11 @@
  * The one script: any number of asks in, as many answers out, in one round trip.
  *
  *     KEYS   the states, one string each
- *     ARGV   [now or '']  [parts] { kind, n, number × n }  { op, key, … }
+ *     ARGV   [when]  [parts] { kind, n, number × n }  { op, key, … }
+ *
+ *     when  ''        on Redis's clock
+ *           by 17…    the same; if it is past that, whoever asked has gone: nobody is given anything
+ *           17…       at this time, for tests
  *
  *     op   what follows           answer
  *     a    cost                   verdict, value       may it happen?
@@ -14,7 +18,8 @@
  *     s    outcome, cost, used, dueAt                  how a call went
  *     h    hits                                        what others served
  *
- * The first answer is the time on Redis's clock: the only one that counts. Numbers travel as text
+ * The first answer is the time on Redis's clock: the only one that counts; `late 17…` if it was past
+ * the time allowed. What is only told (s, h) is heard all the same. Numbers travel as text
  * that loses nothing (17 digits), states as packed doubles. A key's state is read once and written
  * once, however many asks of a call are about it, and expires by itself when it is as good as new.
  */
@@ -32,11 +37,14 @@ local function exact(x) return string.format('%.17g', x) end
 
 local now = tonumber(ARGV[1])
 local isHandedIn = now ~= nil -- for tests: how long Redis keeps a state is then for it to say
+local by = tonumber(string.match(ARGV[1], '^by (.+)$'))
 at = 2
 if not isHandedIn then
   local time = redis.call('TIME')
   now = tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
 end
+
+local isLate = by ~= nil and now > by
 
 local parts = {}
 for n = 1, number() do
@@ -62,7 +70,7 @@ local function stateOf(key)
   return s
 end
 
-local answers = { exact(now) }
+local answers = { (isLate and 'late ' or '') .. exact(now) }
 local function answer(verdict, value)
   answers[#answers + 1] = verdict
   if value == floor(value) and abs(value) < 1e15 then answers[#answers + 1] = value
@@ -123,8 +131,13 @@ local OPS = {
 
 while at <= #ARGV do
   local op, key = text(), number()
-  if op ~= 'l' then changed[key] = true end
-  OPS[op](stateOf(key))
+  local s, isTold = stateOf(key), op == 's' or op == 'h'
+  if isLate and not isTold then
+    s = { unpack(s, 1, rule.width) } -- answered as ever, and nothing is kept
+  elseif op ~= 'l' then
+    changed[key] = true
+  end
+  OPS[op](s)
 end
 
 for key in pairs(changed) do
