@@ -63,13 +63,12 @@ const sum = (values) => values.reduce((all, value) => all + value, 0);
 export function judge(grants, everyMs) {
   const times = grants.map(({ dueAt }) => dueAt).toSorted((a, b) => a - b);
   const gaps = times.slice(1).map((at, n) => ({ at, ms: at - times[n] }));
-  const tooClose = gaps.filter(({ ms }) => ms < everyMs - DUST_MS);
   const spanMs = times.at(-1) - times[0];
   const byWorker = countBy(grants);
   return {
     grants: grants.length,
-    violations: tooClose.length,
-    lastViolationAt: tooClose.at(-1)?.at,
+    tooClose: gaps.filter(({ ms }) => ms < everyMs - DUST_MS).length,
+    extra: extraOf(times, everyMs),
     leastGapMs: Math.min(...gaps.map(({ ms }) => ms)),
     longestGapMs: Math.max(...gaps.map(({ ms }) => ms)),
     utilisation: (gaps.length * everyMs) / spanMs,
@@ -78,6 +77,18 @@ export function judge(grants, everyMs) {
     /** From the instant a permit was good to the instant the worker had it. */
     lateMs: quantiles(grants.map(({ at, dueAt }) => at - dueAt)),
   };
+}
+
+/** How many more there are, in whatever stretch of time has most too many, than fit in it. */
+function extraOf(times, everyMs) {
+  let most = 0;
+  for (let from = 0; from < times.length; from++) {
+    for (let to = from + 1; to < times.length; to++) {
+      const fit = Math.floor((times[to] - times[from] + DUST_MS) / everyMs) + 1;
+      most = Math.max(most, to - from + 1 - fit);
+    }
+  }
+  return most;
 }
 
 const countBy = (grants) => {
