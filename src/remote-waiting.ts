@@ -302,7 +302,8 @@ export class RemoteWaitingRoom {
   #sleep(line: Line, { opensInMs, aheadMs }: Refused): Promise<void> {
     const { clock, random, keepAlive } = this.#options;
     const ms = opensInMs === WHEN_SETTLED ? SETTLE_POLL_MS : Math.max(0, opensInMs - aheadMs);
-    const jitter = jitterMsMax(ms) * random();
+    // Who is handed a place ahead is whoever comes first: half of that time is left to chance.
+    const jitter = Math.max(jitterMsMax(ms), aheadMs / 2) * random();
     return new Promise((awake) => {
       const wake = (): void => {
         line.wake = undefined;

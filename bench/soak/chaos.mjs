@@ -48,8 +48,8 @@ const AOF = ['--appendonly', 'yes'];
  */
 const STORIES = [
   { name: 'kill -9, start again, appendonly', act: restart, args: AOF, every: 400, isQuick: true },
-  { name: 'the same', act: restart, args: AOF, every: 20 },
-  { name: 'the same, 4 reserved', act: restart, args: AOF, every: 400, reserve: 4 },
+  { name: 'kill -9, start again, appendonly', act: restart, args: AOF, every: 20 },
+  { name: 'kill -9, start again, appendonly', act: restart, args: AOF, every: 400, reserve: 4 },
   {
     name: 'kill -9, start again, nothing kept',
     act: restart,
@@ -57,14 +57,14 @@ const STORIES = [
     forgets: 2,
     isQuick: true,
   },
-  { name: 'the same, 4 reserved', act: restart, every: 400, reserve: 4, forgets: 5 },
+  { name: 'kill -9, start again, nothing kept', act: restart, every: 400, reserve: 4, forgets: 5 },
   { name: 'SIGSTOP for 3 s', act: stop, every: 20 },
-  { name: 'the same, 16 reserved', act: stop, every: 20, reserve: 16, isQuick: true },
+  { name: 'SIGSTOP for 3 s', act: stop, every: 20, reserve: 16, isQuick: true },
   { name: 'FLUSHALL', act: command('FLUSHALL'), every: 100, forgets: 2, isQuick: true },
-  { name: 'the same, 4 reserved', act: command('FLUSHALL'), every: 100, reserve: 4, forgets: 5 },
+  { name: 'FLUSHALL', act: command('FLUSHALL'), every: 100, reserve: 4, forgets: 5 },
   { name: 'SCRIPT FLUSH', act: command('SCRIPT', 'FLUSH'), every: 20, isQuick: true },
   { name: 'kill -9 of a worker', act: killWorkers, every: 20 },
-  { name: 'the same, 16 reserved', act: killWorkers, every: 20, reserve: 16, isQuick: true },
+  { name: 'kill -9 of a worker', act: killWorkers, every: 20, reserve: 16, isQuick: true },
 ];
 
 export async function chaos({ isShort }) {

@@ -27,6 +27,7 @@ const PLAYS = {
     columns: {
       every: ({ every }) => `${every} ms`,
       reserve: ({ reserve }) => reserve,
+      'way to Redis and back': ({ farMs }) => (farMs ? `${2 * farMs} ms` : 'loopback'),
       permits: ({ grants }) => grants,
       'too close': ({ tooClose }) => tooClose,
       'least gap': ({ leastGapMs }) => `${leastGapMs.toFixed(3)} ms`,
@@ -46,6 +47,7 @@ const PLAYS = {
       'what happens': ({ name }) => name,
       times: ({ times }) => times,
       every: ({ every }) => `${every} ms`,
+      reserve: ({ reserve }) => reserve,
       permits: ({ grants }) => grants,
       'too many': ({ extra }) => extra,
       'at most': ({ mayExtra }) => mayExtra,

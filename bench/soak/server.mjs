@@ -42,6 +42,28 @@ export async function startRedis(...args) {
   };
 }
 
+/** Another port for the same Redis, and everything takes `farMs` longer, there and back. */
+export async function longWay(target, farMs) {
+  const sockets = new Set();
+  const server = createServer((near) => {
+    const far = connect(target, '127.0.0.1');
+    for (const [from, to] of [
+      [near, far],
+      [far, near],
+    ]) {
+      sockets.add(from);
+      from.setNoDelay(true).on('data', (bytes) => setTimeout(() => to.write(bytes), farMs));
+      from.on('close', () => to.destroy()).on('error', () => to.destroy());
+    }
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const end = () => {
+    server.close();
+    for (const socket of sockets) socket.destroy();
+  };
+  return { port: server.address().port, end };
+}
+
 async function freePort() {
   const server = createServer().listen(0, '127.0.0.1');
   await once(server, 'listening');

@@ -2,13 +2,16 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { judge, startFleet } from './fleet.mjs';
-import { startRedis } from './server.mjs';
+import { longWay, startRedis } from './server.mjs';
 
 const CASES = [
   { every: 20, reserve: 0 },
   { every: 100, reserve: 0 },
   { every: 20, reserve: 16 },
   { every: 100, reserve: 16 },
+  { every: 100, reserve: 0, farMs: 40 },
+  { every: 100, reserve: 16, farMs: 40 },
+  { every: 1000, reserve: 0, farMs: 40 },
 ];
 
 const WORKERS = 8;
@@ -17,14 +20,21 @@ export async function strict({ isShort }) {
   const server = await startRedis();
   const results = [];
   try {
-    for (const { every, reserve } of CASES.filter((one) => !isShort || one.every === 20)) {
+    for (const { every, reserve, farMs = 0 } of CASES.filter(
+      (one) => !isShort || one.every === 20,
+    )) {
       server.cli('FLUSHALL');
       server.cli('CONFIG', 'RESETSTAT');
       const limit = { spacing: { every, reserve } };
-      const fleet = await startFleet({ port: server.port, limit, workers: WORKERS });
-      await sleep(isShort ? 1500 : 20_000);
+      const way = farMs > 0 ? await longWay(server.port, farMs) : { port: server.port, end() {} };
+      const options = farMs > 0 ? { deadline: 10 * farMs } : {};
+      const lines = every > 100 ? 1 : 4;
+      const fleet = await startFleet({ port: way.port, limit, workers: WORKERS, lines, options });
+      await sleep(isShort ? 1500 : 12_000);
       const end = await fleet.stop();
-      results.push({ every, reserve, ...judge(fleet.grants, every), ...end, calls: calls(server) });
+      way.end();
+      const seen = judge(fleet.grants, every);
+      results.push({ every, reserve, farMs, ...seen, ...end, calls: calls(server) });
     }
   } finally {
     await server.stop();

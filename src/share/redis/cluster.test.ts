@@ -13,6 +13,7 @@ import {
   type Cluster,
   redisCli,
   redisServer,
+  type Service,
   startCluster,
   TAKES_OVER_AFTER_MS,
 } from '../../../test/support/services.ts';
@@ -127,4 +128,42 @@ describe.skipIf(redisServer() === undefined)('a cluster that loses a node', () =
     },
     120_000,
   );
+
+  test('a write that nobody else had is lost with its node: one may go twice, unless writes need two', async () => {
+    const cluster = await startCluster();
+    const own = await nodeRedis(cluster);
+    const api = limiter({
+      name: 'api',
+      limit: { spacing: { every: '1h' } },
+      share: redis(own.client),
+    });
+    try {
+      const [alone, strict] = cluster.masters();
+      const keys = Array.from({ length: 200 }, (_, n) => `key ${n}`);
+      const keyAt = ({ port }: Service): string => {
+        const isTheirs = (key: string) => !redisCli(port, 'GET', nameOf(key)).startsWith('MOVED');
+        return keys.find(isTheirs) ?? '';
+      };
+      const standBys = cluster.nodes.filter((node) => !cluster.masters().includes(node));
+      const [key, careful] = [keyAt(alone), keyAt(strict)];
+      redisCli(strict.port, 'CONFIG', 'SET', 'min-replicas-to-write', '1');
+      for (const node of standBys) node.pause();
+      for (const { port } of [alone, strict]) redisCli(port, 'CLIENT', 'KILL', 'TYPE', 'replica');
+      expect((await api.ask(key)).verdict).toBe('allow');
+      expect((await api.ask(key)).verdict).toBe('deny');
+      expect((await api.ask(careful)).verdict).toBe('deny'); // and nothing can be lost
+      expect(api.stats().makeshift).toBe(1);
+      await alone.kill();
+      for (const node of standBys) node.resume();
+      await vi.waitFor(async () => expect((await api.ask(key)).verdict).toBe('allow'), {
+        timeout: 20 * TAKES_OVER_AFTER_MS,
+        interval: 20,
+      });
+      expect((await api.ask(key)).verdict).toBe('deny');
+    } finally {
+      await api.close();
+      own.end();
+      await cluster.stop();
+    }
+  }, 120_000);
 });
