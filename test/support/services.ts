@@ -143,7 +143,7 @@ async function startClusterNode(): Promise<Service> {
 const isWhole = ({ port }: Service): boolean => {
   const isAgreed = /cluster_state:ok/.test(redisCli(port, 'CLUSTER', 'INFO'));
   const standing = redisCli(port, 'INFO', 'replication');
-  return isAgreed && /master_link_status:up|connected_slaves:1/.test(standing);
+  return isAgreed && /master_link_status:up|slave0:.*state=online/.test(standing);
 };
 
 const isMaster = ({ port }: Service): boolean => {
