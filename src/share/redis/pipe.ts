@@ -19,7 +19,7 @@ import { Breaker } from './breaker.ts';
 import { argumentsOf, type Op } from './call.ts';
 import type { Connection, Reply } from './client.ts';
 import { SCRIPT } from './script.ts';
-import { slotOf } from './slot.ts';
+import { SLOTS, slotOf } from './slot.ts';
 
 /** The most asks in one call: Redis does nothing else while it runs one. */
 const ASKS_MAX = 512;
@@ -59,8 +59,11 @@ export class Pipe {
   readonly #formulas: readonly Formula[];
   readonly #clock: Clock;
   readonly #deadlineMs: Millis;
-  /** How far Redis's clock is ahead of ours: never less, and more by no more than a trip. */
-  #aheadMs: Millis = Number.NaN;
+  /**
+   * How far Redis's clock is ahead of ours: never less, and more by no more than a trip. One for each slot
+   * of a cluster, whose nodes have clocks of their own.
+   */
+  readonly #aheadMs: Float64Array;
   readonly #onReach: (isReachable: boolean, why: unknown) => void;
   /** The slots that are out of reach. */
   readonly #out = new Map<number, Breaker>();
@@ -80,6 +83,7 @@ export class Pipe {
     this.#clock = settings.clock;
     this.#deadlineMs = settings.deadlineMs;
     this.#onReach = settings.onReach;
+    this.#aheadMs = new Float64Array(connection.isCluster ? SLOTS : 1).fill(Number.NaN);
   }
 
   get isReachable(): boolean {
@@ -111,7 +115,7 @@ export class Pipe {
     const changed = (isBack: boolean): void => {
       if (isBack && this.#out.delete(slot) && this.#out.size === 0) this.#onReach(true, undefined);
     };
-    const breaker = new Breaker(this.#clock, () => this.#call([key], [['l', 1]]), changed);
+    const breaker = new Breaker(this.#clock, () => this.#call(slot, [key], [['l', 1]]), changed);
     this.#out.set(slot, breaker);
     breaker.open(why);
     if (isFirst) this.#onReach(false, why);
@@ -150,8 +154,8 @@ export class Pipe {
       return [letter, place, ...rest];
     });
     try {
-      const reply = await this.#call([...places.keys()], ops);
-      if (isLate(reply)) return this.#carryAgain(errands, isAgain);
+      const reply = await this.#call(errands[0].slot, [...places.keys()], ops);
+      if (isLate(reply)) return await this.#carryAgain(errands, isAgain);
       const now = Number(reply[0]);
       let at = 1;
       for (const { width, resolve } of errands) {
@@ -166,21 +170,19 @@ export class Pipe {
   }
 
   /** Too late and yet in time: Redis's clock was stepped. Now it is known, and those who ask try again. */
-  #carryAgain(errands: readonly Errand[], isAgain: boolean): Promise<void> {
+  async #carryAgain(errands: readonly Errand[], isAgain: boolean): Promise<void> {
     if (isAgain) throw new UnavailableError('Redis', 'its clock runs away');
     for (const { width, resolve } of errands) if (width === 0) resolve(NOTHING);
-    return this.#carry(
-      errands.filter(({ width }) => width > 0),
-      true,
-    );
+    const asking = errands.filter(({ width }) => width > 0);
+    if (asking.length > 0) await this.#carry(asking, true);
   }
 
-  #call(keys: readonly string[], ops: readonly Op[]): Promise<Reply> {
+  #call(slot: number, keys: readonly string[], ops: readonly Op[]): Promise<Reply> {
     const since = this.#clock.now();
-    const by = since + this.#aheadMs + this.#deadlineMs;
+    const by = since + this.#aheadMs[slot] + this.#deadlineMs;
     const args = argumentsOf(this.#formulas, ops, Number.isNaN(by) ? '' : `by ${by}`);
     const seen = (reply: Reply): Reply => {
-      this.#aheadMs = timeIn(reply) - since;
+      this.#aheadMs[slot] = timeIn(reply) - since;
       return reply;
     };
     return new Promise((resolve, reject) => {
