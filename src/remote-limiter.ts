@@ -109,7 +109,10 @@ export class RemoteEngine implements RemoteLimiter {
     this.#policy = policy;
     this.#pauseMaxMs = settings.pauseMaxMs;
     this.#ledger = new Ledger(name, clock, settings.holdMaxMs);
-    const onReach = (isReachable: boolean, why: unknown) => this.#ledger.reached(isReachable, why);
+    const onReach = (isReachable: boolean, why: unknown): void => {
+      this.#ledger.reached(isReachable, why);
+      if (isReachable) this.#room.pokeAll();
+    };
     this.#share = maker.make(policy, {
       name,
       clock,

@@ -4,7 +4,9 @@
  * As in `waiting.ts` each key has a line and only its front asks; but an answer takes a while, and
  * others far away ask too. So the front of a line asks together, in one trip: as many get in as fit,
  * and the rest sleep until the decider said it would open, and a random moment longer, so that lines
- * in many processes do not all come at the same instant and lose to the same one every time.
+ * in many processes do not all come at the same instant and lose to the same one every time. Where the
+ * decider hands out the next place a moment before it opens, they come that much earlier, and whoever
+ * gets it sleeps the rest.
  *
  * Where places can be reserved ahead, each in front reserves its own and sleeps until it is due. Who
  * oversleeps by more than `expireMs` has wasted its place and stands in front again.
@@ -14,7 +16,7 @@ import { alarm, type Clock, type Millis } from './clock.ts';
 import { type Decision, NEVER, WHEN_SETTLED } from './decision.ts';
 import type { Order } from './line.ts';
 import type { Random } from './random.ts';
-import type { Answer, RemoteShare } from './share/remote.ts';
+import { type Answer, jitterMsMax, type RemoteShare } from './share/remote.ts';
 import type { Reason } from './waiting.ts';
 
 export interface RemoteWaitingOptions {
@@ -58,6 +60,8 @@ interface Waiter {
   readonly deadline: Millis;
   readonly finish: (entry: RemoteEntry | RemoteRefusal) => void;
   isWaiting: boolean;
+  /** Gives up the place it has reserved, if it has. */
+  release: (() => void) | undefined;
 }
 
 interface Line {
@@ -67,12 +71,14 @@ interface Line {
   wake: (() => void) | undefined;
 }
 
+/** What a line is told that has to sleep: when it opens, and how long before it is worth asking. */
+interface Refused {
+  readonly opensInMs: Millis;
+  readonly aheadMs: Millis;
+}
+
 /** How many ask together. */
 const FRONT_MAX = 64;
-
-/** How much longer than told a line sleeps at most: a part of it, and no more than so long. */
-const JITTER_PART = 0.05;
-const JITTER_MS_MAX = 25;
 
 /** How long to sleep where nobody can say when it opens: a call in flight must settle, far away. */
 const SETTLE_POLL_MS = 50;
@@ -99,6 +105,11 @@ export class RemoteWaitingRoom {
     this.#lines.get(key)?.wake?.();
   }
 
+  /** Whoever decides is back: all lines may try again. */
+  pokeAll(): void {
+    for (const { wake } of this.#lines.values()) wake?.();
+  }
+
   /** Waits for a permit; rejects only if the signal aborts. */
   enter(key: string, cost: number, patience: RemotePatience): Promise<RemoteEntry | RemoteRefusal> {
     const { signal, maxWaitMs, priority } = patience;
@@ -113,6 +124,7 @@ export class RemoteWaitingRoom {
       const leave = (): void => {
         waiter.isWaiting = false;
         this.#waiting--;
+        waiter.release?.();
         stop();
         signal?.removeEventListener('abort', onAbort);
       };
@@ -121,6 +133,7 @@ export class RemoteWaitingRoom {
         priority,
         deadline,
         isWaiting: true,
+        release: undefined,
         finish: (entry) => {
           leave();
           resolve(entry);
@@ -168,10 +181,10 @@ export class RemoteWaitingRoom {
       this.#drop(line);
       if (line.waiters.length === 0) break;
       const pausedMs = this.#options.pausedMs(line.key);
-      const refused = pausedMs > 0 ? pausedMs : await this.#ask(line);
+      const refused = pausedMs > 0 ? { opensInMs: pausedMs, aheadMs: 0 } : await this.#ask(line);
       this.#drop(line);
       if (refused === undefined) continue;
-      this.#refuseWhoCannotWait(line, refused);
+      this.#refuseWhoCannotWait(line, refused.opensInMs);
       if (line.waiters.length > 0) await this.#sleep(line, refused);
     }
     this.#lines.delete(line.key);
@@ -183,11 +196,11 @@ export class RemoteWaitingRoom {
   }
 
   /** Lets the front ask; says how long until it is worth asking again, if somebody was refused. */
-  #ask(line: Line): Promise<Millis | undefined> {
+  #ask(line: Line): Promise<Refused | undefined> {
     return this.#options.reserves ? this.#askAhead(line) : this.#askNow(line);
   }
 
-  async #askNow({ key, waiters }: Line): Promise<Millis | undefined> {
+  async #askNow({ key, waiters }: Line): Promise<Refused | undefined> {
     const { share } = this.#options;
     const front = waiters.slice(0, FRONT_MAX);
     const told = await share.askLine(
@@ -195,14 +208,18 @@ export class RemoteWaitingRoom {
       front.map(({ cost }) => cost),
     );
     const isMakeshift = told.isMakeshift === true;
-    for (const [n, waiter] of front.slice(0, told.granted).entries()) {
+    const { granted, dueInMs = 0, aheadMs = 0 } = told;
+    const last = dueInMs > 0 ? front[granted - 1] : undefined;
+    for (const [n, waiter] of front.slice(0, granted).entries()) {
       const holder = told.holders?.[n];
-      this.#grant(key, waiter, { verdict: 'allow', dueAt: told.at, isMakeshift, holder });
+      if (waiter === last) this.#reserve(key, waiter, told, dueInMs);
+      else this.#grant(key, waiter, { verdict: 'allow', dueAt: told.at, isMakeshift, holder });
     }
-    return this.#lost(front[told.granted], told.refused);
+    const lostMs = this.#lost(front[granted], told.refused);
+    return lostMs === undefined ? undefined : { opensInMs: lostMs, aheadMs };
   }
 
-  async #askAhead({ key, waiters }: Line): Promise<Millis | undefined> {
+  async #askAhead({ key, waiters }: Line): Promise<Refused | undefined> {
     const { share } = this.#options;
     const front = waiters.slice(0, FRONT_MAX);
     const answers = await Promise.all(front.map(({ cost }) => share.ask(key, cost)));
@@ -218,7 +235,7 @@ export class RemoteWaitingRoom {
         refused ??= this.#lost(waiter, decision);
       }
     }
-    return refused;
+    return refused === undefined ? undefined : { opensInMs: refused, aheadMs: 0 };
   }
 
   /** What never fits is told so; for the others, how long until it is worth asking again. */
@@ -240,7 +257,12 @@ export class RemoteWaitingRoom {
   }
 
   /** Keeps a place until it is due, out of the line; it is used then, or given back, or wasted. */
-  #reserve(key: string, waiter: Waiter, { at, isMakeshift = false }: Answer, waitMs: Millis): void {
+  #reserve(
+    key: string,
+    waiter: Waiter,
+    { at, isMakeshift = false }: Pick<Answer, 'at' | 'isMakeshift'>,
+    waitMs: Millis,
+  ): void {
     const { clock, keepAlive, expireMs } = this.#options;
     const line = this.#lines.get(key);
     if (!waiter.isWaiting || clock.now() + waitMs > waiter.deadline) {
@@ -252,11 +274,16 @@ export class RemoteWaitingRoom {
     line?.waiters.splice(line.waiters.indexOf(waiter), 1);
     const dueHere = clock.now() + waitMs; // an answer travels, so this is late rather than early
     const use = (): void => {
+      waiter.release = undefined;
       const isLate = clock.now() > dueHere + expireMs;
       if (waiter.isWaiting && isLate) this.#rejoin(key, waiter);
       else this.#grant(key, waiter, { verdict: 'allow', dueAt: at + waitMs, isMakeshift });
     };
-    alarm(clock, dueHere, use, keepAlive);
+    const cancel = alarm(clock, dueHere, use, keepAlive);
+    waiter.release = () => {
+      cancel();
+      if (!isMakeshift) this.#giveBack(key, waiter.cost, at + waitMs);
+    };
   }
 
   /** In front of everybody: it had its turn, and overslept. */
@@ -276,10 +303,11 @@ export class RemoteWaitingRoom {
     this.#drop(line);
   }
 
-  #sleep(line: Line, retryAfterMs: Millis): Promise<void> {
+  #sleep(line: Line, { opensInMs, aheadMs }: Refused): Promise<void> {
     const { clock, random, keepAlive } = this.#options;
-    const ms = retryAfterMs === WHEN_SETTLED ? SETTLE_POLL_MS : retryAfterMs;
-    const jitter = Math.min(JITTER_MS_MAX, ms * JITTER_PART) * random();
+    const ms = opensInMs === WHEN_SETTLED ? SETTLE_POLL_MS : Math.max(0, opensInMs - aheadMs);
+    // Who is handed a place ahead is whoever comes first: half of that time is left to chance.
+    const jitter = Math.max(jitterMsMax(ms), aheadMs / 2) * random();
     return new Promise((awake) => {
       const wake = (): void => {
         line.wake = undefined;

@@ -23,6 +23,10 @@ export interface Answer {
 /** How many of a line got in, and what the first who did not was told. */
 export interface LineAnswer {
   readonly granted: number;
+  /** The last one granted may go ahead only in so long: its place was the next to open. */
+  readonly dueInMs?: Millis;
+  /** How long before it opens the decider hands out a place: worth asking from then on. */
+  readonly aheadMs?: Millis;
   readonly refused: Decision | undefined;
   readonly at: Millis;
   /** By what names the places of those who got in are held, where that matters. */
@@ -57,6 +61,9 @@ export interface RemoteShare {
   /** Gives back what it holds and stops. The connection is the user's, and stays open. */
   close(): Promise<void>;
 }
+
+/** How much longer than told a line sleeps at most: a part of it, and no more than so long. */
+export const jitterMsMax = (ms: Millis): Millis => Math.min(25, ms * 0.05);
 
 /** How long somebody wants to wait in a line that the decider keeps. */
 export interface FairPatience {

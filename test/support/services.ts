@@ -66,9 +66,12 @@ export function redisServer(): string | undefined {
 
 /** A Redis of one's own, that keeps nothing on disk unless `args` say so. */
 export async function startRedis(...args: string[]): Promise<Service> {
+  return startRedisAt(await freePort(), ...args);
+}
+
+async function startRedisAt(port: number, ...args: string[]): Promise<Service> {
   const command = redisServer();
   if (command === undefined) throw new Error('there is no Redis to start');
-  const port = await freePort();
   const flags = [
     '--bind',
     '127.0.0.1',
@@ -84,6 +87,80 @@ export async function startRedis(...args: string[]): Promise<Service> {
     (folder) => ['--port', `${port}`, '--dir', folder, ...flags, ...args],
     port,
   );
+}
+
+/** Six servers that are one Redis: three have the keys, each with another that stands by. */
+export interface Cluster {
+  readonly nodes: readonly Service[];
+  /** Those that have keys at the moment. */
+  masters(): readonly Service[];
+  stop(): Promise<void>;
+}
+
+const CLUSTER_NODES = 6;
+
+/** How long a node is silent before another takes over. */
+export const TAKES_OVER_AFTER_MS = 2000;
+
+export async function startCluster(): Promise<Cluster> {
+  const nodes: Service[] = [];
+  const stop = async (): Promise<void> => {
+    await Promise.all(nodes.map((node) => node.stop()));
+  };
+  try {
+    for (let n = 0; n < CLUSTER_NODES; n++) nodes.push(await startClusterNode());
+    const addresses = nodes.map(({ port }) => `127.0.0.1:${port}`);
+    const create = [
+      '--cluster',
+      'create',
+      ...addresses,
+      '--cluster-replicas',
+      '1',
+      '--cluster-yes',
+    ];
+    execFileSync('redis-cli', create, { stdio: 'ignore', timeout: 60_000 });
+    await until('the cluster is whole', () => nodes.every(isWhole));
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+  return { nodes, masters: () => nodes.filter(isMaster), stop };
+}
+
+/** Nodes talk to each other at a port ten thousand above their own, so not every port will do. */
+async function startClusterNode(): Promise<Service> {
+  for (let tries = 0; tries < 100; tries++) {
+    const port = await freePort();
+    if (port + 10_000 > 65_535 || !(await isFree(port + 10_000))) continue;
+    const timeout = ['--cluster-node-timeout', `${TAKES_OVER_AFTER_MS}`];
+    const soon = ['--repl-diskless-sync-delay', '0'];
+    return startRedisAt(port, '--cluster-enabled', 'yes', ...timeout, ...soon);
+  }
+  throw new Error('no two free ports ten thousand apart');
+}
+
+/** Everybody has a part, and whoever stands by has all that is known: only then can it take over. */
+const isWhole = ({ port }: Service): boolean => {
+  const isAgreed = /cluster_state:ok/.test(redisCli(port, 'CLUSTER', 'INFO'));
+  const standing = redisCli(port, 'INFO', 'replication');
+  return isAgreed && /master_link_status:up|slave0:.*state=online/.test(standing);
+};
+
+const isMaster = ({ port }: Service): boolean => {
+  try {
+    return /^role:master/m.test(redisCli(port, 'INFO', 'replication'));
+  } catch {
+    return false; // it was killed
+  }
+};
+
+/** Looks again and again until it is so. */
+async function until(what: string, isSo: () => boolean): Promise<void> {
+  const deadline = Date.now() + STARTS_WITHIN_MS;
+  while (!isSo()) {
+    if (Date.now() > deadline) throw new Error(`waited ${STARTS_WITHIN_MS} ms until ${what}`);
+    await new Promise((later) => setTimeout(later, 50));
+  }
 }
 
 /** Starts a server and waits until somebody answers at its port. */
@@ -130,6 +207,12 @@ export async function freePort(): Promise<number> {
   return port;
 }
 
+const isFree = (port: number): Promise<boolean> =>
+  new Promise((tell) => {
+    const server = createServer().once('error', () => tell(false));
+    server.listen(port, '127.0.0.1', () => server.close(() => tell(true)));
+  });
+
 /** Resolves once somebody listens there. */
 async function answers(port: number): Promise<void> {
   const deadline = Date.now() + STARTS_WITHIN_MS;
@@ -148,4 +231,7 @@ async function answers(port: number): Promise<void> {
 
 /** Runs a command of the Redis tools and gives what it says. */
 export const redisCli = (port: number, ...args: string[]): string =>
-  execFileSync('redis-cli', ['-p', `${port}`, ...args], { encoding: 'utf8' }).trim();
+  execFileSync('redis-cli', ['-p', `${port}`, ...args], {
+    encoding: 'utf8',
+    stdio: ['ignore', 'pipe', 'ignore'],
+  }).trim();

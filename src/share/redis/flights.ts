@@ -32,7 +32,9 @@ local MOST, LEASE_MS = ${most}, ${LEASE_MS}
 local call, sub, match = redis.call, string.sub, string.match
 local time = call('TIME')
 local now = tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
-local answers = { string.format('%.17g', now) }
+local by = tonumber(match(ARGV[1], '^by (.+)$'))
+local isLate = by ~= nil and now > by -- whoever asked has gone: nobody is let in
+local answers = { (isLate and 'late ' or '') .. string.format('%.17g', now) }
 
 for i = 1, #KEYS do
   local key, text = KEYS[i], ARGV[#ARGV == 2 and 2 or i + 1]
@@ -43,7 +45,7 @@ for i = 1, #KEYS do
     local inFlight = call('ZCARD', key)
     if cost > MOST then
       answers[i + 1] = -1
-    elseif inFlight + cost > MOST then
+    elseif isLate or inFlight + cost > MOST then
       answers[i + 1] = -2
     else
       for n = 1, cost do call('ZADD', key, now + LEASE_MS, id .. '#' .. n) end

@@ -5,7 +5,11 @@
  *
  * A call to a script costs Redis more than deciding a dozen asks, and the client more than Redis; so
  * calls are what must be few. Every call has a deadline. One that misses it, or fails, opens the
- * breaker, and until Redis answers again nobody waits for it.
+ * breaker, and until Redis answers again nobody waits for it. On a cluster each slot has a breaker of
+ * its own: a node that is away takes only its own keys with it, and is asked for one of them again.
+ *
+ * A call also says on Redis's clock until when somebody waits for it. One that was held up on the way,
+ * by a Redis that stood still or a client that kept it, then takes nothing for those who have gone.
  */
 
 import { alarm, type Clock, endOfTick, type Millis } from '../../clock.ts';
@@ -13,14 +17,19 @@ import { UnavailableError } from '../../errors.ts';
 import { Breaker } from './breaker.ts';
 import type { Told } from './call.ts';
 import type { Connection, Reply } from './client.ts';
-import { slotOf } from './slot.ts';
+import { SLOTS, slotOf } from './slot.ts';
 
 /** The most asks in one call: Redis does nothing else while it runs one. */
 const ASKS_MAX = 512;
 
+/** When so many slots of a cluster are out of reach, all of them are taken to be. */
+const SLOTS_OUT_MAX = 64;
+
 /** One thing to ask, and who waits for the answer. */
 interface Errand {
   readonly key: string;
+  /** Where the key lives on a cluster; 0 elsewhere. */
+  readonly slot: number;
   readonly text: string;
   readonly resolve: (answer: Answered) => void;
   readonly reject: (error: unknown) => void;
@@ -38,12 +47,26 @@ export interface Scripts {
   readonly plain: string;
 }
 
+/** What is told and not asked (settled, hits, left): it is heard even if it comes late. */
+const isTold = ({ text }: Errand): boolean => /^[shx]/.test(text);
+
+const isLate = ([first]: Reply): boolean => String(first).startsWith('late ');
+
+const timeIn = ([first]: Reply): Millis => Number(String(first).replace('late ', ''));
+
 export class Pipe {
   readonly #connection: Connection;
   readonly #scripts: Scripts;
   readonly #clock: Clock;
   readonly #deadlineMs: Millis;
-  readonly #breaker: Breaker;
+  /**
+   * How far Redis's clock is ahead of ours: never less, and more by no more than a trip. One for each slot
+   * of a cluster, whose nodes have clocks of their own.
+   */
+  readonly #aheadMs: Float64Array;
+  readonly #onReach: (isReachable: boolean, why: unknown) => void;
+  /** The slots that are out of reach. */
+  readonly #out = new Map<number, Breaker>();
   #waiting: Errand[] = [];
 
   constructor(
@@ -59,28 +82,47 @@ export class Pipe {
     this.#scripts = scripts;
     this.#clock = settings.clock;
     this.#deadlineMs = settings.deadlineMs;
-    this.#breaker = new Breaker(
-      settings.clock,
-      () => this.#call(scripts.whole, [], []),
-      settings.onReach,
-    );
+    this.#onReach = settings.onReach;
+    this.#aheadMs = new Float64Array(connection.isCluster ? SLOTS : 1).fill(Number.NaN);
   }
 
   get isReachable(): boolean {
-    return !this.#breaker.isOpen;
+    return this.#out.size === 0;
   }
 
   /** Rejects with an UnavailableError if there is no answer in time. */
   send(key: string, text: string): Promise<Answered> {
-    if (this.#breaker.isOpen) return Promise.reject(new UnavailableError('Redis'));
+    const slot = this.#connection.isCluster ? slotOf(key) : 0;
+    if (this.#isOut(slot)) return Promise.reject(new UnavailableError('Redis'));
     return new Promise((resolve, reject) => {
-      this.#waiting.push({ key, text, resolve, reject });
+      this.#waiting.push({ key, slot, text, resolve, reject });
       if (this.#waiting.length === 1) endOfTick(() => this.#flush());
     });
   }
 
   stop(): void {
-    this.#breaker.stop();
+    for (const breaker of this.#out.values()) breaker.stop();
+  }
+
+  #isOut(slot: number): boolean {
+    return this.#out.size > 0 && (this.#out.has(slot) || this.#out.size >= SLOTS_OUT_MAX);
+  }
+
+  /** Nobody is sent there until a look at this very key is answered. */
+  #lose({ key, slot }: Errand, why: unknown): void {
+    if (this.#isOut(slot)) return;
+    const isFirst = this.#out.size === 0;
+    const changed = (isBack: boolean): void => {
+      if (isBack && this.#out.delete(slot) && this.#out.size === 0) this.#onReach(true, undefined);
+    };
+    const breaker = new Breaker(
+      this.#clock,
+      () => this.#call(slot, this.#scripts.whole, [key], ['l']),
+      changed,
+    );
+    this.#out.set(slot, breaker);
+    breaker.open(why);
+    if (isFirst) this.#onReach(false, why);
   }
 
   #flush(): void {
@@ -98,40 +140,60 @@ export class Pipe {
     if (!this.#connection.isCluster) return [errands];
     const bySlot = new Map<number, Errand[]>();
     for (const errand of errands) {
-      const slot = slotOf(errand.key);
-      const others = bySlot.get(slot);
+      const others = bySlot.get(errand.slot);
       if (others) others.push(errand);
-      else bySlot.set(slot, [errand]);
+      else bySlot.set(errand.slot, [errand]);
     }
     return bySlot.values();
   }
 
-  async #carry(errands: readonly Errand[]): Promise<void> {
+  async #carry(errands: readonly Errand[], isAgain = false): Promise<void> {
     const texts = errands.map(({ text }) => text);
     const isUniform = texts.every((text) => text === texts[0]);
     const isPlain = texts.every((text) => text.startsWith('a'));
     const script = isPlain ? this.#scripts.plain : this.#scripts.whole;
     try {
       const keys = errands.map(({ key }) => key);
-      const reply = await this.#call(script, keys, isUniform ? [texts[0]] : texts);
+      const reply = await this.#call(errands[0].slot, script, keys, isUniform ? [texts[0]] : texts);
+      if (isLate(reply)) return await this.#carryAgain(errands, isAgain);
       const at = Number(reply[0]);
       for (let n = 0; n < errands.length; n++) errands[n].resolve({ told: reply[n + 1], at });
     } catch (error) {
-      this.#breaker.open(error);
+      this.#lose(errands[0], error);
       const unavailable = new UnavailableError('Redis', error);
       for (const { reject } of errands) reject(unavailable);
     }
   }
 
-  #call(script: string, keys: readonly string[], texts: readonly string[]): Promise<Reply> {
+  /** Too late and yet in time: Redis's clock was stepped. Now it is known, and those who ask try again. */
+  async #carryAgain(errands: readonly Errand[], isAgain: boolean): Promise<void> {
+    if (isAgain) throw new UnavailableError('Redis', 'its clock runs away');
+    for (const errand of errands) if (isTold(errand)) errand.resolve({ told: 0, at: Number.NaN });
+    const asking = errands.filter((errand) => !isTold(errand));
+    if (asking.length > 0) await this.#carry(asking, true);
+  }
+
+  #call(
+    slot: number,
+    script: string,
+    keys: readonly string[],
+    texts: readonly string[],
+  ): Promise<Reply> {
+    const since = this.#clock.now();
+    const by = since + this.#aheadMs[slot] + this.#deadlineMs;
+    const args = [Number.isNaN(by) ? '' : `by ${by}`, ...texts];
+    const seen = (reply: Reply): Reply => {
+      this.#aheadMs[slot] = timeIn(reply) - since;
+      return reply;
+    };
     return new Promise((resolve, reject) => {
-      const giveUp = (): void =>
-        reject(new UnavailableError('Redis', `no answer within ${this.#deadlineMs} ms`));
-      const cancel = alarm(this.#clock, this.#clock.now() + this.#deadlineMs, giveUp, true);
-      this.#connection
-        .run(script, keys, ['', ...texts])
-        .then(resolve, reject)
-        .finally(cancel);
+      const cancel = alarm(
+        this.#clock,
+        since + this.#deadlineMs,
+        () => reject(new UnavailableError('Redis', `no answer within ${this.#deadlineMs} ms`)),
+        true,
+      );
+      this.#connection.run(script, keys, args).then(seen).then(resolve, reject).finally(cancel);
     });
   }
 }

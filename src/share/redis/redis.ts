@@ -34,6 +34,7 @@ import {
 } from './client.ts';
 import { FairRoom } from './fair.ts';
 import { FlightsShare, flightsScript } from './flights.ts';
+import { Lead } from './lead.ts';
 import { LeaseShare } from './lease.ts';
 import { Pipe } from './pipe.ts';
 import { scriptOf } from './script.ts';
@@ -117,6 +118,7 @@ class RedisShare implements RemoteShare {
   readonly #keyOf: (key: string) => string;
   readonly #clock: Clock;
   readonly #standIn: StandIn;
+  readonly #lead: Lead;
   readonly #room: FairRoom | undefined;
   readonly enter: RemoteShare['enter'];
 
@@ -126,6 +128,7 @@ class RedisShare implements RemoteShare {
     this.#clock = clock;
     this.#keyOf = keysOf(own.prefix, setting.name);
     this.#standIn = standInOf(policy, setting, own);
+    this.#lead = new Lead(policy.formulas ?? []);
     const isFair = own.subscriber !== undefined;
     const { formulas = [], width } = policy;
     const whole = scriptOf(formulas, width, isFair ? 'fair' : 'all');
@@ -175,10 +178,15 @@ class RedisShare implements RemoteShare {
 
   async askLine(key: string, costs: readonly number[]): Promise<LineAnswer> {
     try {
-      const { told, at } = await this.#pipe.send(this.#keyOf(key), `q${costs.join(' ')}`);
-      const [count, last] = String(told).split(' ');
+      const aheadMs = this.#lead.ms;
+      const since = this.#clock.now();
+      const text = `q${aheadMs} ${costs.join(' ')}`;
+      const { told, at } = await this.#pipe.send(this.#keyOf(key), text);
+      this.#lead.seen(this.#clock.now() - since);
+      const [count, dueIn, last] = String(told).split(' ');
       const granted = Number(count);
-      return { granted, refused: granted < costs.length ? decisionOf(last) : undefined, at };
+      const refused = granted < costs.length ? decisionOf(last) : undefined;
+      return { granted, dueInMs: Number(dueIn), aheadMs, refused, at };
     } catch {
       const decision = this.#standIn(key, costs[0]);
       const isIn = decision.verdict !== 'deny';

@@ -16,6 +16,7 @@
  *     settle(s, o, ignored, cost, used, dueAt, now)
  *     hits(s, o, n, now)               what others served
  *     forgetAt(s, o)                   when a key begun anew would decide the same
+ *     opensAt(s, o)                    to the digit; only a rule that opens for one call at a time
  */
 
 import type { Formula } from '../../policy/policy.ts';
@@ -143,6 +144,7 @@ local function spacing(every, reserve, expire)
     hits = function(s, o, n, now)
       if n > 0 then s[o + 1] = later(max(s[o + 1], now), n * every) end
     end,
+    opensAt = function(s, o) return s[o + 1] end,
 --more]]
     forgetAt = function(s, o) return s[o + 1] end,
   }

@@ -184,6 +184,21 @@ describe.skipIf(!isThere)('the rules in Lua', () => {
     60_000,
   );
 
+  test('a clock set back keeps everybody waiting, set forward lets one through early', async () => {
+    const policy = policyOf({ spacing: { every: '6s' } }, seededRandom(1));
+    const asks = [0, -5000, 11_000, 60_000, 0].map(
+      (afterMs): Step => ({ op: 'a', amount: 1, afterMs }),
+    );
+    const { answers } = await inLua(policy, asks, 1_000_000, 'stepped');
+    expect(answers).toEqual([
+      { verdict: 'allow', remaining: 0 },
+      { verdict: 'deny', retryAfterMs: 11_000 }, // five seconds that are to come once more
+      { verdict: 'allow', remaining: 0 },
+      { verdict: 'allow', remaining: 0 },
+      { verdict: 'deny', retryAfterMs: 6000 }, // and only one
+    ]);
+  });
+
   test('"never" has a name on both sides', async () => {
     const policy = policyOf({ bucket: { rate: 1, burst: 2 } }, seededRandom(1));
     const { answers } = await inLua(policy, [{ op: 'a', amount: 3, afterMs: 0 }], 1000, 'never');

@@ -2,13 +2,18 @@
  * The script: any number of asks in, as many answers out, in one round trip.
  *
  *     KEYS   whom each ask is about; the same key may come again
- *     ARGV   [now or ''] and what is asked: one text for each key, or one for all of them
+ *     ARGV   [when] and what is asked: one text for each key, or one for all of them
+ *
+ *     when   ''        on Redis's clock
+ *            by 17…    the same; if it is past that, whoever asked has gone: nobody is given anything
+ *            17…       at this time, for tests
  *
  *     ask                       answer
  *     a<cost>                   may it happen?           remaining · w<ms> · -1 never · -2-<ms> until then
  *     n<cost>                   the same, and nothing is reserved for later
  *     t<most>                   as many as there are     how many
- *     q<cost> <cost> …          those in line, until one is refused     <granted> <answer of the last>
+ *     q<ahead> <cost> <cost> …  those in line, until one is refused     <granted> <ms> <answer of the last>
+ *                               the last one granted may use it only in so many ms, at most <ahead>
  *     l                         the state as it is       <number> <number> …
  *     s<outcome> <cost> <used> <dueAt>                   how a call went
  *     h<hits>                                            what others served
@@ -19,7 +24,8 @@
  *     x<id>                     leaves the line
  *     b<process>                the process is alive     who is first, and in how many ms it may ask
  *
- * The first answer is the time on Redis's clock: the only one that counts. Numbers travel as text
+ * The first answer is the time on Redis's clock, the only one that counts; `late 17…` if it was past
+ * the time allowed. What is only told (s, h, x) is heard all the same. Numbers travel as text
  * that loses nothing (17 digits), states as packed doubles. A key's state is read once and written
  * once, however many asks of a call are about it, and expires by itself when it is as good as new.
  *
@@ -132,10 +138,12 @@ local function exact(x) return string.format('%.17g', x) end
 
 local now = tonumber(ARGV[1])
 local isHandedIn = now ~= nil -- for tests: how long Redis keeps a state is then for it to say
+local by = tonumber(match(ARGV[1], '^by (.+)$'))
 if not isHandedIn then
   local time = call('TIME')
   now = tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
 end
+local isLate = by ~= nil and now > by
 
 local states, changed = {}, {}
 local function stateOf(key)
@@ -167,7 +175,7 @@ end
 
 ${scope === 'plain' ? 'local OPS = {}' : opsOf(width)}
 ${isFair ? `local FAIR_OPS = {}\n${FAIR}` : ''}
-local answers = { exact(now) }
+local answers = { (isLate and 'late ' or '') .. exact(now) }
 local isUniform = #ARGV == 2
 local op, rest, cost
 for i = 1, #KEYS do
@@ -178,7 +186,12 @@ for i = 1, #KEYS do
   end
   local key = KEYS[i]
   local s = stateOf(key)
-  if op ~= 'l' then changed[key] = s end
+  if isLate and op ~= 's' and op ~= 'h' and op ~= 'x' then
+    if op == 'f' or op == 'b' then op = 'l' end -- a line is not touched
+    s = { unpack(s, 1, ${width}) } -- answered as ever, and nothing is kept
+  elseif op ~= 'l' then
+    changed[key] = s
+  end
   if op == 'a' then
     answers[i + 1] = answer(rule.ask(s, 0, cost, now))
   else
@@ -221,13 +234,21 @@ local OPS = {
   end,
 
   q = function(s, rest)
-    local granted, verdict, value = 0, ALLOW, 0
-    for cost in gmatch(rest, '%S+') do
-      verdict, value = askNow(s, tonumber(cost))
+    local ahead, costs = match(rest, '(%S+) (.+)')
+    local granted, dueIn, verdict, value = 0, 0, ALLOW, 0
+    for text in gmatch(costs, '%S+') do
+      local cost = tonumber(text)
+      verdict, value = askNow(s, cost)
+      if verdict == DENY and value ~= NEVER and dueIn == 0 and rule.opensAt then
+        local opensAt = rule.opensAt(s, 0)
+        if opensAt - now <= tonumber(ahead) and rule.ask(s, 0, cost, opensAt) == ALLOW then
+          verdict, dueIn = ALLOW, opensAt - now
+        end
+      end
       if verdict == DENY then break end
       granted = granted + 1
     end
-    return granted .. ' ' .. answer(verdict, value)
+    return granted .. ' ' .. exact(dueIn) .. ' ' .. answer(verdict, value)
   end,
 
   l = function(s)

@@ -5,7 +5,7 @@
  * braces. A script may only touch keys of one slot, so asks are sent in one call a slot.
  */
 
-const SLOTS = 16_384;
+export const SLOTS = 16_384;
 
 /** CRC-16 as XMODEM counts it, a byte at a time. */
 const TABLE = Uint16Array.from({ length: 256 }, (_, byte) => {

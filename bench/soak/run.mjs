@@ -1,0 +1,74 @@
+/**
+ * A limit shared through Redis by many processes, for longer than a test would: what it promises, counted.
+ *
+ *     npm run soak:redis               strictness and use: eight workers, clocks ten seconds apart
+ *     npm run soak:redis -- chaos      Redis killed, stopped, emptied; workers killed
+ *     npm run soak:redis -- --short    a few seconds, as in the tests
+ *     npm run soak:redis -- --json     for a machine
+ *
+ * Everything happens on loopback with processes of its own. Exit code 1 if a promise did not hold.
+ */
+
+import { machineLine, row } from '../report.mjs';
+import { chaos } from './chaos.mjs';
+import { strict } from './strict.mjs';
+
+const words = process.argv.slice(2);
+const isShort = words.includes('--short');
+const ms = (value) => `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`;
+const percent = (part) => `${(100 * part).toFixed(1)} %`;
+
+const PLAYS = {
+  strict: {
+    play: strict,
+    /** The line that says whether it held, in a run that is long enough to say so. */
+    holds: ({ tooClose, lost, utilisation }) =>
+      tooClose === 0 && lost === 0 && (isShort || utilisation >= 0.98),
+    columns: {
+      every: ({ every }) => `${every} ms`,
+      reserve: ({ reserve }) => reserve,
+      'way to Redis and back': ({ farMs }) => (farMs ? `${2 * farMs} ms` : 'loopback'),
+      permits: ({ grants }) => grants,
+      'too close': ({ tooClose }) => tooClose,
+      'least gap': ({ leastGapMs }) => `${leastGapMs.toFixed(3)} ms`,
+      use: ({ utilisation }) => percent(utilisation),
+      'calls lost': ({ lost }) => lost,
+      'late p50': ({ lateMs }) => ms(lateMs.p50),
+      'late p99': ({ lateMs }) => ms(lateMs.p99),
+      'fair (Jain)': ({ fairness }) => fairness.toFixed(2),
+      'trips a permit': ({ calls, grants }) => (calls / grants).toFixed(1),
+    },
+  },
+  chaos: {
+    play: chaos,
+    holds: ({ extra, mayExtra, lost, strictAfterMs }) =>
+      extra <= mayExtra && lost === 0 && strictAfterMs < 1000,
+    columns: {
+      'what happens': ({ name }) => name,
+      times: ({ times }) => times,
+      every: ({ every }) => `${every} ms`,
+      reserve: ({ reserve }) => reserve,
+      permits: ({ grants }) => grants,
+      'too many': ({ extra }) => extra,
+      'at most': ({ mayExtra }) => mayExtra,
+      'calls lost': ({ lost }) => lost,
+      'longest without a permit': ({ longestGapMs }) => ms(longestGapMs),
+      'next permit after': ({ nextGrantMs }) => ms(nextGrantMs),
+      'all strict after': ({ strictAfterMs }) => ms(strictAfterMs),
+    },
+  },
+};
+
+const { play, holds, columns } = PLAYS[words.find((word) => word in PLAYS) ?? 'strict'];
+const results = (await play({ isShort })).map((result) => ({ ...result, holds: holds(result) }));
+
+if (words.includes('--json')) {
+  console.log(JSON.stringify(results));
+} else {
+  const names = Object.keys(columns);
+  console.log(`${machineLine()}\n`);
+  console.log([row(names), row(names.map(() => '---'))].join('\n'));
+  for (const result of results)
+    console.log(row(Object.values(columns).map((cell) => cell(result))));
+}
+process.exitCode = results.every((result) => result.holds) ? 0 : 1;

@@ -1,0 +1,172 @@
+/** The same stories on a cluster of six, and what only a cluster does: slots, and one taking over. */
+
+import { Cluster as IoCluster } from 'ioredis';
+import { createClient, createCluster } from 'redis';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import {
+  type Client,
+  nameOf,
+  perSecond,
+  remoteContract,
+} from '../../../test/support/remote-contract.ts';
+import {
+  type Cluster,
+  redisCli,
+  redisServer,
+  type Service,
+  startCluster,
+  TAKES_OVER_AFTER_MS,
+} from '../../../test/support/services.ts';
+import { limiter } from '../../limiter.ts';
+import { seededRandom } from '../../random.ts';
+import { redis } from './redis.ts';
+import { slotOf } from './slot.ts';
+
+type Connect = (cluster: Cluster) => Promise<Client>;
+
+const nodeRedis: Connect = async ({ nodes }) => {
+  const client = createCluster({
+    rootNodes: nodes.map(({ port }) => ({ url: `redis://127.0.0.1:${port}` })),
+    defaults: { socket: { reconnectStrategy: 50 }, disableOfflineQueue: true },
+  });
+  client.on('error', () => {});
+  await client.connect();
+  return { client, end: () => client.destroy() };
+};
+
+const ioRedis: Connect = async ({ nodes }) => {
+  const client = new IoCluster(
+    nodes.map(({ port }) => ({ port, host: '127.0.0.1' })),
+    { lazyConnect: true, clusterRetryStrategy: () => 50 },
+  );
+  client.on('error', () => {});
+  await client.connect();
+  return { client, end: () => client.disconnect() };
+};
+
+const CLIENTS = { 'node-redis': nodeRedis, ioredis: ioRedis };
+
+describe.skipIf(redisServer() === undefined)('a cluster', () => {
+  let cluster: Cluster;
+  beforeAll(async () => {
+    cluster = await startCluster();
+  }, 60_000);
+  afterAll(() => cluster?.stop());
+
+  for (const [name, connect] of Object.entries(CLIENTS)) {
+    remoteContract(name, async () => {
+      const masters = cluster.masters();
+      return {
+        servers: () => masters,
+        connect: () => connect(cluster),
+        trips: (keys) => new Set(keys.map((key) => slotOf(nameOf(key)))).size,
+        stop: async () => {},
+      };
+    });
+  }
+
+  test('slots are counted as Redis counts them', async () => {
+    const random = seededRandom(7);
+    const letters = ['{', '}', '{}', 'a', 'Z', '0', ':', ' ', 'é', '漢', '🙂', '\u0000', '\n'];
+    const keys = Array.from({ length: 5000 }, () => {
+      const length = Math.floor(random() * 12);
+      return Array.from({ length }, () => letters[Math.floor(random() * letters.length)]).join('');
+    });
+    const client = createClient({ socket: { port: cluster.nodes[0].port, host: '127.0.0.1' } });
+    await client.connect();
+    try {
+      const all = ['', '{}', '{a}', '{}a', 'a{b}c{d}', '{{a}}', 'a{', '}a{b}', ...keys];
+      const slots = await Promise.all(
+        all.map((key) => client.sendCommand(['CLUSTER', 'KEYSLOT', key])),
+      );
+      expect(all.map(slotOf)).toEqual(slots);
+    } finally {
+      client.destroy();
+    }
+  });
+});
+
+describe.skipIf(redisServer() === undefined)('a cluster that loses a node', () => {
+  test.each(Object.entries(CLIENTS))(
+    '%s is answered for that part at once, and by who took over as soon as it did',
+    async (_name, connect) => {
+      const cluster = await startCluster();
+      const own = await connect(cluster);
+      const api = limiter({
+        name: 'api',
+        limit: perSecond(0.001, 5),
+        share: redis(own.client, { onUnavailable: 'deny' }),
+      });
+      try {
+        const keys = Array.from({ length: 30 }, (_, n) => `key ${n}`);
+        for (const key of keys) expect((await api.ask(key)).verdict).toBe('allow');
+        // What was written has reached whoever stands by: every key is there twice.
+        const kept = () => cluster.nodes.map(({ port }) => Number(redisCli(port, 'DBSIZE')));
+        await vi.waitFor(() => expect(kept().reduce((a, b) => a + b)).toBe(2 * keys.length), {
+          timeout: 10_000,
+        });
+        const reached: boolean[] = [];
+        api.on((event) => event.type === 'reach' && reached.push(event.isReachable));
+        const [lost] = cluster.masters();
+        const names = redisCli(lost.port, 'KEYS', '*');
+        const theirs = keys.filter((key) => names.includes(nameOf(key)));
+        const [key] = theirs;
+        const other = keys.find((one) => !theirs.includes(one)) ?? '';
+        await lost.kill();
+        expect((await api.ask(key)).verdict).toBe('deny');
+        expect((await api.ask(other)).verdict).toBe('allow');
+        const since = performance.now();
+        await vi.waitFor(async () => expect((await api.ask(key)).verdict).toBe('allow'), {
+          timeout: 20 * TAKES_OVER_AFTER_MS,
+          interval: 20,
+        });
+        expect(performance.now() - since).toBeGreaterThan(TAKES_OVER_AFTER_MS / 2);
+        expect(await api.ask(key)).toEqual({ verdict: 'allow', remaining: 2 });
+        expect(reached).toEqual([false, true]); // one deadline, however long it takes
+      } finally {
+        await api.close();
+        own.end();
+        await cluster.stop();
+      }
+    },
+    120_000,
+  );
+
+  test('a write that nobody else had is lost with its node: one may go twice, unless writes need two', async () => {
+    const cluster = await startCluster();
+    const own = await nodeRedis(cluster);
+    const api = limiter({
+      name: 'api',
+      limit: { spacing: { every: '1h' } },
+      share: redis(own.client),
+    });
+    try {
+      const [alone, strict] = cluster.masters();
+      const keys = Array.from({ length: 200 }, (_, n) => `key ${n}`);
+      const keyAt = ({ port }: Service): string => {
+        const isTheirs = (key: string) => !redisCli(port, 'GET', nameOf(key)).startsWith('MOVED');
+        return keys.find(isTheirs) ?? '';
+      };
+      const standBys = cluster.nodes.filter((node) => !cluster.masters().includes(node));
+      const [key, careful] = [keyAt(alone), keyAt(strict)];
+      redisCli(strict.port, 'CONFIG', 'SET', 'min-replicas-to-write', '1');
+      for (const node of standBys) node.pause();
+      for (const { port } of [alone, strict]) redisCli(port, 'CLIENT', 'KILL', 'TYPE', 'replica');
+      expect((await api.ask(key)).verdict).toBe('allow');
+      expect((await api.ask(key)).verdict).toBe('deny');
+      expect((await api.ask(careful)).verdict).toBe('deny'); // and nothing can be lost
+      expect(api.stats().makeshift).toBe(1);
+      await alone.kill();
+      for (const node of standBys) node.resume();
+      await vi.waitFor(async () => expect((await api.ask(key)).verdict).toBe('allow'), {
+        timeout: 20 * TAKES_OVER_AFTER_MS,
+        interval: 20,
+      });
+      expect((await api.ask(key)).verdict).toBe('deny');
+    } finally {
+      await api.close();
+      own.end();
+      await cluster.stop();
+    }
+  }, 120_000);
+});

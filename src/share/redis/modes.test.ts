@@ -1,0 +1,212 @@
+/** Other ways to share through Redis: one line for all, permits taken ahead, calls in flight. */
+
+import { Redis } from 'ioredis';
+import { createClient } from 'redis';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import { redisCli, redisServer, type Service, startRedis } from '../../../test/support/services.ts';
+import { guard } from '../../adapters/http/guard.ts';
+import { prometheus } from '../../adapters/metrics/prometheus.ts';
+import { limiter } from '../../limiter.ts';
+import type { Limit } from '../../policy/limit.ts';
+import type { RemoteLimiter } from '../../remote-limiter.ts';
+import type { RedisClient } from './client.ts';
+import { type RedisOptions, redis } from './redis.ts';
+
+interface Client {
+  readonly client: RedisClient;
+  end(): void;
+}
+
+async function nodeRedis(port: number): Promise<Client> {
+  const client = createClient({
+    socket: { port, host: '127.0.0.1', reconnectStrategy: 50 },
+    disableOfflineQueue: true,
+  });
+  client.on('error', () => {}); // an outage is told by the limiter
+  await client.connect();
+  return { client, end: () => client.destroy() };
+}
+
+async function ioRedis(port: number): Promise<Client> {
+  const client = new Redis(port, '127.0.0.1', {
+    retryStrategy: () => 50,
+    maxRetriesPerRequest: 1,
+    lazyConnect: true,
+  });
+  client.on('error', () => {});
+  await client.connect();
+  return { client, end: () => client.disconnect() };
+}
+
+const perSecond = (rate: number, burst: number): Limit => ({ bucket: { rate, burst } });
+
+describe.skipIf(redisServer() === undefined).each([
+  ['node-redis', nodeRedis],
+  ['ioredis', ioRedis],
+])('shared through Redis by %s', (_name, connect) => {
+  let service: Service;
+  let own: Client;
+  let other: Client;
+  const made: RemoteLimiter[] = [];
+
+  beforeAll(async () => {
+    service = await startRedis();
+    own = await connect(service.port);
+    other = await connect(service.port);
+  });
+  afterAll(async () => {
+    own.end();
+    other.end();
+    await service.stop();
+  });
+  beforeEach(() => {
+    redisCli(service.port, 'FLUSHALL');
+  });
+  afterEach(async () => {
+    for (const api of made.splice(0)) await api.close();
+  });
+
+  function shared(limit: Limit, options: RedisOptions = {}, from = own): RemoteLimiter {
+    const api = limiter({ name: 'api', limit, share: redis(from.client, options) });
+    made.push(api);
+    return api;
+  }
+
+  const calls = (): number => {
+    const stats = redisCli(service.port, 'INFO', 'commandstats');
+    return Number(/cmdstat_evalsha:calls=(\d+)/.exec(stats)?.[1] ?? 0);
+  };
+
+  test('one share serves several limits, each by its own rule', async () => {
+    const share = redis(own.client);
+    const small = limiter({ name: 'small', limit: perSecond(0.1, 1), share });
+    const large = limiter({ name: 'large', limit: perSecond(0.1, 9), share });
+    made.push(small, large);
+    expect(await small.ask('x')).toEqual({ verdict: 'allow', remaining: 0 });
+    expect(await large.ask('x')).toEqual({ verdict: 'allow', remaining: 8 });
+    expect((await small.ask('x')).verdict).toBe('deny');
+  });
+
+  test('waiting fairly: one line for all, in the order of arrival, a call for a permit', async () => {
+    const limit = { spacing: { every: 20 } } as const;
+    const pair = [own, other].map((from) => shared(limit, { fair: true }, from));
+    const order: number[] = [];
+    const enter = async (n: number): Promise<void> => {
+      const entry = await pair[n % 2].acquire('token');
+      if (entry.verdict === 'allow') order.push(n);
+    };
+    await enter(0); // both listen from here on
+    await enter(1);
+    const waiting: Promise<void>[] = [];
+    const before = calls();
+    for (let n = 2; n < 82; n++) {
+      waiting.push(enter(n));
+      await pair[n % 2].inspect('another'); // what was sent before has arrived
+    }
+    const joined = calls();
+    await Promise.all(waiting);
+    expect(order).toEqual(Array.from({ length: 82 }, (_, n) => n));
+    expect(joined - before).toBeLessThanOrEqual(2 * 80 + 20);
+    expect((calls() - joined) / 80).toBeLessThan(2);
+    expect(pair.map((api) => api.stats().waiting)).toEqual([0, 0]);
+  }, 20_000);
+
+  test('who gives up leaves the line, and who crashed is skipped', async () => {
+    const limit = { spacing: { every: 400 } } as const;
+    const [a, b] = [own, other].map((from) => shared(limit, { fair: true }, from));
+    await Promise.all([a.acquire('token'), b.acquire('token')]);
+    // Somebody whose process is gone stands first, and is heard of no more.
+    redisCli(service.port, 'RPUSH', 'sluice:{api:token}:line', 'ghost/1/1');
+    const giveUp = new AbortController();
+    const leaving = a.acquire('token', 1, { signal: giveUp.signal });
+    const impatient = a.acquire('token', 1, { maxWaitMs: 20 });
+    const staying = b.acquire('token');
+    giveUp.abort(new Error('enough'));
+    await expect(leaving).rejects.toThrow('enough');
+    expect(await impatient).toMatchObject({ verdict: 'deny', reason: 'too-long' });
+    expect((await staying).verdict).toBe('allow');
+    expect(redisCli(service.port, 'LLEN', 'sluice:{api:token}:line')).toBe('0');
+  }, 20_000);
+
+  test('calls in flight are counted over all processes, and waited for', async () => {
+    const limit = { adaptive: { fixed: 3 } } as const;
+    const [a, b] = [own, other].map((from) => shared(limit, {}, from));
+    const held = [await a.acquire('sink'), await b.acquire('sink', 2)];
+    expect((await a.tryAcquire('sink')).verdict).toBe('deny');
+    expect(await b.inspect('sink')).toMatchObject({ inFlight: 3, limit: 3, remaining: 0 });
+    expect((await a.tryAcquire('sink', 4)).verdict).toBe('deny');
+    const waiting = a.acquire('sink');
+    for (const permit of held) if (permit.verdict === 'allow') permit.settle();
+    const permit = await waiting;
+    expect(permit.verdict).toBe('allow');
+    if (permit.verdict === 'allow') permit.settle();
+    await vi.waitFor(async () => expect((await b.inspect('sink'))?.inFlight).toBe(0));
+  });
+
+  test('a holder that crashed keeps its place only until its lease ends', async () => {
+    const api = shared({ adaptive: { fixed: 1 } });
+    const [seconds, micros] = redisCli(service.port, 'TIME').split('\n').map(Number);
+    const endsAt = seconds * 1000 + micros / 1000 + 300;
+    redisCli(service.port, 'ZADD', 'sluice:{api:sink}', String(endsAt), 'ghost/1#1');
+    expect((await api.tryAcquire('sink')).verdict).toBe('deny');
+    expect((await api.acquire('sink', 1, { maxWaitMs: 5000 })).verdict).toBe('allow');
+  });
+
+  test('permits taken ahead are spent here, and the rest is given back', async () => {
+    const [a, b] = [50, 50].map((lease, n) =>
+      shared(perSecond(0.01, 200), { lease }, n ? other : own),
+    );
+    const before = calls();
+    for (let n = 0; n < 45; n++) expect((await a.ask('x')).verdict).toBe('allow');
+    expect(calls() - before).toBe(1);
+    await b.ask('x', 10);
+    expect((await shared(perSecond(0.01, 200)).inspect('x'))?.remaining).toBe(100);
+    await a.close();
+    await b.close();
+    expect((await shared(perSecond(0.01, 200)).inspect('x'))?.remaining).toBe(145);
+  });
+
+  test('permits taken ahead never add up to more than there are', async () => {
+    const pair = [own, other].map((from) => shared(perSecond(0.01, 100), { lease: 30 }, from));
+    const answers = await Promise.all(
+      Array.from({ length: 300 }, (_, n) => pair[n % 2].ask('x', 1 + (n % 3))),
+    );
+    const served = answers
+      .map(({ verdict }, n) => (verdict === 'allow' ? 1 + (n % 3) : 0))
+      .reduce((sum: number, cost) => sum + cost, 0);
+    expect(served).toBeLessThanOrEqual(100);
+    expect(served).toBeGreaterThan(90);
+  });
+
+  test('a server asks it for every request, and tells clients how they stand', async () => {
+    const api = shared(perSecond(0.1, 2));
+    await api.ask('warm');
+    const own = guard({ limiter: api, key: () => 'alice' });
+    const before = calls();
+    const check = async () => {
+      const answer = await own.check({ headers: {} });
+      return [answer.go, JSON.stringify(answer.headers)];
+    };
+    expect(await check()).toEqual([true, expect.stringContaining('r=1;t=10')]);
+    expect(calls() - before).toBe(1);
+    expect(await check()).toEqual([true, expect.stringMatching(/r=0;t=(10|9)/)]);
+    const refused = await own.check({ headers: {} });
+    expect(refused).toMatchObject({ go: false, status: 429 });
+  });
+
+  test('its figures are shown like any other', async () => {
+    const api = shared(perSecond(0.1, 1));
+    await api.ask('x');
+    await api.ask('x');
+    const text = prometheus(api).text();
+    expect(text).toContain('sluice_decisions_total{limit="api",verdict="deny"} 1');
+    expect(text).toContain('sluice_reachable{limit="api"} 1');
+    expect(text).not.toContain('sluice_keys{');
+  });
+
+  test('what does not go together is named', () => {
+    expect(() => shared({ spacing: { every: 1 } }, { lease: 5 })).toThrow('share.lease');
+    expect(() => shared(perSecond(1, 1), { lease: 5, fair: true })).toThrow('share.lease');
+    expect(() => shared({ all: [{ adaptive: { fixed: 1 } }, perSecond(1, 1)] })).toThrow('alone');
+  });
+});

@@ -1,0 +1,14 @@
+/** What docs/redis.md says is what there is. */
+
+import { readFileSync } from 'node:fs';
+import { expect, test } from 'vitest';
+
+const page = readFileSync('docs/redis.md', 'utf8');
+
+test('docs/redis.md documents every option', () => {
+  const source = readFileSync('src/share/redis/redis.ts', 'utf8');
+  const [, body = ''] = /export interface RedisOptions \{([\s\S]*?)\n\}/.exec(source) ?? [];
+  const options = [...body.matchAll(/^ {2}readonly (\w+)\??:/gm)].map(([, name]) => name);
+  expect(options.length).toBeGreaterThan(3);
+  expect(options.filter((name) => !page.includes(`| \`${name}\` |`))).toEqual([]);
+});

@@ -1,0 +1,73 @@
+/**
+ * A limit shared through Redis by real processes, while Redis and they are treated badly: bench/soak/ plays a
+ * short version, this file says what must hold even on a machine that is busy with other things.
+ */
+
+import { execFile } from 'node:child_process';
+import { promisify } from 'node:util';
+import { describe, expect, test } from 'vitest';
+import { redisServer } from './support/services.ts';
+
+const run = promisify(execFile);
+
+/** Each play ends by itself long before; this is for what nobody thought of. */
+const PLAY_MS_MAX = 120_000;
+
+interface Played {
+  readonly name?: string;
+  readonly every: number;
+  readonly reserve: number;
+  readonly times: number;
+  readonly grants: number;
+  readonly tooClose: number;
+  readonly extra: number;
+  readonly mayExtra: number;
+  readonly lost: number;
+  readonly utilisation: number;
+  readonly nextGrantMs: number;
+  readonly strictAfterMs: number;
+}
+
+/** Plays in processes of its own. If something did not hold, it is for the tests below to say what. */
+async function play(what: string): Promise<Played[]> {
+  const args = ['bench/soak/run.mjs', what, '--short', '--json'];
+  const { stdout } = await run(process.execPath, args, { timeout: PLAY_MS_MAX }).catch(
+    (error: { stdout?: string }) => {
+      if (error.stdout) return { stdout: error.stdout };
+      throw error;
+    },
+  );
+  return JSON.parse(stdout);
+}
+
+describe.skipIf(redisServer() === undefined)('eight processes with wrong clocks', () => {
+  test(
+    'are never closer than they may be, and use what there is',
+    async () => {
+      const played = await play('strict');
+      expect(played.length).toBeGreaterThan(1);
+      for (const { grants, tooClose, lost, utilisation } of played) {
+        expect({ tooClose, lost }).toEqual({ tooClose: 0, lost: 0 });
+        expect(grants).toBeGreaterThan(30);
+        expect(utilisation).toBeGreaterThan(0.8); // 99 % when nothing else runs
+      }
+    },
+    PLAY_MS_MAX,
+  );
+});
+
+describe.skipIf(redisServer() === undefined)('whatever happens to Redis', () => {
+  test(
+    'no more than it forgot is granted twice, and every call gets its answer',
+    async () => {
+      const played = await play('chaos');
+      expect(played.length).toBeGreaterThan(4);
+      for (const { name, extra, mayExtra, lost, strictAfterMs } of played) {
+        expect({ name, lost }).toEqual({ name, lost: 0 });
+        expect(extra, name).toBeLessThanOrEqual(mayExtra);
+        expect(strictAfterMs, name).toBeLessThan(2000); // within one when nothing else runs
+      }
+    },
+    PLAY_MS_MAX,
+  );
+});
