@@ -3,6 +3,7 @@
  *
  *     npm run soak:redis               strictness and use: eight workers, clocks ten seconds apart
  *     npm run soak:redis -- chaos      Redis killed, stopped, emptied; workers killed
+ *     npm run soak:redis -- fair       two hundred in one line: their order, and what a permit costs
  *     npm run soak:redis -- --short    a few seconds, as in the tests
  *     npm run soak:redis -- --json     for a machine
  *
@@ -11,6 +12,7 @@
 
 import { machineLine, row } from '../report.mjs';
 import { chaos } from './chaos.mjs';
+import { fair } from './fair.mjs';
 import { strict } from './strict.mjs';
 
 const words = process.argv.slice(2);
@@ -37,6 +39,20 @@ const PLAYS = {
       'late p99': ({ lateMs }) => ms(lateMs.p99),
       'fair (Jain)': ({ fairness }) => fairness.toFixed(2),
       'trips a permit': ({ calls, grants }) => (calls / grants).toFixed(1),
+    },
+  },
+  fair: {
+    play: fair,
+    holds: ({ outOfOrder, tooClose, callsAPermit }) =>
+      outOfOrder === 0 && tooClose === 0 && callsAPermit < 3,
+    columns: {
+      waiters: ({ waiters }) => waiters,
+      limiters: ({ limiters }) => limiters,
+      every: ({ every }) => `${every} ms`,
+      'out of order': ({ outOfOrder }) => outOfOrder,
+      'too close': ({ tooClose }) => tooClose,
+      use: ({ utilisation }) => percent(utilisation),
+      'calls a permit': ({ callsAPermit }) => callsAPermit.toFixed(2),
     },
   },
   chaos: {

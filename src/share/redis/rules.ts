@@ -339,7 +339,7 @@ const RULES: Readonly<Record<string, string>> = {
 };
 
 /** A number in Lua, to the last digit. */
-const literal = (value: number): string => {
+export const literal = (value: number): string => {
   if (value === Infinity) return 'huge';
   return value < 0 ? `(${value})` : String(value);
 };

@@ -34,6 +34,7 @@
  */
 
 import type { Formula } from '../../policy/policy.ts';
+import { plainBucket } from './plain-bucket.ts';
 import { canBeLean, ruleOf } from './rules.ts';
 
 /** A process that was silent for so long is gone. It says something every third of that. */
@@ -131,6 +132,10 @@ export function scriptOf(
   scope: Scope = 'all',
 ): string {
   const isFair = scope === 'fair';
+  const [first] = formulas;
+  if (scope === 'plain' && formulas.length === 1 && first.kind === 'bucket') {
+    return plainBucket(first, IDLE_MS);
+  }
   return `${ruleOf(formulas, scope === 'plain' && canBeLean(formulas))}
 local FORMAT, BYTES = '<${'d'.repeat(width)}', ${8 * width}
 local call, sub, match, gmatch = redis.call, string.sub, string.match, string.gmatch
