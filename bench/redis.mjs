@@ -93,7 +93,8 @@ async function rate(ask, callers) {
   const start = performance.now();
   const end = start + SPAN_MS;
   const call = async (n) => {
-    for (let k = n * 37; performance.now() < end; k++) {
+    // The clock is looked at every fourth time: a look costs as much as the fastest answer.
+    for (let k = n * 37; k % 4 !== 0 || performance.now() < end; k++) {
       await ask(KEYS[k % KEYS.length]);
       done++;
     }

@@ -9,7 +9,7 @@ import type { Clock, Millis } from './clock.ts';
 import { type Counted, Counts } from './counts.ts';
 import { type Decision, deny, type Outcome } from './decision.ts';
 import { Events, type Listener } from './events.ts';
-import { HeldPermits } from './held.ts';
+import { Outstanding } from './outstanding.ts';
 import { Permit, Refusal, type Settled } from './permit.ts';
 import type { Reason } from './waiting.ts';
 import { warn } from './warning.ts';
@@ -30,12 +30,12 @@ export class Ledger {
   readonly #clock: Clock;
   readonly #counts = new Counts();
   readonly #events = new Events();
-  readonly #held: HeldPermits<Permit>;
+  readonly #held: Outstanding<Permit>;
 
   constructor(name: string, clock: Clock, holdMaxMs: Millis) {
     this.name = name;
     this.#clock = clock;
-    this.#held = new HeldPermits(clock, holdMaxMs, (permit) => this.#lose(permit));
+    this.#held = new Outstanding(clock, holdMaxMs, (permit) => this.#lose(permit));
   }
 
   on(listener: Listener): () => void {

@@ -17,12 +17,22 @@ const sources: readonly Source[] = readdirSync('src', { recursive: true, encodin
   .map((path) => ({ path, text: readFileSync(`src/${path}`, 'utf8') }));
 
 /** The words everything else is said in: the ground floor. */
-const WORDS = ['clock', 'decision', 'duration', 'errors', 'heap', 'options', 'random', 'warning'];
+const WORDS = [
+  'clock',
+  'decision',
+  'duration',
+  'errors',
+  'heap',
+  'options',
+  'outstanding',
+  'random',
+  'warning',
+];
 
 /** What stands between a limiter's doors and the rules. */
 const ENGINE = [
   ...['policy', 'share', 'arguments', 'line', 'waiting', 'permit'],
-  ...['held', 'pauses', 'counts', 'events', 'inspection', 'ledger'],
+  ...['pauses', 'counts', 'events', 'inspection', 'ledger'],
 ];
 
 /** What each room may import from outside itself. Arrows point down, and only down. */
@@ -32,6 +42,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   random: [],
   heap: [],
   warning: [],
+  outstanding: ['clock'],
   decision: ['clock'],
   duration: ['clock'],
   options: ['clock', 'duration', 'errors'],
@@ -41,12 +52,11 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   line: [],
   waiting: [...WORDS, 'line'],
   permit: [...WORDS, 'arguments', 'waiting'],
-  held: WORDS,
   pauses: [...WORDS, 'policy'],
   counts: WORDS,
   events: WORDS,
   inspection: [...WORDS, 'policy'],
-  ledger: [...WORDS, 'counts', 'events', 'held', 'permit', 'waiting'],
+  ledger: [...WORDS, 'counts', 'events', 'permit', 'waiting'],
   'remote-waiting': [...WORDS, 'share', 'line', 'waiting'],
   'remote-limiter': [...WORDS, ...ENGINE, 'remote-waiting'],
   limiter: [...WORDS, ...ENGINE, 'remote-limiter'],

@@ -12,8 +12,9 @@
  * by a Redis that stood still or a client that kept it, then takes nothing for those who have gone.
  */
 
-import { alarm, type Clock, endOfTick, type Millis } from '../../clock.ts';
+import { type Clock, endOfTick, type Millis } from '../../clock.ts';
 import { UnavailableError } from '../../errors.ts';
+import { Outstanding } from '../../outstanding.ts';
 import { Breaker } from './breaker.ts';
 import type { Told } from './call.ts';
 import type { Connection, Reply } from './client.ts';
@@ -50,6 +51,12 @@ export interface Scripts {
 /** What is told and not asked (settled, hits, left): it is heard even if it comes late. */
 const isTold = ({ text }: Errand): boolean => /^[shx]/.test(text);
 
+/** A call under way. */
+interface Call {
+  readonly heldAt: Millis;
+  readonly giveUp: () => void;
+}
+
 const isLate = ([first]: Reply): boolean => String(first).startsWith('late ');
 
 const timeIn = ([first]: Reply): Millis => Number(String(first).replace('late ', ''));
@@ -64,6 +71,8 @@ export class Pipe {
    * of a cluster, whose nodes have clocks of their own.
    */
   readonly #aheadMs: Float64Array;
+  /** Those that are not answered yet. */
+  readonly #calls: Outstanding<Call>;
   readonly #onReach: (isReachable: boolean, why: unknown) => void;
   /** The slots that are out of reach. */
   readonly #out = new Map<number, Breaker>();
@@ -83,6 +92,8 @@ export class Pipe {
     this.#clock = settings.clock;
     this.#deadlineMs = settings.deadlineMs;
     this.#onReach = settings.onReach;
+    const { clock, deadlineMs } = settings;
+    this.#calls = new Outstanding(clock, deadlineMs, ({ giveUp }) => giveUp());
     this.#aheadMs = new Float64Array(connection.isCluster ? SLOTS : 1).fill(Number.NaN);
   }
 
@@ -182,18 +193,22 @@ export class Pipe {
     const since = this.#clock.now();
     const by = since + this.#aheadMs[slot] + this.#deadlineMs;
     const args = [Number.isNaN(by) ? '' : `by ${by}`, ...texts];
-    const seen = (reply: Reply): Reply => {
-      this.#aheadMs[slot] = timeIn(reply) - since;
-      return reply;
-    };
     return new Promise((resolve, reject) => {
-      const cancel = alarm(
-        this.#clock,
-        since + this.#deadlineMs,
-        () => reject(new UnavailableError('Redis', `no answer within ${this.#deadlineMs} ms`)),
-        true,
+      const giveUp = (): void =>
+        reject(new UnavailableError('Redis', `no answer within ${this.#deadlineMs} ms`));
+      const call = { heldAt: since, giveUp };
+      this.#calls.add(call);
+      this.#connection.run(script, keys, args).then(
+        (reply) => {
+          this.#calls.remove(call);
+          this.#aheadMs[slot] = timeIn(reply) - since;
+          resolve(reply);
+        },
+        (error) => {
+          this.#calls.remove(call);
+          reject(error);
+        },
       );
-      this.#connection.run(script, keys, args).then(seen).then(resolve, reject).finally(cancel);
     });
   }
 }

@@ -9,7 +9,7 @@
  * let through, or decided here by this process's part of the limit.
  */
 
-import type { Clock, Millis } from '../../clock.ts';
+import { type Clock, type Millis, turnClock } from '../../clock.ts';
 import { allow, type Decision, deny, NEVER } from '../../decision.ts';
 import type { Duration } from '../../duration.ts';
 import { ConfigError } from '../../errors.ts';
@@ -97,7 +97,7 @@ export function redis(client: RedisClient, options: RedisOptions = {}): RemoteSh
       if (formulas.some(({ kind }) => kind !== 'bucket')) {
         throw new ConfigError('share.lease', 'left out unless the limit is made of buckets', lease);
       }
-      return new LeaseShare(share, setting.clock, lease);
+      return new LeaseShare(share, turnClock(setting.clock), lease);
     },
   };
 }

@@ -1,19 +1,21 @@
 /**
- * Permits that are out, oldest first, and those that nobody will ever bring back.
+ * What is out, oldest first, and what has been out for too long.
  *
- * A call that never settles (a promise that hangs, a branch that forgot) would keep its place for
- * ever, and a limit on calls in flight would shrink with each of them until nothing moves. So a
- * permit held longer than a bound is found, reported and taken back. One alarm watches the oldest;
- * it does not keep a process alive.
+ * A permit that never settles (a promise that hangs, a branch that forgot) would keep its place for
+ * ever, and a limit on calls in flight would shrink with each of them until nothing moves. A call to
+ * Redis that is never answered would keep everybody waiting. Both have a bound, the same for all of
+ * them, so one alarm that watches the oldest will do, and coming back in time costs next to nothing.
+ * It does not keep a process alive.
  */
 
 import { alarm, type Clock, type Millis } from './clock.ts';
 
-export interface Held {
+export interface Dated {
+  /** Since when it is out. */
   readonly heldAt: Millis;
 }
 
-export class HeldPermits<T extends Held> {
+export class Outstanding<T extends Dated> {
   readonly #clock: Clock;
   readonly #maxMs: Millis;
   readonly #lose: (held: T) => void;
