@@ -1,0 +1,7 @@
+/** Runs once before all tests: finds or installs the servers they need, so that no two tests try at once. */
+
+import { redisServer } from './services.ts';
+
+export default function setUp(): void {
+  redisServer();
+}
