@@ -67,6 +67,9 @@ export interface RemoteLimiter {
   readonly random: Random;
 }
 
+/** Whether somebody else decides, so that every answer is a promise. */
+export const isRemote = (limiter: object): limiter is RemoteLimiter => 'isRemote' in limiter;
+
 export interface RemoteStats extends Counted {
   /** How many wait in line. */
   readonly waiting: number;

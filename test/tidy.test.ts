@@ -62,7 +62,8 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   limiter: [...WORDS, ...ENGINE, 'remote-limiter'],
   'all-of': [...WORDS, ...ENGINE, 'limiter'],
   retry: [...WORDS, 'arguments'],
-  throttle: [...WORDS, 'arguments', 'permit', 'limiter', 'remote-limiter', 'retry'],
+  settling: [...WORDS, 'permit', 'retry'],
+  throttle: [...WORDS, 'permit', 'limiter', 'remote-limiter', 'retry', 'settling'],
   // What a surface does with a limit, it does through the front door's rooms.
   adapters: [
     ...[...WORDS, 'counts', 'events', 'inspection', 'permit'],

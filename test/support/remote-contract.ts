@@ -9,15 +9,10 @@ import type { ReachEvent } from '../../src/events.ts';
 import { limiter } from '../../src/limiter.ts';
 import type { Limit } from '../../src/policy/limit.ts';
 import type { RemoteLimiter } from '../../src/remote-limiter.ts';
-import type { RedisClient } from '../../src/share/redis/client.ts';
 import { type RedisOptions, redis } from '../../src/share/redis/redis.ts';
 import { throttle } from '../../src/throttle.ts';
+import type { Client } from './redis-clients.ts';
 import { redisCli, type Service } from './services.ts';
-
-export interface Client {
-  readonly client: RedisClient;
-  end(): void;
-}
 
 export interface Stage {
   /** The servers that have keys: the one, or the masters of a cluster. */

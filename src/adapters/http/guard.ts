@@ -15,7 +15,7 @@ import { ConfigError } from '../../errors.ts';
 import type { Inspection } from '../../inspection.ts';
 import type { AskOptions, Limiter } from '../../limiter.ts';
 import type { Permit, Refusal } from '../../permit.ts';
-import type { RemoteLimiter } from '../../remote-limiter.ts';
+import { isRemote, type RemoteLimiter } from '../../remote-limiter.ts';
 import { type Headers, HeaderWriter } from './headers.ts';
 import { type Denied, type Refused, refuse, refuseUnavailable, reworded } from './refusal.ts';
 import { atOnce, Reporter } from './report.ts';
@@ -235,9 +235,6 @@ export class Guard<Request> {
     return allowUnchecked || shadow ? PASS : this.#worded(refuseUnavailable(), request);
   }
 }
-
-const isRemote = (limiter: Limiter | RemoteLimiter): limiter is RemoteLimiter =>
-  'isRemote' in limiter;
 
 /**
  * A service that is overloaded says 503. That a client asked too often (429) is, like every 4xx, the

@@ -13,6 +13,7 @@
  */
 
 import { ConfigError } from '../../errors.ts';
+import { isRemote } from '../../remote-limiter.ts';
 import { type Address, networkKey, parseAddress } from './address.ts';
 import { atOnce, type Reporter } from './report.ts';
 import type { Settings } from './settings.ts';
@@ -120,7 +121,7 @@ export class RequestReader<Request> {
     const partition = said as string;
     if (!this.#partitions.has(partition)) {
       const { limiter } = this.#settings;
-      if ('isRemote' in limiter) {
+      if (isRemote(limiter)) {
         throw new ConfigError('partition', 'left out: a shared limit has none', partition);
       }
       limiter.peek(UNKNOWN, 0, { partition });

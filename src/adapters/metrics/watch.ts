@@ -14,7 +14,7 @@ import type { Counted } from '../../counts.ts';
 import { ConfigError } from '../../errors.ts';
 import type { Limiter, Stats } from '../../limiter.ts';
 import { isRecord } from '../../options.ts';
-import type { RemoteLimiter, RemoteStats } from '../../remote-limiter.ts';
+import { isRemote, type RemoteLimiter, type RemoteStats } from '../../remote-limiter.ts';
 import { HALF_CHARACTER, SeenKeys } from './keys.ts';
 
 /** The most keys of a limit that learns to show one by one, unless told otherwise. */
@@ -122,7 +122,7 @@ class Watched {
 
 /** How a key stands, where that can be seen without asking anybody. */
 const seenIn = (limiter: AnyLimiter, key: string): { limit?: number; inFlight?: number } =>
-  'isRemote' in limiter ? {} : limiter.inspect(key);
+  isRemote(limiter) ? {} : limiter.inspect(key);
 
 /** One limiter or several, as a list. */
 export function listOf(limiters: AnyLimiter | readonly AnyLimiter[]): readonly AnyLimiter[] {

@@ -3,12 +3,8 @@
 import { Cluster as IoCluster } from 'ioredis';
 import { createClient, createCluster } from 'redis';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
-import {
-  type Client,
-  nameOf,
-  perSecond,
-  remoteContract,
-} from '../../../test/support/remote-contract.ts';
+import type { Client } from '../../../test/support/redis-clients.ts';
+import { nameOf, perSecond, remoteContract } from '../../../test/support/remote-contract.ts';
 import {
   type Cluster,
   redisCli,

@@ -1,42 +1,14 @@
 /** Other ways to share through Redis: one line for all, permits taken ahead, calls in flight. */
 
-import { Redis } from 'ioredis';
-import { createClient } from 'redis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import { type Client, ioRedis, nodeRedis } from '../../../test/support/redis-clients.ts';
 import { redisCli, redisServer, type Service, startRedis } from '../../../test/support/services.ts';
 import { guard } from '../../adapters/http/guard.ts';
 import { prometheus } from '../../adapters/metrics/prometheus.ts';
 import { limiter } from '../../limiter.ts';
 import type { Limit } from '../../policy/limit.ts';
 import type { RemoteLimiter } from '../../remote-limiter.ts';
-import type { RedisClient } from './client.ts';
 import { type RedisOptions, redis } from './redis.ts';
-
-interface Client {
-  readonly client: RedisClient;
-  end(): void;
-}
-
-async function nodeRedis(port: number): Promise<Client> {
-  const client = createClient({
-    socket: { port, host: '127.0.0.1', reconnectStrategy: 50 },
-    disableOfflineQueue: true,
-  });
-  client.on('error', () => {}); // an outage is told by the limiter
-  await client.connect();
-  return { client, end: () => client.destroy() };
-}
-
-async function ioRedis(port: number): Promise<Client> {
-  const client = new Redis(port, '127.0.0.1', {
-    retryStrategy: () => 50,
-    maxRetriesPerRequest: 1,
-    lazyConnect: true,
-  });
-  client.on('error', () => {});
-  await client.connect();
-  return { client, end: () => client.disconnect() };
-}
 
 const perSecond = (rate: number, burst: number): Limit => ({ bucket: { rate, burst } });
 
