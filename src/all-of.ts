@@ -58,6 +58,11 @@ const PARTS_MAX = 64;
 
 /** Makes one limiter of several. @throws {ConfigError} if the parts make no sense. */
 export function all(parts: readonly (Limiter | PartOptions)[], options: AllOptions = {}): Limiter {
+  return allOf(parts, options);
+}
+
+/** The same for a surface of ours. */
+export function allOf(parts: readonly (Limiter | PartOptions)[], options: AllOptions = {}): AllOf {
   if (!Array.isArray(parts) || parts.length === 0) {
     throw new ConfigError('parts', 'a list of at least one limiter', parts);
   }
@@ -145,7 +150,13 @@ interface Refused {
 
 const isRefused = (tried: readonly Held[] | Held | Refused): tried is Refused => 'by' in tried;
 
-class AllOf implements Limiter {
+/** A decision, and who refused if somebody did. */
+export interface NamedDecision {
+  readonly decision: Decision;
+  readonly limit?: string;
+}
+
+export class AllOf implements Limiter {
   readonly parts: readonly Part[];
   readonly name: string;
   readonly isSimple: boolean;
@@ -162,12 +173,16 @@ class AllOf implements Limiter {
 
   /** For those who settle by key. A place is never reserved: allow or deny. */
   ask(key: string, cost = 1, options?: AskOptions): Decision {
+    return this.askNaming(key, cost, options).decision;
+  }
+
+  /** The same, and the name of the limit that refused. */
+  askNaming(key: string, cost = 1, options?: AskOptions): NamedDecision {
     const held = holdAll(this.#calls(key, cost, options));
-    if (isRefused(held)) {
-      note(held.by, deny(held.retryAfterMs));
-      return deny(held.retryAfterMs);
-    }
-    return this.#noted(held);
+    if (!isRefused(held)) return { decision: this.#noted(held) };
+    const decision = deny(held.retryAfterMs);
+    note(held.by, decision);
+    return { decision, limit: held.by.engine.name };
   }
 
   pass(key: string, cost = 1): boolean {

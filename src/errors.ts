@@ -21,9 +21,19 @@ export class ConfigError extends SluiceError {
   /** Where the nonsense stands, such as `limit.bucket.rate` or `calls[3].take`. */
   readonly field: string;
 
+  readonly #expected: string;
+  readonly #got: unknown;
+
   constructor(field: string, expected: string, got: unknown) {
     super(`expected ${field && `\`${field}\` to be `}${expected}, got ${show(got)}`);
     this.field = field;
+    this.#expected = expected;
+    this.#got = got;
+  }
+
+  /** The same nonsense, seen from further out. */
+  within(path: string): ConfigError {
+    return new ConfigError(`${path}.${this.field}`, this.#expected, this.#got);
   }
 }
 

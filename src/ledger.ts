@@ -46,6 +46,15 @@ export class Ledger {
     return { held: this.#held.size, ...this.#counts.read() };
   }
 
+  /** Whether anybody listens. If not, a decision may be just counted. */
+  get isHeard(): boolean {
+    return this.#events.hasListeners;
+  }
+
+  count(decision: Decision): void {
+    this.#counts.decided(decision, 0);
+  }
+
   decided(key: string, cost: number, decision: Decision, waitedMs: Millis): void {
     this.#counts.decided(decision, waitedMs);
     if (!this.#events.hasListeners) return;

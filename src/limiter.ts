@@ -28,15 +28,16 @@ import { Fields, isRecord, requireNumber } from './options.ts';
 import { Pauses, pauseIn } from './pauses.ts';
 import type { Permit, Refusal } from './permit.ts';
 import { requireCost } from './policy/cost.ts';
-import { type Limit, policyOf } from './policy/limit.ts';
+import { LIMIT_KINDS, type Limit, policyOf } from './policy/limit.ts';
 import { partitionOf } from './policy/partitions.ts';
 import type { News, Policy } from './policy/policy.ts';
 import { type Random, systemRandom } from './random.ts';
 import { RemoteEngine, type RemoteLimiter } from './remote-limiter.ts';
+import type { Hasher, KeyHash } from './share/hash.ts';
 import { LocalShare } from './share/local.ts';
 import type { RemoteShareMaker } from './share/remote.ts';
 import type { Share } from './share/share.ts';
-import { KEYS_MAX_DEFAULT, KEYS_MAX_MAX } from './share/table.ts';
+import { KEYS_MAX_DEFAULT, KEYS_MAX_MAX, type TableCopy } from './share/table.ts';
 import { type Entry, type Patience, type Reason, WaitingRoom, type Want } from './waiting.ts';
 
 export interface LimiterOptions {
@@ -135,6 +136,8 @@ export interface Stats extends Counted {
   readonly held: number;
 }
 
+export { LIMIT_KINDS };
+
 const WAITERS_MAX_DEFAULT = 10_000;
 const HOLD_MS_DEFAULT: Millis = 600_000;
 const PAUSE_MS_DEFAULT: Millis = 300_000;
@@ -149,6 +152,19 @@ export interface RemoteLimiterOptions extends LimiterOptions {
 export function limiter(options: RemoteLimiterOptions): RemoteLimiter;
 export function limiter(options: LimiterOptions): Limiter;
 export function limiter(options: LimiterOptions): Limiter | RemoteLimiter {
+  return engineOf(options);
+}
+
+/** What a surface of ours says besides. */
+interface Within {
+  /** It hashes keys itself, with this. */
+  readonly hasher?: Hasher;
+  /** Where the limit stands in what people wrote. Default `limit`. */
+  readonly path?: string;
+}
+
+/** The same for a surface of ours. */
+export function engineOf(options: LimiterOptions, within: Within = {}): Engine | RemoteEngine {
   const fields = new Fields('', options, 'an object with a limit');
   const limit = fields.raw('limit');
   const queue = readQueue(new Fields('queue', fields.raw('queue') ?? {}));
@@ -163,12 +179,13 @@ export function limiter(options: LimiterOptions): Limiter | RemoteLimiter {
   const maker = fields.optional('share', isMaker, 'a share, such as redis(client)');
   fields.done();
 
-  const policy = policyOf(limit, random);
+  const policy = policyOf(limit, random, within.path);
   const own = { name: name ?? policy.kind, random, queue, holdMaxMs, pauseMaxMs };
   if (maker)
     return new RemoteEngine(policy, maker, { ...own, keysMax, clock: given ?? systemClock });
   const clock = given ?? (policy.exactTime ? systemClock : turnClock());
-  const share = new LocalShare(policy, { clock, random, keysMax });
+  const { hasher } = within;
+  const share = new LocalShare(policy, { clock, random, keysMax, ...(hasher && { hasher }) });
   return new Engine(policy, share, { ...own, clock });
 }
 
@@ -246,6 +263,17 @@ export class Engine implements Limiter {
     return decision;
   }
 
+  /**
+   * The same for a surface that hashed the key's bytes, with the hasher its share was made with. A
+   * name costs more than a decision: undefined if somebody wants to know it, so ask by name.
+   */
+  askHashed({ low, high }: KeyHash, cost: number): Decision | undefined {
+    if (!this.#pauses.isEmpty || this.#ledger.isHeard) return undefined;
+    const decision = this.#share.askHashed(low, high, cost);
+    this.#ledger.count(decision);
+    return decision;
+  }
+
   pass(key: string, cost = 1): boolean {
     requireKey(key);
     requireCost(cost);
@@ -296,6 +324,15 @@ export class Engine implements Limiter {
     if (entry.verdict === 'deny') return this.refuse(key, cost, entry, this.clock.now() - since);
     const { dueAt = since, waitedMs = 0 } = entry;
     return this.admit(key, cost, dueAt, waitedMs, partition);
+  }
+
+  /** Lays down the state of all keys, for a successor with the same rule and hasher. */
+  copy(): TableCopy {
+    return this.#share.copy();
+  }
+
+  takeOver(copy: TableCopy): void {
+    this.#share.takeOver(copy);
   }
 
   // Doors for `all`, which asks several of them as one: nobody is told before all have agreed.

@@ -55,9 +55,12 @@ const MAKERS: Readonly<Record<string, Maker>> = {
   },
 };
 
+/** What a limit can be. */
+export const LIMIT_KINDS: readonly string[] = Object.keys(MAKERS);
+
 /** Makes the rule that `limit` spells. @throws {ConfigError} naming the field that is wrong. */
 export function policyOf(limit: unknown, random: Random, path = 'limit', depth = 1): Policy {
-  const kinds = Object.keys(MAKERS).join(', ');
+  const kinds = LIMIT_KINDS.join(', ');
   const expected = `an object with one key out of ${kinds}`;
   const [kind, ...others] = new Fields(path, limit, expected).names();
   if (kind === undefined || others.length > 0 || !Object.hasOwn(MAKERS, kind)) {

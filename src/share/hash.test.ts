@@ -1,9 +1,10 @@
+import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { seededRandom } from '../random.ts';
-import { hasher } from './hash.ts';
+import { hasher, hashSeed } from './hash.ts';
 
 const hashesOf = (keys: readonly string[], seed = 1): bigint[] => {
-  const h = hasher(seededRandom(seed));
+  const h = hasher(hashSeed(seededRandom(seed)));
   return keys.map((key) => {
     h.hash(key);
     return (BigInt(h.high >>> 0) << 32n) | BigInt(h.low >>> 0);
@@ -56,5 +57,20 @@ describe('the hash of a key', () => {
     for (const hash of hashesOf(numbered(102_400))) buckets[Number(hash >> 54n)]++;
     expect(Math.min(...buckets)).toBeGreaterThan(40);
     expect(Math.max(...buckets)).toBeLessThan(160);
+  });
+
+  test('of bytes is the hash of the text with a character for each byte', () => {
+    const h = hasher(hashSeed(seededRandom(3)));
+    const bytes = fc.uint8Array({ maxLength: 40 });
+    fc.assert(
+      fc.property(bytes, fc.nat(5), fc.nat(5), (key, before, after) => {
+        const around = new Uint8Array(before + key.length + after).fill(7);
+        around.set(key, before);
+        h.hash(String.fromCharCode(...key));
+        const named = [h.low, h.high];
+        h.hashBytes(around, before, before + key.length);
+        expect([h.low, h.high]).toEqual(named);
+      }),
+    );
   });
 });

@@ -9,16 +9,28 @@
 
 import type { Random } from '../random.ts';
 
-export interface Hasher {
-  /** Hashes a key; the result is in `low` and `high` until the next call. Never both 0. */
-  hash(key: string): void;
+/** A key as 64 bits, never all 0. */
+export interface KeyHash {
   readonly low: number;
   readonly high: number;
 }
 
-export function hasher(random: Random): Hasher {
-  return new SeededHasher(Math.floor(random() * 2 ** 32) | 0, Math.floor(random() * 2 ** 32) | 0);
+export interface Hasher extends KeyHash {
+  /** Hashes a key; the result is in `low` and `high` until the next call. */
+  hash(key: string): void;
+  /** The same for a key that is still bytes: as the text with one character for each byte. */
+  hashBytes(bytes: Uint8Array, from: number, to: number): void;
 }
+
+/** What makes one hasher differ from another: 64 bits, as two whole numbers. */
+export type HashSeed = readonly [low: number, high: number];
+
+export const hashSeed = (random: Random): HashSeed => [
+  Math.floor(random() * 2 ** 32) | 0,
+  Math.floor(random() * 2 ** 32) | 0,
+];
+
+export const hasher = (seed: HashSeed): Hasher => new SeededHasher(...seed);
 
 /** How many keys keep their hash. */
 const MEMO_SIZE = 4096;
@@ -79,8 +91,30 @@ class SeededHasher implements Hasher {
       high = (high << 13) | (high >>> 19);
       low = (low + high) | 0; // so that nothing can cancel out in one lane alone
     }
-    if (pairs < length) {
-      const last = key.charCodeAt(pairs);
+    this.#finish(low, high, pairs < length ? key.charCodeAt(pairs) : -1);
+  }
+
+  // The loop above once more: a look at each character through a function would cost a third.
+  hashBytes(bytes: Uint8Array, from: number, to: number): void {
+    const length = to - from;
+    let low = this.#seedLow ^ length;
+    let high = this.#seedHigh;
+    const pairsEnd = from + (length & ~1);
+    for (let n = from; n < pairsEnd; n += 2) {
+      const two = bytes[n] | (bytes[n + 1] << 16);
+      low = Math.imul(low ^ two, 0x9e3779b1);
+      low = (low << 15) | (low >>> 17);
+      high = Math.imul(high ^ two, 0x85ebca6b);
+      high = (high << 13) | (high >>> 19);
+      low = (low + high) | 0;
+    }
+    this.#finish(low, high, pairsEnd < to ? bytes[pairsEnd] : -1);
+  }
+
+  #finish(lowLane: number, highLane: number, last: number): void {
+    let low = lowLane;
+    let high = highLane;
+    if (last >= 0) {
       low = Math.imul(low ^ last, 0x9e3779b1);
       high = Math.imul(high ^ last, 0x85ebca6b);
     }

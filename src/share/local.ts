@@ -16,14 +16,16 @@ import {
   type View,
 } from '../policy/policy.ts';
 import type { Random } from '../random.ts';
-import { hasher } from './hash.ts';
+import { type Hasher, hasher, hashSeed } from './hash.ts';
 import type { Share } from './share.ts';
-import { KeyTable } from './table.ts';
+import { KeyTable, type TableCopy } from './table.ts';
 
 export interface LocalOptions {
   readonly clock: Clock;
   readonly random: Random;
   readonly keysMax: number;
+  /** Default: one of its own, different from any other's. */
+  readonly hasher?: Hasher;
 }
 
 /** What a stranger is told when every key in sight holds calls in flight and none can make room. */
@@ -34,10 +36,10 @@ export class LocalShare implements Share {
   readonly #clock: Clock;
   readonly #table: KeyTable;
 
-  constructor(policy: Policy, { clock, random, keysMax }: LocalOptions) {
+  constructor(policy: Policy, { clock, random, keysMax, ...own }: LocalOptions) {
     this.#policy = policy;
     this.#clock = clock;
-    this.#table = new KeyTable(policy, hasher(random), keysMax);
+    this.#table = new KeyTable(policy, own.hasher ?? hasher(hashSeed(random)), keysMax);
   }
 
   get keys(): number {
@@ -57,6 +59,13 @@ export class LocalShare implements Share {
     const i = this.#table.place(key, now);
     if (i < 0) return deny(CROWDED_RETRY_MS);
     return this.#policy.ask(this.#table.cells, i, cost, now, part);
+  }
+
+  askHashed(low: number, high: number, cost: number): Decision {
+    const now = this.#clock.now();
+    const i = this.#table.placeHashed(low, high, now);
+    if (i < 0) return deny(CROWDED_RETRY_MS);
+    return this.#policy.ask(this.#table.cells, i, cost, now);
   }
 
   askNow(key: string, cost: number, now: Millis, part?: number): Decision {
@@ -99,6 +108,14 @@ export class LocalShare implements Share {
   standings(key: string): Standing[] {
     const now = this.#clock.now();
     return this.#policy.standings(this.#copyOf(key, now), 0, now);
+  }
+
+  copy(): TableCopy {
+    return this.#table.copy(this.#clock.now());
+  }
+
+  takeOver(copy: TableCopy): void {
+    this.#table.takeOver(copy, this.#clock.now());
   }
 
   /** The key's numbers to look at and to spoil; those of a new key if it has none. */

@@ -7,10 +7,13 @@
 import type { Millis } from '../clock.ts';
 import type { Decision } from '../decision.ts';
 import type { News, Settlement, Standing, View } from '../policy/policy.ts';
+import type { TableCopy } from './table.ts';
 
 export interface Share {
   /** May it happen? `part` is the place of a partition in the policy's list. */
   ask(key: string, cost: number, part?: number): Decision;
+  /** The same by the key's hash, for who has made it with this share's hasher. */
+  askHashed(low: number, high: number, cost: number): Decision;
   /** The same for who cannot use a place later: allow or deny, and nothing is reserved. */
   askNow(key: string, cost: number, now: Millis, part?: number): Decision;
   /** What `askNow` would answer; nothing changes. */
@@ -24,6 +27,11 @@ export interface Share {
   inspect(key: string): View;
   /** How each rule of the limit stands for the key. */
   standings(key: string): Standing[];
+
+  /** Lays down the state of all keys, for a successor with the same rule and hasher. */
+  copy(): TableCopy;
+  /** Goes on from where another has stopped. */
+  takeOver(copy: TableCopy): void;
 
   /** Keys that have a state right now. */
   readonly keys: number;

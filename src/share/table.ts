@@ -47,6 +47,12 @@ const CANDIDATES = 32;
  */
 const SLICES = 65_536;
 
+/** A table laid down: hash and numbers of each key, one behind the other, and what was forgotten. */
+export interface TableCopy {
+  readonly entries: Float64Array;
+  readonly freshAt: Float64Array | undefined;
+}
+
 export class KeyTable {
   /** The state of all keys; an index from `find` or `place` says where one key's begins. */
   cells!: Float64Array;
@@ -93,15 +99,48 @@ export class KeyTable {
   place(key: string, now: Millis): number {
     const hasher = this.#hasher;
     hasher.hash(key);
-    const slot = this.#slotOf(hasher.low, hasher.high);
+    return this.placeHashed(hasher.low, hasher.high, now);
+  }
+
+  /** The same for a key that this table's hasher has hashed already. */
+  placeHashed(low: number, high: number, now: Millis): number {
+    const slot = this.#slotOf(low, high);
     if (!this.#isEmpty(slot)) return slot * this.#stride + 1;
-    return this.#add(hasher.low, hasher.high, now);
+    return this.#add(low, high, now);
   }
 
   /** Begins a state outside the table, as `place` would begin it inside. */
   startOutside(key: string, state: Float64Array, now: Millis): void {
     this.#hasher.hash(key);
     this.#policy.start(state, 0, now, this.#strangerFreshAt(this.#hasher.high, now));
+  }
+
+  /** Everything that a successor with the same hasher needs to go on from here. */
+  copy(now: Millis): TableCopy {
+    const stride = this.#stride;
+    let live = 0;
+    for (let slot = 0; slot <= this.#mask; slot++) if (this.#isLive(slot, now)) live++;
+    const entries = new Float64Array(live * stride);
+    let to = 0;
+    for (let slot = 0; slot <= this.#mask; slot++) {
+      if (!this.#isLive(slot, now)) continue;
+      entries.set(this.cells.subarray(slot * stride, (slot + 1) * stride), to);
+      to += stride;
+    }
+    return { entries, freshAt: this.#freshAt?.slice() };
+  }
+
+  /** Takes over what another table knew. Keys it has already, and those that find no room, stay out. */
+  takeOver({ entries, freshAt }: TableCopy, now: Millis): void {
+    if (freshAt?.length === SLICES) this.#freshAt = freshAt.slice();
+    const hashes = new Int32Array(entries.buffer, entries.byteOffset, entries.length * 2);
+    for (let from = 0; from + this.#stride <= entries.length; from += this.#stride) {
+      const low = hashes[from * 2];
+      const high = hashes[from * 2 + 1];
+      if ((low === 0 && high === 0) || !this.#isEmpty(this.#slotOf(low, high))) continue;
+      const to = this.#add(low, high, now);
+      if (to >= 0) this.cells.set(entries.subarray(from + 1, from + this.#stride), to);
+    }
   }
 
   #strangerFreshAt(high: number, now: Millis): Millis {
@@ -138,6 +177,12 @@ export class KeyTable {
   #isEmpty(slot: number): boolean {
     const at = slot * this.#stride * 2;
     return this.#hashes[at] === 0 && this.#hashes[at + 1] === 0;
+  }
+
+  /** Whether somebody is there who could not be begun anew. */
+  #isLive(slot: number, now: Millis): boolean {
+    const at = slot * this.#stride + 1;
+    return !this.#isEmpty(slot) && this.#policy.forgetAt(this.cells, at) > now;
   }
 
   /** Moves the hand over a few slots and forgets what is as good as new. */

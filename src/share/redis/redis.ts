@@ -60,9 +60,13 @@ export interface RedisOptions {
 }
 
 /** Shares a limit through the user's own connection, of node-redis or ioredis. */
-export function redis(client: RedisClient, options: RedisOptions = {}): RemoteShareMaker {
+export function redis(
+  client: RedisClient,
+  options: RedisOptions = {},
+  path = 'share',
+): RemoteShareMaker {
   const connection = connectionOf(client);
-  const fields = new Fields('share', options);
+  const fields = new Fields(path, options);
   const prefix = fields.has('prefix') ? fields.raw('prefix') : 'sluice';
   if (typeof prefix !== 'string' || /[{}]/.test(prefix))
     fields.fail('prefix', 'a text without braces');

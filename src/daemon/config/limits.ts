@@ -1,0 +1,147 @@
+/**
+ * The limits of a configuration: each a rule with a name, and which keys it is for.
+ *
+ *     limits:
+ *       per-client:
+ *         bucket: { rate: 10/s, burst: 20 }
+ *         match: 'ip:*'
+ *         overrides:
+ *           - { match: 'ip:10.1.2.3', bucket: { rate: 100/s } }
+ *       everybody:
+ *         bucket: { rate: 1000/s }
+ *         per: limit        # one bucket for all keys
+ *         always: true      # besides whichever other limit applies
+ *
+ * Of the limits that match a key the most specific one applies, and with it all that say `always`.
+ */
+
+import { ConfigError } from '../../errors.ts';
+import { engineOf, LIMIT_KINDS, type LimiterOptions } from '../../limiter.ts';
+import { Fields, isRecord } from '../../options.ts';
+import { EVERYTHING, type Pattern, readPattern, readPatterns } from '../pattern.ts';
+import { type RedisConfig, readRedis } from './redis.ts';
+
+/** A rule as it was written: what `limiter()` takes, but for its name. */
+export type RuleOptions = Pick<LimiterOptions, 'limit' | 'keysMax' | 'holdMax'>;
+
+export interface OverrideConfig {
+  readonly match: Pattern;
+  readonly rule: RuleOptions;
+}
+
+export interface LimitConfig {
+  readonly name: string;
+  readonly rule: RuleOptions;
+  /** Any of them. */
+  readonly match: readonly Pattern[];
+  /** Applies besides the most specific one. */
+  readonly always: boolean;
+  /** Whether every key has a count of its own, or all keys that match have one together. */
+  readonly per: 'key' | 'limit';
+  /** Counts and tells, but never refuses. */
+  readonly shadow: boolean;
+  readonly allow: readonly Pattern[];
+  readonly deny: readonly Pattern[];
+  readonly overrides: readonly OverrideConfig[];
+  readonly redis: RedisConfig | undefined;
+}
+
+/** More limits than this are data, and belong into keys. */
+const LIMITS_MAX = 1000;
+const OVERRIDES_MAX = 10_000;
+
+/** Names stand in headers, metrics, log lines and commands. */
+const NAME = /^[A-Za-z0-9_][\w.:-]{0,63}$/;
+
+/** Reads all limits, in the order they were written. @throws {ConfigError} */
+export function readLimits(value: unknown, path: string): readonly LimitConfig[] {
+  const fields = new Fields(path, value, 'limits by name');
+  const names = fields.names();
+  if (names.length > LIMITS_MAX) {
+    throw new ConfigError(path, `at most ${LIMITS_MAX} limits`, `${names.length} of them`);
+  }
+  return names.map((name) => {
+    if (!NAME.test(name)) {
+      const expected = 'named with letters, digits, _ - . or :, at most 64 of them';
+      throw new ConfigError(fields.at(name), expected, name);
+    }
+    return readLimit(name, fields.raw(name), fields.at(name));
+  });
+}
+
+function readLimit(name: string, value: unknown, path: string): LimitConfig {
+  const fields = new Fields(path, value, 'an object with a rule, such as bucket');
+  const match = readPatterns(fields.raw('match'), fields.at('match'));
+  const limit: LimitConfig = {
+    name,
+    match: match.length > 0 ? match : [EVERYTHING],
+    always: fields.flag('always', false),
+    per: fields.oneOf('per', ['key', 'limit'] as const, 'key'),
+    shadow: fields.flag('shadow', false),
+    allow: readPatterns(fields.raw('allow'), fields.at('allow')),
+    deny: readPatterns(fields.raw('deny'), fields.at('deny')),
+    overrides: readOverrides(fields.raw('overrides'), fields.at('overrides')),
+    redis: fields.has('redis') ? readRedis(fields.raw('redis'), fields.at('redis')) : undefined,
+    rule: readRule(fields),
+  };
+  fields.done();
+  if (limit.per === 'limit' && limit.overrides.length > 0) {
+    fields.fail('overrides', 'left out when all keys have one count together (per: limit)');
+  }
+  return limit;
+}
+
+function readOverrides(value: unknown, path: string): readonly OverrideConfig[] {
+  if (value === undefined) return [];
+  const expected = 'a list of objects with `match` and a rule';
+  if (!Array.isArray(value)) throw new ConfigError(path, expected, value);
+  if (value.length > OVERRIDES_MAX) {
+    throw new ConfigError(path, `at most ${OVERRIDES_MAX} overrides`, `${value.length} of them`);
+  }
+  return value.map((own, n) => {
+    const fields = new Fields(`${path}[${n}]`, own, 'an object with `match` and a rule');
+    if (!fields.has('match')) fields.fail('match', 'a pattern');
+    const match = readPattern(fields.raw('match'), fields.at('match'));
+    const rule = readRule(fields);
+    fields.done();
+    return { match, rule };
+  });
+}
+
+/** The one rule among the fields, tried out so that what is wrong with it is known now. */
+function readRule(fields: Fields): RuleOptions {
+  const kinds = LIMIT_KINDS.filter((kind) => fields.has(kind));
+  if (kinds.length !== 1) {
+    const got = kinds.length === 0 ? 'none' : kinds.join(' and ');
+    const others = 'several belong into `all: [...]`';
+    throw new ConfigError(
+      fields.path,
+      `a limit with one of ${LIMIT_KINDS.join(', ')} (${others})`,
+      got,
+    );
+  }
+  const [kind] = kinds;
+  const bounds = ['keysMax', 'holdMax'].filter((name) => fields.has(name));
+  const rule = {
+    limit: { [kind]: fields.raw(kind) },
+    ...Object.fromEntries(bounds.map((name) => [name, fields.raw(name)])),
+  } as unknown as RuleOptions;
+  try {
+    engineOf(rule, { path: fields.path });
+  } catch (error) {
+    if (!(error instanceof ConfigError) || error.field.startsWith(fields.path)) throw error;
+    throw error.within(fields.path);
+  }
+  return rule;
+}
+
+/** The same text, the same rule: its counts may live on. */
+export const fingerprint = (rule: RuleOptions): string => JSON.stringify(sorted(rule));
+
+/** Without the order in which people happened to write things. */
+function sorted(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(sorted);
+  if (!isRecord(value)) return value;
+  const entries = Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1));
+  return Object.fromEntries(entries.map(([name, own]) => [name, sorted(own)]));
+}

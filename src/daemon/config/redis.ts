@@ -1,0 +1,31 @@
+/**
+ * A limit shared with others through Redis, as a configuration spells it: where Redis is, and the
+ * options of `sluice/redis`.
+ */
+
+import { Fields } from '../../options.ts';
+import { type RedisOptions, redis } from '../../share/redis/index.ts';
+
+export interface RedisConfig {
+  readonly url: string;
+  readonly options: RedisOptions;
+}
+
+const URL_START = /^(redis|rediss|unix):\/\/./;
+
+export function readRedis(value: unknown, path: string): RedisConfig {
+  const fields = new Fields(path, value, 'an object with `url`');
+  const isUrl = (url: unknown): url is string => typeof url === 'string' && URL_START.test(url);
+  const expected = 'an address such as redis://127.0.0.1:6379';
+  const url = fields.optional('url', isUrl, expected) ?? fields.fail('url', expected);
+  const rest = fields.names().filter((name) => name !== 'url');
+  const options = Object.fromEntries(rest.map((name) => [name, fields.raw(name)]));
+  redis(NOBODY, options, path); // so that what is wrong with the options is known now
+  return { url, options };
+}
+
+/** A client that looks like one and is never asked. */
+const NOBODY = {
+  sendCommand: () => Promise.reject(new Error('nobody is there')),
+  evalSha: () => Promise.reject(new Error('nobody is there')),
+};

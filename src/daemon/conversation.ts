@@ -1,0 +1,17 @@
+/**
+ * What a surface on a stream is: bytes in, answers out. It meets no socket, so that a test, or a
+ * million random bytes, can talk to it directly.
+ */
+
+import type { Answers } from './answers.ts';
+
+export interface Conversation {
+  /**
+   * Takes in what came and answers what can be answered. False: what came makes no sense to go on
+   * with; whatever was answered by then is sent, and the connection ends.
+   */
+  hear(chunk: Buffer): boolean;
+}
+
+/** Begins to talk with somebody new. */
+export type Converse = (answers: Answers) => Conversation;

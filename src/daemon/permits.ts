@@ -1,0 +1,51 @@
+/**
+ * Permits that callers of the daemon hold: by a name that travels, until they settle.
+ *
+ * A limiter takes back what was held for too long (`holdMax`), so nothing is lost when a caller dies;
+ * what is settled already makes room here when room is needed.
+ */
+
+import type { Permit } from '../permit.ts';
+
+/** Callers that hold more than this at once get no permit to settle with: they are let through. */
+const PERMITS_MAX = 1_000_000;
+
+type Result = Parameters<Permit['settle']>[0];
+
+export class Permits {
+  readonly #held = new Map<string, readonly Permit[]>();
+  #next = 1;
+
+  get size(): number {
+    return this.#held.size;
+  }
+
+  /** A name for what is held for one call; undefined if there is nothing to settle, or no room. */
+  add(permits: readonly Permit[]): string | undefined {
+    if (permits.length === 0) return undefined;
+    if (this.#held.size >= PERMITS_MAX) this.#sweep();
+    if (this.#held.size >= PERMITS_MAX) {
+      for (const permit of permits) permit.settle({ outcome: 'failed' });
+      return undefined;
+    }
+    const name = String(this.#next++);
+    this.#held.set(name, permits);
+    return name;
+  }
+
+  /** False if nobody holds it any more. @throws {ConfigError} if the result makes no sense. */
+  settle(name: string, result: Result): boolean {
+    const permits = this.#held.get(name);
+    if (!permits) return false;
+    const isHeld = permits.some((permit) => !permit.isSettled);
+    for (const permit of permits) permit.settle(result);
+    this.#held.delete(name);
+    return isHeld;
+  }
+
+  #sweep(): void {
+    for (const [name, permits] of this.#held) {
+      if (permits.every((permit) => permit.isSettled)) this.#held.delete(name);
+    }
+  }
+}

@@ -1,0 +1,248 @@
+/**
+ * Which limits a key meets, and why.
+ *
+ * The answer depends on the configuration and the key alone, so it is worked out once and found again
+ * by the key's hash: a direct-mapped table, where a newcomer simply takes the place.
+ *
+ *     key ──▶ deny lists ──▶ allow lists ──▶ the most specific limit, its override ──▶ all that say always
+ */
+
+import { type AllOf, allOf } from '../all-of.ts';
+import { Engine } from '../limiter.ts';
+import type { RemoteLimiter } from '../remote-limiter.ts';
+import type { KeyHash } from '../share/hash.ts';
+import type { LimitConfig } from './config/limits.ts';
+import { bestMatch, type Pattern } from './pattern.ts';
+import { overrideName, type Shelf } from './shelf.ts';
+
+/** One limit that applies to a key. */
+export interface Applied {
+  readonly limit: LimitConfig;
+  /** The limit's name, or its override's. */
+  readonly name: string;
+  /** The pattern that brought it here. */
+  readonly by: Pattern;
+  readonly limiter: Engine | RemoteLimiter;
+}
+
+/** One that this process decides. */
+export type AppliedHere = Applied & { readonly limiter: Engine };
+
+/** Why a key needs no count: a list says so, or nothing is for it. */
+export interface Settled {
+  readonly isAllowed: boolean;
+  readonly reason: 'allow-list' | 'deny-list' | 'unmatched';
+  /** The limit whose list it is; none: the list for all. */
+  readonly limit?: string;
+  readonly by?: Pattern;
+}
+
+/** What happens to a key. */
+export interface Route {
+  readonly settled?: Settled;
+  readonly applied: readonly Applied[];
+  /** A single limit that is answered by the key's hash alone. */
+  readonly quick: Engine | undefined;
+  /** All that decide here and take something when asked, as one. */
+  readonly here: AllOf | undefined;
+  /** The same with those that count calls in flight, for who holds a permit. */
+  readonly hereHolding: AllOf | undefined;
+  /** Those that count calls in flight: who holds nothing can only look. */
+  readonly looked: readonly AppliedHere[];
+  /** Those that somebody else decides. */
+  readonly there: readonly Applied[];
+  /** Those that only count. */
+  readonly shadows: readonly Applied[];
+}
+
+export interface RoutesConfig {
+  readonly allow: readonly Pattern[];
+  readonly deny: readonly Pattern[];
+  readonly unmatched: 'allow' | 'deny';
+  readonly limits: readonly LimitConfig[];
+}
+
+/** A power of two. */
+const REMEMBERED = 65_536;
+
+/** Distinct routes kept apart; as many as there are ways to combine limits, in practice a handful. */
+const ROUTES_MAX = 10_000;
+
+/** The key under which all keys of a limit count together. */
+export const TOGETHER = '*';
+
+export class Routes {
+  readonly #config: RoutesConfig;
+  readonly #shelf: Shelf;
+  /** The one route there is, if the key makes no difference. */
+  readonly #only: Route | undefined;
+  readonly #hashes: Int32Array;
+  readonly #found: (Route | undefined)[];
+  readonly #byName = new Map<string, Route>();
+
+  constructor(config: RoutesConfig, shelf: Shelf) {
+    this.#config = config;
+    this.#shelf = shelf;
+    this.#only = isForAll(config) ? this.#find('') : undefined;
+    const size = this.#only ? 0 : REMEMBERED;
+    this.#hashes = new Int32Array(size * 2);
+    this.#found = new Array(size);
+  }
+
+  /** The route of a key that was found before, by its hash. */
+  recall({ low, high }: KeyHash): Route | undefined {
+    if (this.#only) return this.#only;
+    const at = low & (REMEMBERED - 1);
+    const isSame = this.#hashes[at * 2] === low && this.#hashes[at * 2 + 1] === high;
+    return isSame ? this.#found[at] : undefined;
+  }
+
+  /** The route of a key, found and remembered. */
+  find({ low, high }: KeyHash, tag: string): Route {
+    const route = this.#find(tag);
+    if (this.#only) return route;
+    const at = low & (REMEMBERED - 1);
+    this.#hashes[at * 2] = low;
+    this.#hashes[at * 2 + 1] = high;
+    this.#found[at] = route;
+    return route;
+  }
+
+  /** The route of a key to one limit by name, whatever the limit is for; undefined if there is none. */
+  named(name: string, tag: string): Route | undefined {
+    const limit = this.#config.limits.find((own) => own.name === name);
+    if (!limit) return undefined;
+    const settled = this.#listed(tag) ?? listedBy(limit, tag);
+    return settled ? nothing(settled) : this.#route([this.#applied(limit, limit.match[0], tag)]);
+  }
+
+  #find(tag: string): Route {
+    const listed = this.#listed(tag);
+    if (listed) return nothing(listed);
+    const matching = this.#matching(tag);
+    for (const { limit } of matching) {
+      const settled = listedBy(limit, tag);
+      if (settled && !settled.isAllowed) return nothing(settled);
+    }
+    const counting = matching.filter(({ limit }) => !listedBy(limit, tag));
+    if (counting.length > 0) {
+      return this.#route(counting.map(({ limit, by }) => this.#applied(limit, by, tag)));
+    }
+    const excused = matching[0] && listedBy(matching[0].limit, tag);
+    return nothing(
+      excused ?? { isAllowed: this.#config.unmatched === 'allow', reason: 'unmatched' },
+    );
+  }
+
+  /** What the lists for everybody say. A key that is on both is denied. */
+  #listed(tag: string): Settled | undefined {
+    return listed(this.#config, tag);
+  }
+
+  #matching(tag: string): { limit: LimitConfig; by: Pattern }[] {
+    const found = this.#config.limits.flatMap((limit) => {
+      const by = bestMatch(limit.match, tag);
+      return by ? [{ limit, by }] : [];
+    });
+    const [first] = found
+      .filter(({ limit }) => !limit.always)
+      .sort((a, b) => b.by.weight - a.by.weight);
+    return found.filter((own) => own === first || own.limit.always);
+  }
+
+  #applied(limit: LimitConfig, by: Pattern, tag: string): Applied {
+    const override = bestMatch(
+      limit.overrides.map(({ match }) => match),
+      tag,
+    );
+    const name = override ? overrideName(limit.name, override.text) : limit.name;
+    const shelved = this.#shelf.get(name);
+    if (!shelved) throw new Error(`limit ${name} is not on the shelf`);
+    return { limit, name, by: override ?? by, limiter: shelved.engine };
+  }
+
+  /** Routes that meet the same limits are one. */
+  #route(applied: readonly Applied[]): Route {
+    const name = applied.map((own) => `${own.name} ${own.by.text}`).join('\n');
+    const known = this.#byName.get(name);
+    if (known) return known;
+    const route = routeOf(applied);
+    if (this.#byName.size >= ROUTES_MAX) this.#byName.clear();
+    this.#byName.set(name, route);
+    return route;
+  }
+}
+
+/** True if every key meets the same limits. */
+const isForAll = ({ allow, deny, limits }: RoutesConfig): boolean =>
+  allow.length === 0 &&
+  deny.length === 0 &&
+  limits.every(
+    (limit) =>
+      limit.match.every(({ text }) => text === '*') &&
+      limit.allow.length + limit.deny.length + limit.overrides.length === 0,
+  );
+
+type Lists = Pick<RoutesConfig, 'allow' | 'deny'>;
+
+function listed({ allow, deny }: Lists, tag: string): Settled | undefined {
+  const denied = bestMatch(deny, tag);
+  if (denied) return { isAllowed: false, reason: 'deny-list', by: denied };
+  const allowed = bestMatch(allow, tag);
+  return allowed && { isAllowed: true, reason: 'allow-list', by: allowed };
+}
+
+function listedBy(limit: LimitConfig, tag: string): Settled | undefined {
+  const settled = listed(limit, tag);
+  return settled && { ...settled, limit: limit.name };
+}
+
+const NONE = {
+  applied: [],
+  quick: undefined,
+  here: undefined,
+  hereHolding: undefined,
+  looked: [],
+  there: [],
+  shadows: [],
+};
+
+const nothing = (settled: Settled): Route => ({ ...NONE, settled });
+
+const isHere = (own: Applied): own is AppliedHere => own.limiter instanceof Engine;
+
+function routeOf(applied: readonly Applied[]): Route {
+  const active = applied.filter(({ limit }) => !limit.shadow);
+  const here = active.filter(isHere);
+  const counting = here.filter(({ limiter }) => !countsFlights(limiter));
+  const [first] = applied;
+  const isQuick = applied.length === 1 && counting.length === 1 && first.limit.per === 'key';
+  const quick = isQuick && counting[0].limiter.isSimple ? counting[0].limiter : undefined;
+  return {
+    applied,
+    quick,
+    here: together(counting),
+    hereHolding: together(here),
+    looked: here.filter(({ limiter }) => countsFlights(limiter)),
+    there: active.filter((own) => !isHere(own)),
+    shadows: applied.filter(({ limit }) => limit.shadow),
+  };
+}
+
+/** Whether a call of this limit is in flight until it is settled. */
+const countsFlights = (engine: Engine): boolean => engine.inspect('').inFlight !== undefined;
+
+/** Several limiters as one, all or nothing; nothing is reserved for later. */
+function together(parts: readonly AppliedHere[]): AllOf | undefined {
+  if (parts.length === 0) return undefined;
+  return allOf(
+    parts.map(({ limiter, limit }) => ({
+      limiter,
+      ...(limit.per === 'limit' && { key: TOGETHER }),
+    })),
+  );
+}
+
+/** The key that a limit counts a call under. */
+export const keyFor = ({ limit }: Applied, tag: string): string =>
+  limit.per === 'key' ? tag : TOGETHER;

@@ -1,0 +1,86 @@
+/**
+ * The limiters a daemon has, by name, and how they live on when its configuration changes: a rule that
+ * reads the same as before keeps its counts, whatever else has changed around it.
+ */
+
+import type { Clock } from '../clock.ts';
+import { type Engine, engineOf } from '../limiter.ts';
+import type { RemoteEngine, RemoteLimiter } from '../remote-limiter.ts';
+import type { Hasher } from '../share/hash.ts';
+import type { RemoteShareMaker } from '../share/remote.ts';
+import { fingerprint, type LimitConfig, type RuleOptions } from './config/limits.ts';
+import type { RedisConfig } from './config/redis.ts';
+
+/** One rule at work: a limit's own, or that of an override. */
+export interface Shelved {
+  readonly name: string;
+  /** Same text, same counts. */
+  readonly fingerprint: string;
+  readonly engine: Engine | RemoteEngine;
+}
+
+export interface ShelfSetting {
+  readonly clock?: Clock | undefined;
+  readonly hasher: Hasher;
+  /** Who decides in Redis's place, reached the way the configuration says. */
+  readonly shareOf: (redis: RedisConfig) => RemoteShareMaker;
+}
+
+export class Shelf {
+  readonly #setting: ShelfSetting;
+  #shelved: ReadonlyMap<string, Shelved> = new Map();
+
+  constructor(setting: ShelfSetting) {
+    this.#setting = setting;
+  }
+
+  get all(): readonly Shelved[] {
+    return [...this.#shelved.values()];
+  }
+
+  get(name: string): Shelved | undefined {
+    return this.#shelved.get(name);
+  }
+
+  /**
+   * Makes what these limits need and keeps what they still need. Nothing changes if one cannot be
+   * made. What nobody needs any more comes back.
+   */
+  stock(limits: readonly LimitConfig[]): readonly Shelved[] {
+    const next = new Map<string, Shelved>();
+    for (const limit of limits) {
+      const own = this.#keptOrMade(limit.name, limit.rule, limit.redis);
+      next.set(own.name, own);
+      for (const { match, rule } of limit.overrides) {
+        const name = overrideName(limit.name, match.text);
+        next.set(name, this.#keptOrMade(name, rule, limit.redis));
+      }
+    }
+    const dropped = this.all.filter((old) => next.get(old.name) !== old);
+    this.#shelved = next;
+    return dropped;
+  }
+
+  #keptOrMade(name: string, rule: RuleOptions, redis: RedisConfig | undefined): Shelved {
+    const text = fingerprint(rule) + (redis ? JSON.stringify(redis) : '');
+    const old = this.#shelved.get(name);
+    if (old?.fingerprint === text) return old;
+    const { clock, hasher, shareOf } = this.#setting;
+    const options = {
+      ...rule,
+      name,
+      ...(clock && { clock }),
+      ...(redis && { share: shareOf(redis) }),
+    };
+    return { name, fingerprint: text, engine: engineOf(options, { hasher }) };
+  }
+}
+
+/** What an override is called in metrics and answers. */
+export const overrideName = (limit: string, pattern: string): string => `${limit}[${pattern}]`;
+
+/** Gives back what limiters hold of a limit that others share. */
+export async function closeAll(shelved: readonly Shelved[]): Promise<void> {
+  const remote = shelved.filter(({ engine }) => 'isRemote' in engine);
+  await Promise.allSettled(remote.map(({ engine }) => (engine as RemoteLimiter).close()));
+}

@@ -1,0 +1,190 @@
+/**
+ * Connections: sockets on one side, conversations on the other, and a bound on everything.
+ *
+ * A client that does not read its answers is not read any further, and is let go if it stays so; one
+ * more than the bound is turned away; one that vanished without a word is found by keep-alive probes.
+ * None of them costs the others more than its place.
+ */
+
+import type { Socket } from 'node:net';
+import { alarm, type Clock, type Millis } from '../clock.ts';
+import { Answers } from './answers.ts';
+import type { Conversation, Converse } from './conversation.ts';
+
+export interface StreamBounds {
+  /** The most connections at once, over all addresses of a surface. */
+  readonly connectionsMax: number;
+  /** A client that does not read its answers for so long is let go. */
+  readonly slowMs: Millis;
+  /** A client that says nothing for so long is let go; Infinity: never. */
+  readonly idleMs: Millis;
+}
+
+/** What happened to connections, from the start on. */
+export interface StreamCounts {
+  readonly open: number;
+  readonly accepted: number;
+  /** Turned away: there were too many. */
+  readonly refused: number;
+  /** Ended because what they said made no sense, or was too long. */
+  readonly senseless: number;
+  /** Let go because they did not read their answers. */
+  readonly slow: number;
+}
+
+/** Answers that somebody else owes; beyond this a client is not read until some have come. */
+const OWED_MAX = 1024;
+
+/** Silence before the system asks a client whether it is still there. */
+const KEEP_ALIVE_MS = 30_000;
+
+/** How long whoever has finished may take to hang up. */
+const LINGER_MS: Millis = 2_000;
+
+export class Streams {
+  readonly #converse: Converse;
+  readonly #bounds: StreamBounds;
+  readonly #clock: Clock;
+  readonly #open = new Set<Stream>();
+  #accepted = 0;
+  #refused = 0;
+  #senseless = 0;
+  #slow = 0;
+
+  constructor(converse: Converse, bounds: StreamBounds, clock: Clock) {
+    this.#converse = converse;
+    this.#bounds = bounds;
+    this.#clock = clock;
+  }
+
+  get counts(): StreamCounts {
+    return {
+      open: this.#open.size,
+      accepted: this.#accepted,
+      refused: this.#refused,
+      senseless: this.#senseless,
+      slow: this.#slow,
+    };
+  }
+
+  accept(socket: Socket): void {
+    if (this.#open.size >= this.#bounds.connectionsMax) {
+      this.#refused++;
+      socket.destroy();
+      return;
+    }
+    this.#accepted++;
+    const stream = new Stream(socket, this.#converse, this.#bounds, this.#clock, {
+      ended: () => this.#open.delete(stream),
+      senseless: () => this.#senseless++,
+      slow: () => this.#slow++,
+    });
+    this.#open.add(stream);
+  }
+
+  /** Answers what was asked, hears nothing more, and hangs up. */
+  async drain(withinMs: Millis): Promise<void> {
+    const ended = [...this.#open].map((stream) => stream.finish());
+    const cancel = alarm(
+      this.#clock,
+      this.#clock.now() + withinMs,
+      () => {
+        for (const stream of this.#open) stream.destroy();
+      },
+      false,
+    );
+    await Promise.all(ended);
+    cancel();
+  }
+}
+
+interface Told {
+  ended(): void;
+  senseless(): void;
+  slow(): void;
+}
+
+class Stream {
+  readonly #socket: Socket;
+  readonly #conversation: Conversation;
+  readonly #answers: Answers;
+  readonly #bounds: StreamBounds;
+  readonly #clock: Clock;
+  readonly #told: Told;
+  /** Set while the client does not read. */
+  #patience: (() => void) | undefined;
+  #isFinishing = false;
+
+  constructor(socket: Socket, converse: Converse, bounds: StreamBounds, clock: Clock, told: Told) {
+    this.#socket = socket;
+    this.#bounds = bounds;
+    this.#clock = clock;
+    this.#told = told;
+    this.#answers = new Answers(
+      (bytes) => this.#write(bytes),
+      () => this.#goOn(),
+    );
+    this.#conversation = converse(this.#answers);
+    socket.setNoDelay(true);
+    socket.setKeepAlive(true, KEEP_ALIVE_MS);
+    if (bounds.idleMs < Infinity) socket.setTimeout(bounds.idleMs, () => this.#hangUp());
+    socket.on('data', (chunk: Buffer) => this.#hear(chunk));
+    socket.on('drain', () => this.#goOn());
+    socket.on('end', () => this.#hangUp());
+    socket.on('error', () => socket.destroy()); // it hung up: nothing to tell anybody
+    socket.on('close', () => {
+      this.#patience?.();
+      told.ended();
+    });
+  }
+
+  #hear(chunk: Buffer): void {
+    if (this.#isFinishing) return;
+    if (!this.#conversation.hear(chunk)) {
+      this.#told.senseless();
+      this.#hangUp();
+    } else if (this.#answers.owed > OWED_MAX) this.#socket.pause();
+  }
+
+  #write(bytes: Buffer): void {
+    if (this.#socket.write(bytes) || this.#patience) return;
+    this.#socket.pause();
+    const until = this.#clock.now() + this.#bounds.slowMs;
+    this.#patience = alarm(this.#clock, until, () => this.#giveUp(), false);
+  }
+
+  #giveUp(): void {
+    this.#told.slow();
+    this.#socket.destroy();
+  }
+
+  /** The client reads again, or an answer that was owed has come. */
+  #goOn(): void {
+    if (this.#socket.writableNeedDrain) return;
+    this.#patience?.();
+    this.#patience = undefined;
+    if (this.#isFinishing) this.#hangUp();
+    else if (this.#answers.owed <= OWED_MAX) this.#socket.resume();
+  }
+
+  /** Ends when everything that was asked is answered. */
+  #hangUp(): void {
+    this.#isFinishing = true;
+    if (this.#answers.owed > 0 || this.#socket.writableEnded) return;
+    this.#socket.end();
+    const until = this.#clock.now() + LINGER_MS;
+    const cancel = alarm(this.#clock, until, () => this.#socket.destroy(), false);
+    this.#socket.once('close', cancel);
+  }
+
+  finish(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#socket.once('close', () => resolve());
+      this.#hangUp();
+    });
+  }
+
+  destroy(): void {
+    this.#socket.destroy();
+  }
+}
