@@ -43,7 +43,7 @@ const LINGER_MS: Millis = 2_000;
 
 export class Streams {
   readonly #converse: Converse;
-  readonly #bounds: StreamBounds;
+  readonly #bounds: () => StreamBounds;
   readonly #clock: Clock;
   readonly #open = new Set<Stream>();
   #accepted = 0;
@@ -51,7 +51,7 @@ export class Streams {
   #senseless = 0;
   #slow = 0;
 
-  constructor(converse: Converse, bounds: StreamBounds, clock: Clock) {
+  constructor(converse: Converse, bounds: () => StreamBounds, clock: Clock) {
     this.#converse = converse;
     this.#bounds = bounds;
     this.#clock = clock;
@@ -68,13 +68,13 @@ export class Streams {
   }
 
   accept(socket: Socket): void {
-    if (this.#open.size >= this.#bounds.connectionsMax) {
+    if (this.#open.size >= this.#bounds().connectionsMax) {
       this.#refused++;
       socket.destroy();
       return;
     }
     this.#accepted++;
-    const stream = new Stream(socket, this.#converse, this.#bounds, this.#clock, {
+    const stream = new Stream(socket, this.#converse, this.#bounds(), this.#clock, {
       ended: () => this.#open.delete(stream),
       senseless: () => this.#senseless++,
       slow: () => this.#slow++,
