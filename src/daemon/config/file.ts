@@ -105,10 +105,20 @@ function finish(
       const other = outweighing.find(({ path }) => concerns(path.join('.'), error));
       if (other) return `${other.from}: ${error.message}`;
       if (!file || !document || !lines) return error.message;
-      return pointAt(file, text, lines, offsetOf(document.contents, error.field), error.message);
+      const pointed = pointAt(
+        file,
+        text,
+        lines,
+        offsetOf(document.contents, error.field),
+        error.message,
+      );
+      return HOLDS_SECRETS.test(error.field) ? pointed.split('\n', 1)[0] : pointed;
     }),
   };
 }
+
+/** Fields whose line is not shown, in case it ends up in a log. */
+const HOLDS_SECRETS = /(?:^|\.)(?:token|url)$/;
 
 const concerns = (path: string, { field }: ConfigError): boolean =>
   field === path || field.startsWith(`${path}.`) || field.startsWith(`${path}[`);
