@@ -159,4 +159,5 @@ function announce(
   for (const { surface, at, example } of shown) {
     terminal.print(`  ${surface.padEnd(4)}  ${at.padEnd(width)}  ${example}`);
   }
+  terminal.print('ready');
 }
