@@ -10,18 +10,18 @@
  */
 
 import { execFileSync, spawn } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { machineLine, median, writeSection } from '../report.mjs';
+import { cpuOf, startDaemon } from './process.mjs';
 
 const smoke = process.argv.includes('--smoke');
 const ROUNDS = smoke ? 1 : 3;
 const SPAN_MS = smoke ? 100 : 1000;
 const DEPTHS = [1, 16, 256];
 const CONNECTIONS = smoke ? [8] : [1, 8, 64];
-const TICKS = Number(execFileSync('getconf', ['CLK_TCK'], { encoding: 'utf8' }));
 
 const folder = mkdtempSync(join(tmpdir(), 'sluice-bench-'));
 const started = [];
@@ -35,21 +35,12 @@ async function freePort() {
 }
 
 async function startSluice() {
-  const [line, resp] = [await freePort(), await freePort()];
   const paths = { line: join(folder, 'line.sock'), resp: join(folder, 'resp.sock') };
-  const args = ['dist/cli/main.js', 'serve', '--rate', '1000000000/s', '--http', 'off'];
-  for (const at of [`127.0.0.1:${line}`, paths.line]) args.push('--line', at);
-  for (const at of [`127.0.0.1:${resp}`, paths.resp]) args.push('--resp', at);
-  const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'inherit'] });
-  started.push(child);
-  let said = '';
-  await new Promise((ready) => {
-    child.stdout.on('data', (chunk) => {
-      said += chunk;
-      if (said.includes('ready\n')) ready();
-    });
-  });
-  return { pid: child.pid, line, resp, paths };
+  const args = ['--rate', '1000000000/s', '--http', 'off'];
+  for (const at of ['127.0.0.1:0', paths.line]) args.push('--line', at);
+  for (const at of ['127.0.0.1:0', paths.resp]) args.push('--resp', at);
+  const daemon = await startDaemon(args);
+  return { pid: daemon.pid, line: daemon.port('line'), resp: daemon.port('resp'), paths };
 }
 
 async function startRedis() {
@@ -91,12 +82,6 @@ local ok = tokens >= 1 and 1 or 0
 redis.call('HSET', KEYS[1], 'tokens', tokens - ok, 'at', now)
 redis.call('PEXPIRE', KEYS[1], 60000)
 return ok`;
-
-/** Processor seconds a process has used. */
-function cpuOf(pid) {
-  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1].split(' ');
-  return (Number(fields[11]) + Number(fields[12])) / TICKS;
-}
 
 /** One measurement: the generator's figures, and what the server used meanwhile. */
 async function measure(target, connections, depth, isUnix) {
