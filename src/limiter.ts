@@ -165,8 +165,11 @@ export function limiter(options: LimiterOptions): Limiter | RemoteLimiter {
 
   const policy = policyOf(limit, random);
   const own = { name: name ?? policy.kind, random, queue, holdMaxMs, pauseMaxMs };
-  if (maker)
-    return new RemoteEngine(policy, maker, { ...own, keysMax, clock: given ?? systemClock });
+  if (maker) {
+    const isNamed = name !== undefined;
+    const settings = { ...own, isNamed, keysMax, clock: given ?? systemClock };
+    return new RemoteEngine(policy, maker, settings);
+  }
   const clock = given ?? (policy.exactTime ? systemClock : turnClock());
   const share = new LocalShare(policy, { clock, random, keysMax });
   return new Engine(policy, share, { ...own, clock });

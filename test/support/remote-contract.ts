@@ -25,8 +25,8 @@ export interface Stage {
 
 export const perSecond = (rate: number, burst: number): Limit => ({ bucket: { rate, burst } });
 
-/** What a key is called in Redis, with the limit and the prefix the stories use. */
-export const nameOf = (key: string): string => `sluice:{api:${key}}`;
+/** What a key of a limit of this kind is called in Redis, with the name and the prefix the stories use. */
+export const nameOf = (key: string, kind = 'bucket'): string => `sluice:{api:${key}}:${kind}`;
 
 /** How long a stage may take to stand: a cluster has to agree first. */
 const STAGE_MS_MAX = 60_000;

@@ -5,7 +5,7 @@
  * is under way and removed when it settles; a holder that crashed stops renewing, and its place is free
  * again when the lease ends, by Redis's clock.
  *
- *     sluice:{name:key}   id ─▶ ends at     id ─▶ ends at     …        as many entries as calls in flight
+ *     sluice:{name:key}:flights   id ─▶ ends at   id ─▶ ends at   …   as many entries as calls in flight
  */
 
 import { alarm, type Clock, type Millis } from '../../clock.ts';

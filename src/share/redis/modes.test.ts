@@ -88,7 +88,7 @@ describe.skipIf(redisServer() === undefined).each([
     const [a, b] = [own, other].map((from) => shared(limit, { fair: true }, from));
     await Promise.all([a.acquire('token'), b.acquire('token')]);
     // Somebody whose process is gone stands first, and is heard of no more.
-    redisCli(service.port, 'RPUSH', 'sluice:{api:token}:line', 'ghost/1/1');
+    redisCli(service.port, 'RPUSH', 'sluice:{api:token}:spacing:line', 'ghost/1/1');
     const giveUp = new AbortController();
     const leaving = a.acquire('token', 1, { signal: giveUp.signal });
     const impatient = a.acquire('token', 1, { maxWaitMs: 20 });
@@ -97,7 +97,7 @@ describe.skipIf(redisServer() === undefined).each([
     await expect(leaving).rejects.toThrow('enough');
     expect(await impatient).toMatchObject({ verdict: 'deny', reason: 'too-long' });
     expect((await staying).verdict).toBe('allow');
-    expect(redisCli(service.port, 'LLEN', 'sluice:{api:token}:line')).toBe('0');
+    expect(redisCli(service.port, 'LLEN', 'sluice:{api:token}:spacing:line')).toBe('0');
   }, 20_000);
 
   test('calls in flight are counted over all processes, and waited for', async () => {
@@ -119,7 +119,7 @@ describe.skipIf(redisServer() === undefined).each([
     const api = shared({ adaptive: { fixed: 1 } });
     const [seconds, micros] = redisCli(service.port, 'TIME').split('\n').map(Number);
     const endsAt = seconds * 1000 + micros / 1000 + 300;
-    redisCli(service.port, 'ZADD', 'sluice:{api:sink}', String(endsAt), 'ghost/1#1');
+    redisCli(service.port, 'ZADD', 'sluice:{api:sink}:flights', String(endsAt), 'ghost/1#1');
     expect((await api.tryAcquire('sink')).verdict).toBe('deny');
     expect((await api.acquire('sink', 1, { maxWaitMs: 5000 })).verdict).toBe('allow');
   });

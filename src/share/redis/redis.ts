@@ -126,7 +126,7 @@ class RedisShare implements RemoteShare {
     const { clock, onReach } = setting;
     const { deadlineMs } = own;
     this.#clock = clock;
-    this.#keyOf = keysOf(own.prefix, setting.name);
+    this.#keyOf = keysOf(own.prefix, setting, policy);
     this.#standIn = standInOf(policy, setting, own);
     this.#lead = new Lead(policy.formulas ?? []);
     const isFair = own.subscriber !== undefined;
@@ -241,7 +241,7 @@ function flightsShare(
   const script = flightsScript(most);
   const scripts = { whole: script, plain: script };
   const pipe = new Pipe(connection, scripts, { clock, deadlineMs, onReach });
-  const keyOf = keysOf(own.prefix, setting.name);
+  const keyOf = keysOf(own.prefix, setting, policy);
   return new FlightsShare({
     pipe,
     policy,
@@ -252,11 +252,23 @@ function flightsShare(
   });
 }
 
-/** In braces, so that whatever else belongs to a key can live beside it. */
-const keysOf =
-  (prefix: string, name: string) =>
-  (key: string): string =>
-    `${prefix}:{${name}:${key}}`;
+/**
+ * `prefix:{name:key}:kind`. In braces, so that whatever else belongs to a key can live beside it; of its
+ * kind, because limits of different kinds could not read each other's numbers, and would begin anew
+ * each time. A limit that nobody named goes by its figures, lest it share a count with a stranger.
+ */
+function keysOf(
+  prefix: string,
+  { name, isNamed }: RemoteSetting,
+  { formulas = [] }: Policy,
+): (key: string) => string {
+  const kind = formulas.map(({ kind }) => kind).join('+');
+  const figures = formulas.map(({ kind, numbers }) => `${kind} ${numbers.join(' ')}`).join('+');
+  // Where a name ends must be plain: "a:b" and "c" is not "a" and "b:c". Empty braces hold nothing together.
+  const start = `${prefix}:{${(isNamed ? name : figures).replace(/[%:{}]/g, encodeURIComponent)}:`;
+  const end = `}:${kind}`;
+  return (key) => start + key + end;
+}
 
 /** Decides while Redis is out of reach. */
 type StandIn = (key: string, cost: number) => Decision;

@@ -1,0 +1,74 @@
+/** What limits keep in Redis: under which keys, for how long, and what happens to what is not theirs. */
+
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { type Client, nodeRedis } from '../../../test/support/redis-clients.ts';
+import { redisCli, redisServer, type Service, startRedis } from '../../../test/support/services.ts';
+import { limiter } from '../../limiter.ts';
+import type { Limit } from '../../policy/limit.ts';
+import type { RemoteLimiter } from '../../remote-limiter.ts';
+import { redis } from './redis.ts';
+
+describe.skipIf(redisServer() === undefined)('what limits keep in Redis', () => {
+  let service: Service;
+  let own: Client;
+  const made: RemoteLimiter[] = [];
+
+  beforeAll(async () => {
+    service = await startRedis();
+    own = await nodeRedis(service.port);
+  });
+  afterAll(async () => {
+    own.end();
+    await service.stop();
+  });
+  beforeEach(() => {
+    redisCli(service.port, 'FLUSHALL');
+  });
+  afterEach(async () => {
+    for (const api of made.splice(0)) await api.close();
+  });
+
+  function shared(limit: Limit, name?: string): RemoteLimiter {
+    const api = limiter({ ...(name && { name }), limit, share: redis(own.client) });
+    made.push(api);
+    return api;
+  }
+
+  const once: Limit = { bucket: { rate: '1/h', burst: 1 } };
+
+  test('limits of one name and different kinds do not spoil each other', async () => {
+    const kinds: Limit[] = [
+      once,
+      { spacing: { every: '1h' } },
+      { all: [once, { spacing: { every: '1h' } }] },
+      { adaptive: { fixed: 1 } },
+    ];
+    const limits = kinds.map((limit) => shared(limit, 'api'));
+    const verdicts = async () => {
+      const answers: string[] = [];
+      for (const api of limits) answers.push((await api.ask('x')).verdict);
+      return answers;
+    };
+    expect(await verdicts()).toEqual(['allow', 'allow', 'allow', 'allow']);
+    expect(await verdicts()).toEqual(['deny', 'deny', 'deny', 'deny']);
+    expect(limits.map((api) => api.stats().makeshift)).toEqual([0, 0, 0, 0]);
+  });
+
+  test('where a name ends and a key begins is plain', async () => {
+    expect((await shared(once, 'a').ask('b:c')).verdict).toBe('allow');
+    expect((await shared(once, 'a:b').ask('c')).verdict).toBe('allow');
+    expect((await shared(once, '}').ask('c')).verdict).toBe('allow');
+    const keys = redisCli(service.port, 'KEYS', '*').split('\n').sort();
+    expect(keys).toEqual([
+      'sluice:{%7D:c}:bucket',
+      'sluice:{a%3Ab:c}:bucket',
+      'sluice:{a:b:c}:bucket',
+    ]);
+  });
+
+  test('limits without a name share a count only if they are the same', async () => {
+    expect((await shared({ bucket: { rate: '1/h', burst: 5 } }).ask('x', 5)).verdict).toBe('allow');
+    expect((await shared(once).ask('x')).verdict).toBe('allow');
+    expect((await shared(once).ask('x')).verdict).toBe('deny');
+  });
+});
