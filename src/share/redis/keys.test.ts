@@ -71,4 +71,27 @@ describe.skipIf(redisServer() === undefined)('what limits keep in Redis', () => 
     expect((await shared(once).ask('x')).verdict).toBe('allow');
     expect((await shared(once).ask('x')).verdict).toBe('deny');
   });
+
+  test('a limit that takes longer than a day to open again is remembered as long', async () => {
+    const DAY_MS = 86_400_000;
+    const daysOf = (key: string) => Number(redisCli(service.port, 'PTTL', key)) / DAY_MS;
+    await shared({ spacing: { every: '7d' } }, 'api').ask('x');
+    expect(daysOf('sluice:{api:x}:spacing')).toBeCloseTo(7, 3);
+    const weekly = shared({ bucket: { rate: '1/7d', burst: 3 } }, 'api');
+    await weekly.ask('x', 3);
+    expect(daysOf('sluice:{api:x}:bucket')).toBeCloseTo(21, 3);
+    await weekly.give('x', 1); // told by another script
+    expect(daysOf('sluice:{api:x}:bucket')).toBeCloseTo(14, 3);
+    const never = shared({ bucket: { rate: 1e-18, burst: 3 } }, 'never');
+    await never.ask('x');
+    expect(daysOf('sluice:{never:x}:bucket')).toBeGreaterThan(10_000_000);
+    await shared({ ramp: { min: 1, max: 9, over: '4s' } }, 'api').ask('x');
+    expect(daysOf('sluice:{api:x}:ramp')).toBeCloseTo(1, 3);
+    const both: Limit = {
+      all: [{ ramp: { min: 1, max: 9, over: '4s' } }, { spacing: { every: '7d' } }],
+    };
+    await shared(both, 'api').ask('x');
+    expect(daysOf('sluice:{api:x}:ramp+spacing')).toBeCloseTo(7, 3);
+    expect([weekly, never].map((api) => api.stats().makeshift)).toEqual([0, 0]);
+  });
 });

@@ -9,7 +9,7 @@
 import type { Formula } from '../../policy/policy.ts';
 import { literal } from './rules.ts';
 
-export function plainBucket({ numbers }: Formula, idleMs: number): string {
+export function plainBucket({ numbers }: Formula, keepMsMax: number): string {
   const [perMs, burst, , grace] = numbers.map(literal);
   return `
 local call, floor, ceil = redis.call, math.floor, math.ceil
@@ -79,7 +79,7 @@ for key in pairs(changed) do
     call('DEL', key)
   else
     local ms = ceil(fullAt - now) + 1
-    if isHandedIn or ms > ${idleMs} then ms = ${idleMs} end
+    if isHandedIn or ms > ${keepMsMax} then ms = ${keepMsMax} end
     call('SET', key, struct.pack('<dd', spents[key], at), 'PX', ms)
   end
 end

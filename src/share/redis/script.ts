@@ -43,6 +43,9 @@ export const STALE_MS = 3000;
 /** How long a state that never becomes as good as new is kept without anybody asking: a day. */
 const IDLE_MS = 86_400_000;
 
+/** Others are kept until they are, at most so long: some 30,000 years, the most Redis takes as it is written. */
+const KEEP_MS_MAX = 1e15;
+
 /**
  * The line of a key: a list of ids, first come first, and when each process was last heard of. An id
  * is `process/number/cost`. Whoever stands first and belongs to a process that has gone silent is
@@ -134,7 +137,7 @@ export function scriptOf(
   const isFair = scope === 'fair';
   const [first] = formulas;
   if (scope === 'plain' && formulas.length === 1 && first.kind === 'bucket') {
-    return plainBucket(first, IDLE_MS);
+    return plainBucket(first, KEEP_MS_MAX);
   }
   return `${ruleOf(formulas, scope === 'plain' && canBeLean(formulas))}
 local FORMAT, BYTES = '<${'d'.repeat(width)}', ${8 * width}
@@ -205,12 +208,16 @@ for i = 1, #KEYS do
 end
 
 for key, s in pairs(changed) do
-  local forgetAt = rule.forgetAt(s, 0)
+  local forgetAt, knownAt = rule.forgetAt(s, 0)
   if forgetAt <= now and not isHandedIn then
     call('DEL', key)
   else
     local ms = ${IDLE_MS}
-    if not isHandedIn then ms = min(ceil(forgetAt - now) + 1, ms) end
+    if not isHandedIn then
+      if forgetAt < huge then ms = ceil(forgetAt - now) + 1
+      elseif knownAt then ms = max(ms, ceil(knownAt - now) + 1) end
+      ms = min(ms, ${KEEP_MS_MAX})
+    end
     call('SET', key, struct.pack(FORMAT, unpack(s, 1, ${width})), 'PX', ms)
   end
 end
