@@ -15,6 +15,7 @@ import type { Random } from '../../random.ts';
 import type { Answer, LineAnswer, RemoteShare } from '../remote.ts';
 import { decisionOf } from './call.ts';
 import type { Pipe } from './pipe.ts';
+import { PROBE } from './script.ts';
 
 /** How long a place is kept for a holder that says nothing. */
 export const LEASE_MS: Millis = 10_000;
@@ -26,6 +27,7 @@ export const LEASE_MS: Millis = 10_000;
  *     e<id> <cost>     renews
  *     s<id> <cost>     settled: removes
  *     l                how many are in flight
+ *     p                could it be decided?
  */
 export const flightsScript = (most: number): string => `
 local MOST, LEASE_MS = ${most}, ${LEASE_MS}
@@ -40,7 +42,11 @@ for i = 1, #KEYS do
   local key, text = KEYS[i], ARGV[#ARGV == 2 and 2 or i + 1]
   local op, id, cost = sub(text, 1, 1), match(sub(text, 2), '(%S+) (%S+)')
   cost = tonumber(cost or '0')
-  call('ZREMRANGEBYSCORE', key, '-inf', now)
+  local ended = redis.pcall('ZREMRANGEBYSCORE', key, '-inf', now)
+  if type(ended) == 'table' then
+    if not string.find(ended.err, 'WRONGTYPE', 1, true) then return ended end
+    call('DEL', key) -- somebody else's: as an error it would look like an outage
+  end
   if op == 'n' then
     local inFlight = call('ZCARD', key)
     if cost > MOST then
@@ -59,6 +65,8 @@ for i = 1, #KEYS do
   elseif op == 's' then
     for n = 1, cost do call('ZREM', key, id .. '#' .. n) end
     answers[i + 1] = 0
+  elseif op == 'p' then
+    answers[i + 1] = (function() ${PROBE} end)()
   else
     answers[i + 1] = call('ZCARD', key)
   end

@@ -1,6 +1,6 @@
 /** What limits keep in Redis: under which keys, for how long, and what happens to what is not theirs. */
 
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { type Client, nodeRedis } from '../../../test/support/redis-clients.ts';
 import { redisCli, redisServer, type Service, startRedis } from '../../../test/support/services.ts';
 import { limiter } from '../../limiter.ts';
@@ -35,13 +35,14 @@ describe.skipIf(redisServer() === undefined)('what limits keep in Redis', () => 
   }
 
   const once: Limit = { bucket: { rate: '1/h', burst: 1 } };
+  const inFlight: Limit = { adaptive: { fixed: 1 } };
 
   test('limits of one name and different kinds do not spoil each other', async () => {
     const kinds: Limit[] = [
       once,
       { spacing: { every: '1h' } },
       { all: [once, { spacing: { every: '1h' } }] },
-      { adaptive: { fixed: 1 } },
+      inFlight,
     ];
     const limits = kinds.map((limit) => shared(limit, 'api'));
     const verdicts = async () => {
@@ -94,4 +95,53 @@ describe.skipIf(redisServer() === undefined)('what limits keep in Redis', () => 
     expect(daysOf('sluice:{api:x}:ramp+spacing')).toBeCloseTo(7, 3);
     expect([weekly, never].map((api) => api.stats().makeshift)).toEqual([0, 0]);
   });
+
+  test('what somebody else wrote there is written over, and troubles nobody', async () => {
+    const limits: [string, Limit][] = [
+      ['bucket', once],
+      ['spacing', { spacing: { every: '1h' } }],
+      ['flights', inFlight],
+    ];
+    for (const [kind, limit] of limits) {
+      const api = shared(limit, 'api');
+      const wrong = kind === 'flights' ? ['SET'] : ['LPUSH'];
+      redisCli(service.port, ...wrong, `sluice:{api:x}:${kind}`, 'surprise');
+      const answers = await Promise.all([api.ask('x'), api.ask('y'), api.ask('x')]);
+      expect(answers.map(({ verdict }) => verdict)).toEqual(['allow', 'allow', 'deny']);
+      expect(api.stats()).toMatchObject({ isReachable: true, makeshift: 0 });
+    }
+  });
+
+  test.each([
+    ['is a replica', 'REPLICAOF 127.0.0.1 1', 'REPLICAOF NO ONE', [once, inFlight]],
+    ['has no memory left', 'CONFIG SET maxmemory 1', 'CONFIG SET maxmemory 0', [once]],
+    [
+      'has lost its replicas',
+      'CONFIG SET min-replicas-to-write 1',
+      'CONFIG SET min-replicas-to-write 0',
+      [once, inFlight],
+    ],
+    ['may not write', 'ACL SETUSER default -set', 'ACL SETUSER default +set', [once]],
+  ])(
+    'a Redis that %s is out of reach until it can decide again',
+    async (_why, lose, mend, limits) => {
+      for (const limit of limits) {
+        const api = shared(limit, 'api');
+        await api.ask('before');
+        const reached: boolean[] = [];
+        api.on((event) => event.type === 'reach' && reached.push(event.isReachable));
+        redisCli(service.port, ...lose.split(' '));
+        try {
+          for (let n = 0; n < 10; n++) {
+            await api.ask(`key ${n}`);
+            await new Promise((later) => setTimeout(later, 30));
+          }
+          expect(reached).toEqual([false]);
+        } finally {
+          redisCli(service.port, ...mend.split(' '));
+        }
+        await vi.waitFor(() => expect(reached).toEqual([false, true]), { timeout: 2000 });
+      }
+    },
+  );
 });

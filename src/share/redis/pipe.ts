@@ -119,7 +119,7 @@ export class Pipe {
     return this.#out.size > 0 && (this.#out.has(slot) || this.#out.size >= SLOTS_OUT_MAX);
   }
 
-  /** Nobody is sent there until a look at this very key is answered. */
+  /** Nobody is sent there until this very key could be decided again. */
   #lose({ key, slot }: Errand, why: unknown): void {
     if (this.#isOut(slot)) return;
     const isFirst = this.#out.size === 0;
@@ -128,7 +128,7 @@ export class Pipe {
     };
     const breaker = new Breaker(
       this.#clock,
-      () => this.#call(slot, this.#scripts.whole, [key], ['l']),
+      () => this.#call(slot, this.#scripts.whole, [key], ['p']),
       changed,
     );
     this.#out.set(slot, breaker);

@@ -17,6 +17,7 @@
  *     l                         the state as it is       <number> <number> …
  *     s<outcome> <cost> <used> <dueAt>                   how a call went
  *     h<hits>                                            what others served
+ *     p                         could it be decided?     0, or an error
  *
  * and, for those who wait fairly, in a line that Redis keeps:
  *
@@ -45,6 +46,22 @@ const IDLE_MS = 86_400_000;
 
 /** Others are kept until they are, at most so long: some 30,000 years, the most Redis takes as it is written. */
 const KEEP_MS_MAX = 1e15;
+
+/**
+ * What a key holds. Something that is not ours (somebody else wrote there) counts as nothing and is written
+ * over: as an error it would keep every key of the call from being decided, and look like an outage.
+ */
+const READ = `
+local function read(key)
+  local packed = redis.pcall('GET', key)
+  if type(packed) ~= 'table' then return packed end
+  if string.find(packed.err, 'WRONGTYPE', 1, true) then return false end
+  return redis.call('GET', key)
+end
+`;
+
+/** Writes something, in Lua: a Redis that only reads (a replica, out of memory, alone) cannot decide. */
+export const PROBE = "redis.call('SET', key .. ':probe', '', 'PX', 1) return 0";
 
 /**
  * The line of a key: a list of ids, first come first, and when each process was last heard of. An id
@@ -137,7 +154,7 @@ export function scriptOf(
   const isFair = scope === 'fair';
   const [first] = formulas;
   if (scope === 'plain' && formulas.length === 1 && first.kind === 'bucket') {
-    return plainBucket(first, KEEP_MS_MAX);
+    return plainBucket(first, KEEP_MS_MAX, READ);
   }
   return `${ruleOf(formulas, scope === 'plain' && canBeLean(formulas))}
 local FORMAT, BYTES = '<${'d'.repeat(width)}', ${8 * width}
@@ -153,11 +170,12 @@ if not isHandedIn then
 end
 local isLate = by ~= nil and now > by
 
+${READ}
 local states, changed = {}, {}
 local function stateOf(key)
   local s = states[key]
   if s then return s end
-  local packed = call('GET', key)
+  local packed = read(key)
   if packed and #packed == BYTES then
     s = { struct.unpack(FORMAT, packed) }
   else
@@ -197,7 +215,7 @@ for i = 1, #KEYS do
   if isLate and op ~= 's' and op ~= 'h' and op ~= 'x' then
     if op == 'f' or op == 'b' then op = 'l' end -- a line is not touched
     s = { unpack(s, 1, ${width}) } -- answered as ever, and nothing is kept
-  elseif op ~= 'l' then
+  elseif op ~= 'l' and op ~= 'p' then
     changed[key] = s
   end
   if op == 'a' then
@@ -281,5 +299,7 @@ local OPS = {
     rule.hits(s, 0, tonumber(rest), now)
     return 0
   end,
+
+  p = function(s, rest, key) ${PROBE} end,
 }
 `;
