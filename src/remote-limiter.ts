@@ -243,7 +243,7 @@ export class RemoteEngine implements RemoteLimiter {
     this.#ledger.settled(key, cost, outcome, known);
     if (retryAfterMs !== undefined) this.#pause(key, retryAfterMs);
     const isAsAsked = outcome !== 'ignored' && (used ?? cost) === cost && !this.#policy.learns;
-    if (!isAsAsked && !isMakeshift) {
+    if (!isAsAsked && (!isMakeshift || holder !== undefined)) {
       await this.#share.settle(key, { outcome, cost, dueAt, holder, ...known });
     }
     this.#room.poke(key);

@@ -249,7 +249,8 @@ export class RemoteWaitingRoom {
 
   #grant(key: string, waiter: Waiter, entry: RemoteEntry): void {
     if (waiter.isWaiting) waiter.finish(entry);
-    else if (!entry.isMakeshift) this.#giveBack(key, waiter.cost, entry.dueAt, entry.holder);
+    else if (!entry.isMakeshift || entry.holder !== undefined)
+      this.#giveBack(key, waiter.cost, entry.dueAt, entry.holder);
   }
 
   #giveBack(key: string, cost: number, dueAt: Millis, holder?: string): void {

@@ -77,6 +77,14 @@ return answers
 interface Held {
   readonly key: string;
   readonly cost: number;
+  /** True if it was let in here, while Redis was out of reach. */
+  readonly isMakeshift: boolean;
+}
+
+/** Counts calls in flight while Redis is out of reach: what it lets in is settled with it. */
+export interface FlightsStandIn {
+  ask(key: string, cost: number): Decision;
+  settle(key: string, cost: number): void;
 }
 
 export interface FlightsOptions {
@@ -85,8 +93,7 @@ export interface FlightsOptions {
   readonly clock: Clock;
   readonly random: Random;
   readonly keyOf: (key: string) => string;
-  /** Decides while Redis is out of reach. */
-  readonly standIn: (key: string, cost: number) => Decision;
+  readonly standIn: FlightsStandIn;
 }
 
 export class FlightsShare implements RemoteShare {
@@ -117,10 +124,13 @@ export class FlightsShare implements RemoteShare {
       const { told, at } = await pipe.send(keyOf(key), `n${holder} ${whole}`);
       const decision = decisionOf(told);
       if (decision.verdict === 'deny') return { decision, at };
-      this.#hold(holder, { key, cost: whole });
+      this.#hold(holder, { key, cost: whole, isMakeshift: false });
       return { decision, at, holder };
     } catch {
-      return { decision: standIn(key, cost), at: clock.now(), isMakeshift: true };
+      const told = { decision: standIn.ask(key, whole), at: clock.now(), isMakeshift: true };
+      if (told.decision.verdict === 'deny') return told;
+      this.#hold(holder, { key, cost: whole, isMakeshift: true });
+      return { ...told, holder };
     }
   }
 
@@ -132,7 +142,8 @@ export class FlightsShare implements RemoteShare {
   }
 
   async take(key: string, most: number): Promise<number> {
-    const { decision } = await this.askNow(key, Math.min(most, 1));
+    if (most < 1) return 0;
+    const { decision } = await this.askNow(key, 1);
     return decision.verdict === 'deny' ? 0 : 1;
   }
 
@@ -141,7 +152,8 @@ export class FlightsShare implements RemoteShare {
     const held = own === undefined ? undefined : this.#held.get(own);
     if (own === undefined || held === undefined) return;
     this.#held.delete(own);
-    const { pipe, keyOf } = this.#options;
+    const { pipe, keyOf, standIn } = this.#options;
+    if (held.isMakeshift) return standIn.settle(key, held.cost);
     await pipe.send(keyOf(held.key), `s${own} ${held.cost}`).catch(() => {}); // its lease will end
   }
 
@@ -169,12 +181,17 @@ export class FlightsShare implements RemoteShare {
   async close(): Promise<void> {
     this.#renewal?.();
     const { pipe, keyOf } = this.#options;
-    const ends = [...this.#held].map(([holder, { key, cost }]) =>
+    const ends = this.#leases().map(([holder, { key, cost }]) =>
       pipe.send(keyOf(key), `s${holder} ${cost}`).catch(() => {}),
     );
     this.#held.clear();
     await Promise.all(ends);
     pipe.stop();
+  }
+
+  /** What Redis knows of. */
+  #leases(): [string, Held][] {
+    return [...this.#held].filter(([, { isMakeshift }]) => !isMakeshift);
   }
 
   #hold(holder: string, held: Held): void {
@@ -187,7 +204,7 @@ export class FlightsShare implements RemoteShare {
     const { clock, pipe, keyOf } = this.#options;
     const renew = (): void => {
       this.#renewal = undefined;
-      for (const [holder, { key, cost }] of this.#held) {
+      for (const [holder, { key, cost }] of this.#leases()) {
         pipe.send(keyOf(key), `e${holder} ${cost}`).catch(() => {});
       }
       if (this.#held.size > 0) this.#renewal = this.#renewLater();

@@ -124,6 +124,35 @@ describe.skipIf(redisServer() === undefined).each([
     expect((await api.acquire('sink', 1, { maxWaitMs: 5000 })).verdict).toBe('allow');
   });
 
+  test('while Redis is away, calls in flight are counted here, and settled here', async () => {
+    const whole = shared({ adaptive: { fixed: 2 } }, { deadline: 50 });
+    const half = shared({ adaptive: { fixed: 4 } }, { deadline: 50, processes: 2 });
+    const few = shared({ adaptive: { fixed: 2 } }, { deadline: 50, processes: 8 });
+    await Promise.all([whole, half, few].map((api) => api.inspect('sink')));
+    service.pause();
+    try {
+      for (const api of [whole, half, few]) {
+        for (let n = 0; n < 3; n++) {
+          const held = [await api.tryAcquire('sink'), await api.tryAcquire('sink')];
+          expect(held.map(({ verdict }) => verdict)).toEqual(['allow', 'allow']);
+          expect((await api.tryAcquire('sink')).verdict).toBe('deny');
+          for (const permit of held) if (permit.verdict === 'allow') permit.settle();
+        }
+        expect((await api.ask('sink')).verdict).toBe('allow');
+        expect(await api.take('sink', 5)).toBe(1);
+        await api.settle('sink');
+        await api.give('sink', 1);
+        expect(await api.take('sink', 0)).toBe(0);
+        expect((await api.acquire('sink', 2)).verdict).toBe('allow');
+      }
+      await new Promise((later) => setTimeout(later, 100)); // what was sent before is late by now
+    } finally {
+      service.resume();
+    }
+    await vi.waitFor(() => expect(whole.stats().isReachable).toBe(true), { timeout: 3000 });
+    expect((await whole.inspect('sink'))?.inFlight).toBe(0);
+  });
+
   test('permits taken ahead are spent here, and the rest is given back', async () => {
     const [a, b] = [50, 50].map((lease, n) =>
       shared(perSecond(0.01, 200), { lease }, n ? other : own),

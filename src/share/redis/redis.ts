@@ -143,7 +143,7 @@ class RedisShare implements RemoteShare {
     if (subscriber === undefined) return undefined;
     const { clock, random, waitersMax } = setting;
     const standIn = (key: string, cost: number): FairEntry => {
-      const decision = this.#standIn(key, cost);
+      const decision = this.#standIn.ask(key, cost);
       return decision.verdict === 'deny'
         ? { ...decision, reason: 'not-now' }
         : { verdict: 'allow', dueAt: clock.now(), isMakeshift: true };
@@ -172,7 +172,7 @@ class RedisShare implements RemoteShare {
       const { told, at } = await this.#pipe.send(this.#keyOf(key), letter + cost);
       return { decision: decisionOf(told), at };
     } catch {
-      return { decision: this.#standIn(key, cost), at: this.#clock.now(), isMakeshift: true };
+      return { decision: this.#standIn.ask(key, cost), at: this.#clock.now(), isMakeshift: true };
     }
   }
 
@@ -188,7 +188,7 @@ class RedisShare implements RemoteShare {
       const refused = granted < costs.length ? decisionOf(last) : undefined;
       return { granted, dueInMs: Number(dueIn), aheadMs, refused, at };
     } catch {
-      const decision = this.#standIn(key, costs[0]);
+      const decision = this.#standIn.ask(key, costs[0]);
       const isIn = decision.verdict !== 'deny';
       const told = isIn ? { granted: 1, refused: undefined } : { granted: 0, refused: decision };
       return { ...told, at: this.#clock.now(), isMakeshift: true };
@@ -199,7 +199,7 @@ class RedisShare implements RemoteShare {
     try {
       return Number((await this.#pipe.send(this.#keyOf(key), `t${most}`)).told);
     } catch {
-      return this.#standIn(key, 1).verdict === 'deny' ? 0 : 1;
+      return this.#standIn.ask(key, 1).verdict === 'deny' ? 0 : 1;
     }
   }
 
@@ -271,21 +271,35 @@ function keysOf(
 }
 
 /** Decides while Redis is out of reach. */
-type StandIn = (key: string, cost: number) => Decision;
+interface StandIn {
+  ask(key: string, cost: number): Decision;
+  /** A call that was let in has ended. Only counted where calls in flight are. */
+  settle(key: string, cost: number): void;
+}
 
 function standInOf(policy: Policy, { clock, random, keysMax }: RemoteSetting, own: Own): StandIn {
+  const settle = (): void => {};
   switch (own.onUnavailable) {
     case 'deny':
-      return () => deny(UNREACHABLE_RETRY_MS);
+      return { ask: () => deny(UNREACHABLE_RETRY_MS), settle };
     case 'allow':
-      return () => allow(0);
+      return { ask: () => allow(0), settle };
     case 'local': {
       const local = new LocalShare(policy, { clock, random, keysMax });
-      // A part of the limit is the whole limit at a higher price, as far as that can be paid at all.
-      return (key, cost) => {
-        const priced = local.askNow(key, cost * own.processes, clock.now());
-        const isTooDear = priced.verdict === 'deny' && priced.retryAfterMs === NEVER;
-        return isTooDear ? local.askNow(key, cost, clock.now()) : priced;
+      const flights = policy.formulas?.find(({ kind }) => kind === 'flights');
+      const [most = Infinity] = flights?.numbers ?? [];
+      return {
+        // A part of the limit is the whole limit at a higher price, as far as that can be paid at all.
+        ask(key, cost) {
+          const priced = local.askNow(key, cost * own.processes, clock.now());
+          const isTooDear = priced.verdict === 'deny' && priced.retryAfterMs === NEVER;
+          return isTooDear ? local.askNow(key, cost, clock.now()) : priced;
+        },
+        settle(key, cost) {
+          const price = cost * own.processes;
+          const paid = price > most ? cost : price;
+          local.settle(key, { outcome: 'ok', cost: paid, dueAt: clock.now() });
+        },
       };
     }
   }
