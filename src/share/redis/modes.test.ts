@@ -167,6 +167,39 @@ describe.skipIf(redisServer() === undefined).each([
     expect((await shared(perSecond(0.01, 200)).inspect('x'))?.remaining).toBe(145);
   });
 
+  test('permits taken ahead are never those of whoever stands in while Redis is away', async () => {
+    const api = shared(perSecond(0.01, 4), { deadline: 50, lease: 2 });
+    await api.tryAcquire('y', 4);
+    service.pause();
+    try {
+      const answers = [];
+      for (let n = 0; n < 5; n++) answers.push((await api.ask('x')).verdict);
+      expect(answers).toEqual(['allow', 'allow', 'allow', 'allow', 'deny']);
+      expect(api.stats().makeshift).toBe(5);
+    } finally {
+      service.resume();
+    }
+    await vi.waitFor(() => expect(api.stats().isReachable).toBe(true), { timeout: 3000 });
+  });
+
+  test('permits on their way when the limiter is closed are given back', async () => {
+    const api = shared(perSecond(0.01, 200), { lease: 50 });
+    await api.inspect('x');
+    const asking = api.ask('x');
+    await api.close();
+    await asking;
+    expect((await shared(perSecond(0.01, 200)).inspect('x'))?.remaining).toBeGreaterThanOrEqual(
+      199,
+    );
+  });
+
+  test('a permit that was taken ahead says when it was good', async () => {
+    const api = shared(perSecond(0.01, 200), { lease: 50 });
+    const since = Date.now();
+    const permit = await api.tryAcquire('x');
+    expect(permit.verdict === 'allow' && permit.dueAt).toBeGreaterThan(since - 1000);
+  });
+
   test('permits taken ahead never add up to more than there are', async () => {
     const pair = [own, other].map((from) => shared(perSecond(0.01, 100), { lease: 30 }, from));
     const answers = await Promise.all(

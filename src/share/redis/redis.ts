@@ -35,7 +35,7 @@ import {
 import { FairRoom } from './fair.ts';
 import { FlightsShare, flightsScript } from './flights.ts';
 import { Lead } from './lead.ts';
-import { LeaseShare } from './lease.ts';
+import { LeaseShare, type Source } from './lease.ts';
 import { Pipe } from './pipe.ts';
 import { scriptOf } from './script.ts';
 
@@ -113,7 +113,7 @@ interface Own {
 /** What somebody is told who is refused because Redis is out of reach: it may be back by then. */
 const UNREACHABLE_RETRY_MS = 500;
 
-class RedisShare implements RemoteShare {
+class RedisShare implements Source {
   readonly #pipe: Pipe;
   readonly #keyOf: (key: string) => string;
   readonly #clock: Clock;
@@ -196,11 +196,20 @@ class RedisShare implements RemoteShare {
   }
 
   async take(key: string, most: number): Promise<number> {
+    if (most < 1) return 0;
     try {
-      return Number((await this.#pipe.send(this.#keyOf(key), `t${most}`)).told);
+      return await this.#take(key, most);
     } catch {
       return this.#standIn.ask(key, 1).verdict === 'deny' ? 0 : 1;
     }
+  }
+
+  takeThere(key: string, most: number): Promise<number> {
+    return this.#take(key, most).catch(() => 0);
+  }
+
+  async #take(key: string, most: number): Promise<number> {
+    return Number((await this.#pipe.send(this.#keyOf(key), `t${most}`)).told);
   }
 
   /** What cannot be told is lost: then more was taken than was used, never less. */
