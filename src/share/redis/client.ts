@@ -138,7 +138,8 @@ export function subscriberOf(client: unknown): Subscriber {
 }
 
 interface IoRedisTwin {
-  duplicate(): IoRedisTwin;
+  readonly isCluster?: boolean;
+  duplicate(override?: object): IoRedisTwin;
   subscribe(channel: string): Promise<unknown>;
   on(event: string, act: (...args: string[]) => void): unknown;
   disconnect(): void;
@@ -146,9 +147,12 @@ interface IoRedisTwin {
 
 function ioRedisSubscriber(client: IoRedisTwin): Subscriber {
   let twin: IoRedisTwin | undefined;
+  // Whatever the user's own does without a connection: this one waits for it, and listens as soon as it can.
+  const patient = { enableOfflineQueue: true, maxRetriesPerRequest: null, autoResubscribe: true };
   return {
     async listen(channel, hear) {
-      twin = client.duplicate();
+      twin?.disconnect();
+      twin = client.isCluster ? client.duplicate() : client.duplicate(patient);
       twin.on('error', () => {}); // what is lost is made up for by asking
       twin.on('message', (_channel, message) => hear(message));
       await twin.subscribe(channel);
@@ -169,6 +173,7 @@ function nodeRedisSubscriber(client: NodeRedisTwin): Subscriber {
   let twin: NodeRedisTwin | undefined;
   return {
     async listen(channel, hear) {
+      twin?.destroy();
       twin = client.duplicate();
       twin.on('error', () => {}); // what is lost is made up for by asking
       await twin.connect();

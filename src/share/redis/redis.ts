@@ -133,7 +133,11 @@ class RedisShare implements Source {
     const { formulas = [], width } = policy;
     const whole = scriptOf(formulas, width, isFair ? 'fair' : 'all');
     const scripts = { whole, plain: scriptOf(formulas, width, 'plain') };
-    this.#pipe = new Pipe(connection, scripts, { clock, deadlineMs, onReach });
+    const heard = (isReachable: boolean, why: unknown): void => {
+      onReach(isReachable, why);
+      if (isReachable) this.#room?.hurry();
+    };
+    this.#pipe = new Pipe(connection, scripts, { clock, deadlineMs, onReach: heard });
     this.#room = this.#roomOf(setting, own.subscriber);
     const room = this.#room;
     this.enter = room && ((key, cost, patience) => room.enter(this.#keyOf(key), cost, patience));
@@ -144,8 +148,10 @@ class RedisShare implements Source {
     const { clock, random, waitersMax } = setting;
     const standIn = (key: string, cost: number): FairEntry => {
       const decision = this.#standIn.ask(key, cost);
+      const reason =
+        decision.verdict === 'deny' && decision.retryAfterMs === NEVER ? 'never' : 'not-now';
       return decision.verdict === 'deny'
-        ? { ...decision, reason: 'not-now' }
+        ? { ...decision, reason }
         : { verdict: 'allow', dueAt: clock.now(), isMakeshift: true };
     };
     return new FairRoom({ pipe: this.#pipe, clock, random, subscriber, waitersMax, standIn });

@@ -23,7 +23,8 @@
  *
  *     f<id> <cost>              joins the line, or asks if its turn has come    as a, or - in line
  *     x<id>                     leaves the line
- *     b<process>                the process is alive     who is first, and in how many ms it may ask
+ *     b<process> <id>           the process is alive     who is first, and in how many ms it may ask;
+ *                                                        - if the line, or that one of it, is gone
  *
  * The first answer is the time on Redis's clock, the only one that counts; `late 17…` if it was past
  * the time allowed. What is only told (s, h, x) is heard all the same. Numbers travel as text
@@ -82,6 +83,7 @@ local function firstOf(line, alive)
     local seen = tonumber(call('HGET', alive, processOf(first)) or '0')
     if now - seen <= STALE_MS then return first end
     call('LPOP', line)
+    call('HDEL', alive, processOf(first))
   end
 end
 
@@ -93,9 +95,9 @@ local function msUntil(s, id)
   return ceil(value)
 end
 
-local function tell(key, s, first)
+local function tell(s, first)
   if first then
-    call('PUBLISH', 'sluice:turn:' .. processOf(first), first .. ' ' .. exact(msUntil(s, first)) .. ' ' .. key)
+    call('PUBLISH', 'sluice:turn:' .. processOf(first), first .. ' ' .. exact(msUntil(s, first)))
   end
 end
 
@@ -105,22 +107,28 @@ local function beAlive(alive, line, process)
   call('PEXPIRE', line, 20 * STALE_MS)
 end
 
+local function join(line, id)
+  call('RPUSH', line, id)
+  call('PEXPIRE', line, 20 * STALE_MS)
+end
+
 FAIR_OPS.f = function(s, rest, key)
   local id, cost = match(rest, '(%S+) (%S+)')
   local line, alive = lineOf(key)
   beAlive(alive, line, processOf(id))
   local first = firstOf(line, alive)
   if first and first ~= id then
-    if not call('LPOS', line, id) then call('RPUSH', line, id) end
+    if not call('LPOS', line, id) then join(line, id) end
     return '-'
   end
   local verdict, value = askNow(s, tonumber(cost))
   if verdict == DENY and value ~= NEVER then
-    if not first then call('RPUSH', line, id) end
-  elseif first then
-    call('LPOP', line)
-    tell(key, s, firstOf(line, alive))
+    if not first then join(line, id) end
+    return answer(verdict, value)
   end
+  if first then call('LPOP', line) end
+  local following = firstOf(line, alive)
+  if following then tell(s, following) else call('DEL', alive) end
   return answer(verdict, value)
 end
 
@@ -128,17 +136,18 @@ FAIR_OPS.x = function(s, rest, key)
   local line, alive = lineOf(key)
   local first = call('LINDEX', line, 0)
   call('LREM', line, 1, rest)
-  if first == rest then tell(key, s, firstOf(line, alive)) end
+  if first == rest then tell(s, firstOf(line, alive)) end
   return 0
 end
 
 FAIR_OPS.b = function(s, rest, key)
+  local process, standing = match(rest, '(%S+) (%S*)')
   local line, alive = lineOf(key)
-  beAlive(alive, line, rest)
+  beAlive(alive, line, process)
   local before = call('LINDEX', line, 0)
   local first = firstOf(line, alive)
-  if not first then return '-' end
-  if first ~= before then tell(key, s, first) end
+  if first ~= before then tell(s, first) end
+  if not first or (standing ~= '' and not call('LPOS', line, standing)) then return '-' end
   return first .. ' ' .. exact(msUntil(s, first))
 end
 `;
