@@ -289,6 +289,7 @@ function stories(start: () => Promise<Stage>): void {
 
   test('nonsense is named', () => {
     expect(() => redis({} as never)).toThrow('a client of node-redis or ioredis');
+    expect(() => redis(null as never)).toThrow('a client of node-redis or ioredis');
     expect(() => redis(own.client, { deadlin: 5 } as never)).toThrow('share.deadlin');
     expect(() => shared({ adaptive: {} })).toThrow('made of bucket, spacing, ramp');
   });

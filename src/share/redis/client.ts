@@ -6,7 +6,6 @@
  */
 
 import { ConfigError } from '../../errors.ts';
-import { isRecord } from '../../options.ts';
 import type { Told } from './call.ts';
 
 export type Reply = readonly Told[];
@@ -46,6 +45,13 @@ export type RedisClient = NodeRedisLike | IoRedisLike;
 const isUnknownScript = (error: unknown): boolean =>
   error instanceof Error && error.message.startsWith('NOSCRIPT');
 
+/** A client can be told to hand out bytes for text. The first answer is always text. */
+function inText(reply: unknown): Reply {
+  const answers = reply as Reply;
+  if (typeof answers[0] === 'string') return answers;
+  return answers.map((told) => (typeof told === 'number' ? told : String(told)));
+}
+
 interface Spelling {
   readonly isCluster: boolean;
   /** Teaches a script, and gives the digest it goes by. */
@@ -71,17 +77,17 @@ export function connectionOf(client: unknown): Connection {
     async run(script, keys, args) {
       const digest = digests.get(script) ?? (await digestOf(script));
       try {
-        return (await spelled.run('EVALSHA', digest, keys, args)) as Reply;
+        return inText(await spelled.run('EVALSHA', digest, keys, args));
       } catch (error) {
         if (!isUnknownScript(error)) throw error;
-        return (await spelled.run('EVAL', script, keys, args)) as Reply;
+        return inText(await spelled.run('EVAL', script, keys, args));
       }
     },
   };
 }
 
 function spelling(client: unknown): Spelling {
-  if (isRecord(client) || typeof client === 'object') {
+  if (typeof client === 'object' && client !== null) {
     const own = client as Record<string, unknown>;
     if (typeof own.evalsha === 'function') return ioRedis(client as IoRedis);
     if (typeof own.evalSha === 'function') return nodeRedis(client as NodeRedis);

@@ -1,5 +1,6 @@
 /** What limits keep in Redis: under which keys, for how long, and what happens to what is not theirs. */
 
+import { createClient, RESP_TYPES } from 'redis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { type Client, nodeRedis } from '../../../test/support/redis-clients.ts';
 import { redisCli, redisServer, type Service, startRedis } from '../../../test/support/services.ts';
@@ -94,6 +95,25 @@ describe.skipIf(redisServer() === undefined)('what limits keep in Redis', () => 
     await shared(both, 'api').ask('x');
     expect(daysOf('sluice:{api:x}:ramp+spacing')).toBeCloseTo(7, 3);
     expect([weekly, never].map((api) => api.stats().makeshift)).toEqual([0, 0]);
+  });
+
+  test('a client that hands out bytes is understood', async () => {
+    const client = createClient({
+      socket: { port: service.port, host: '127.0.0.1' },
+    });
+    await client.connect();
+    const share = redis(client.withTypeMapping({ [RESP_TYPES.BLOB_STRING]: Buffer }));
+    const api = limiter({ name: 'api', limit: { spacing: { every: '1h', reserve: 1 } }, share });
+    try {
+      expect((await api.ask('x')).verdict).toBe('allow');
+      expect(await api.ask('x')).toMatchObject({
+        verdict: 'wait',
+        waitMs: expect.closeTo(3.6e6, -3),
+      });
+    } finally {
+      await api.close();
+      client.destroy();
+    }
   });
 
   test('what somebody else wrote there is written over, and troubles nobody', async () => {
