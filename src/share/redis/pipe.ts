@@ -12,7 +12,7 @@
  * by a Redis that stood still or a client that kept it, then takes nothing for those who have gone.
  */
 
-import { type Clock, endOfTick, type Millis } from '../../clock.ts';
+import { atEndOfTurn, type Clock, endOfTick, type Millis } from '../../clock.ts';
 import { UnavailableError } from '../../errors.ts';
 import { Outstanding } from '../../outstanding.ts';
 import { Breaker } from './breaker.ts';
@@ -54,7 +54,7 @@ const isTold = ({ text }: Errand): boolean => /^[shx]/.test(text);
 /** A call under way. */
 interface Call {
   readonly heldAt: Millis;
-  readonly giveUp: () => void;
+  readonly giveUp: () => unknown;
 }
 
 const isLate = ([first]: Reply): boolean => String(first).startsWith('late ');
@@ -194,8 +194,10 @@ export class Pipe {
     const by = since + this.#aheadMs[slot] + this.#deadlineMs;
     const args = [Number.isNaN(by) ? '' : `by ${by}`, ...texts];
     return new Promise((resolve, reject) => {
-      const giveUp = (): void =>
+      const late = (): void =>
         reject(new UnavailableError('Redis', `no answer within ${this.#deadlineMs} ms`));
+      // If it was this process that was busy, the answer is there and is read before the turn is over.
+      const giveUp = (): unknown => atEndOfTurn(late);
       const call = { heldAt: since, giveUp };
       this.#calls.add(call);
       this.#connection.run(script, keys, args).then(
