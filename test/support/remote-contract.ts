@@ -5,6 +5,7 @@
  */
 
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import { all } from '../../src/all-of.ts';
 import type { ReachEvent } from '../../src/events.ts';
 import { limiter } from '../../src/limiter.ts';
 import type { Limit } from '../../src/policy/limit.ts';
@@ -176,6 +177,40 @@ function stories(start: () => Promise<Stage>): void {
     await vi.waitFor(async () => expect((await api.inspect('token'))?.reserved).toBe(0));
   });
 
+  test('no more wait than there is room for, over all keys; whoever gets in at once needs none', async () => {
+    for (const limit of [{ every: '1h' }, { every: 3000, reserve: 1 }]) {
+      const share = redis(own.client);
+      const roomy = { name: 'api', limit: { spacing: limit }, share, queue: { max: 2 } };
+      const api = limiter(roomy);
+      made.push(api);
+      const keys = ['a', 'b', 'c', 'd'].map((key) => `${key} ${limit.every}`);
+      const first = await Promise.all(keys.map((key) => api.acquire(key)));
+      expect(first.map(({ verdict }) => verdict)).toEqual(['allow', 'allow', 'allow', 'allow']);
+      const giveUp = new AbortController();
+      const rest = keys.map((key) => api.acquire(key, 1, { signal: giveUp.signal }));
+      const ends = Promise.allSettled(rest);
+      await vi.waitFor(() => expect(api.stats()).toMatchObject({ waiting: 2, denied: 2 }));
+      expect(await api.acquire(keys[0])).toMatchObject({ verdict: 'deny', reason: 'queue-full' });
+      giveUp.abort(new Error('enough'));
+      await ends;
+      expect(api.stats().waiting).toBe(0);
+    }
+  });
+
+  test('who cannot wait at all is told so at once, even behind a line', async () => {
+    const api = shared({ spacing: { every: 2000 } });
+    await api.acquire('token');
+    const waiting = api.acquire('token');
+    await api.inspect('token');
+    const since = performance.now();
+    expect(await api.acquire('token', 1, { maxWaitMs: 0 })).toMatchObject({
+      verdict: 'deny',
+      reason: 'too-long',
+    });
+    expect(performance.now() - since).toBeLessThan(500);
+    expect((await waiting).verdict).toBe('allow');
+  });
+
   test('a line has the next place a moment before it opens, and uses it when it does', async () => {
     const api = shared({ spacing: { every: 40 } });
     const late: number[] = [];
@@ -303,5 +338,6 @@ function stories(start: () => Promise<Stage>): void {
     expect(() => redis(null as never)).toThrow('a client of node-redis or ioredis');
     expect(() => redis(own.client, { deadlin: 5 } as never)).toThrow('share.deadlin');
     expect(() => shared({ adaptive: {} })).toThrow('made of bucket, spacing, ramp');
+    expect(() => all([shared(perSecond(1, 1)) as never])).toThrow('decides in this process');
   });
 }
