@@ -23,6 +23,9 @@ import { SLOTS, slotOf } from './slot.ts';
 /** The most asks in one call: Redis does nothing else while it runs one. */
 const ASKS_MAX = 512;
 
+/** The most asks on their way at once. Those beyond wait here, where waiting for one another is not being late. */
+const UNDERWAY_MAX = 16 * ASKS_MAX;
+
 /** When so many slots of a cluster are out of reach, all of them are taken to be. */
 const SLOTS_OUT_MAX = 64;
 
@@ -77,6 +80,9 @@ export class Pipe {
   /** The slots that are out of reach. */
   readonly #out = new Map<number, Breaker>();
   #waiting: Errand[] = [];
+  /** What travels together, in the order it goes. */
+  #packed: (readonly Errand[])[] = [];
+  #underway = 0;
 
   constructor(
     connection: Connection,
@@ -141,9 +147,27 @@ export class Pipe {
     this.#waiting = [];
     for (const together of this.#grouped(errands)) {
       for (let from = 0; from < together.length; from += ASKS_MAX) {
-        this.#carry(together.slice(from, from + ASKS_MAX));
+        this.#packed.push(together.slice(from, from + ASKS_MAX));
       }
     }
+    this.#depart();
+  }
+
+  #depart(): void {
+    let sent = 0;
+    for (; sent < this.#packed.length && this.#underway < UNDERWAY_MAX; sent++) {
+      const errands = this.#packed[sent];
+      if (this.#isOut(errands[0].slot)) {
+        for (const { reject } of errands) reject(new UnavailableError('Redis'));
+        continue;
+      }
+      this.#underway += errands.length;
+      this.#carry(errands).then(() => {
+        this.#underway -= errands.length;
+        if (this.#packed.length > 0) this.#depart();
+      });
+    }
+    this.#packed = this.#packed.slice(sent);
   }
 
   /** On a cluster, only what lives in one slot may travel together. */
