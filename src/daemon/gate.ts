@@ -87,6 +87,11 @@ export class Gate {
     return route ? this.#ask(route, ask) : { unknown: ask.limit ?? '' };
   }
 
+  /** The same along a route that was found before, for who also wants to tell of it. */
+  askAlong(route: Route, ask: Ask): Answer | Promise<Answer> {
+    return this.#ask(route, ask);
+  }
+
   /** How a call went that holds a permit; false if nobody holds it any more. */
   settle(permit: string, result: Parameters<Permit['settle']>[0]): boolean {
     return this.permits.settle(permit, result);
@@ -122,6 +127,7 @@ export class Gate {
 
   /** Takes what those give who decide here. */
   #take(route: Route, { tag, cost }: Ask): Taken {
+    if (route.quick) return { answer: single(route.quick, tag, cost), held: [] };
     for (const own of route.looked) {
       const decision = own.limiter.peek(keyFor(own, tag), cost);
       if (decision.verdict === 'deny') return { answer: { decision, limit: own.name }, held: [] };
@@ -169,6 +175,12 @@ export class Gate {
 interface Taken {
   readonly answer: Answer;
   readonly held: readonly Permit[];
+}
+
+/** One limit alone needs nobody to look at all of them first. */
+function single(engine: Engine, tag: string, cost: number): Answer {
+  const decision = engine.ask(tag, cost);
+  return decision.verdict === 'deny' ? { decision, limit: engine.name } : { decision };
 }
 
 const isAllow = ({ decision }: Answer): boolean => decision.verdict === 'allow';
