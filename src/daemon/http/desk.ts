@@ -1,0 +1,374 @@
+/**
+ * The desk: what an HTTP request asks, and what it is told.
+ *
+ *     GET  /check?limit=&key=&cost=&hold=1            200 or 429, for programs, and proxies that ask first
+ *     POST /batch   POST /settle                      many at once; how a call went
+ *     GET  /healthz /readyz                           alive; ready
+ *     GET  /inspect /explain /limits /metrics /feed   POST /reload     behind the counter: `access.ts`
+ *
+ * It meets no socket, so that a test, or a million random requests, can ask it directly. It never throws
+ * and never rejects.
+ */
+
+import { explainRoute } from '../explain.ts';
+import type { Ask, Gate } from '../gate.ts';
+import type { Route, RoutesConfig } from '../routes.ts';
+import { textOf } from '../tag.ts';
+import { type AccessSetting, CROSS_SITE, type Guarded, guarded, isCrossSite } from './access.ts';
+import type { Feed } from './feed.ts';
+import type { Heard, KeyOf } from './key.ts';
+import { Complaint, shown } from './parameters.ts';
+import {
+  jsonIn,
+  keyTooLong,
+  lookIn,
+  type Question,
+  questionIn,
+  questionsOf,
+  type Settlement,
+  settlementIn,
+  settlementOf,
+} from './questions.ts';
+import { isReply, json, problem, type Reply, text } from './reply.ts';
+import { finite, inBrief, Verdicts } from './verdict.ts';
+
+/** What a reload came to. */
+export type Reloaded =
+  | { readonly ok: true }
+  | { readonly ok: false; readonly problems: readonly string[] };
+
+export interface DeskSetting {
+  readonly gate: Gate;
+  readonly version: string;
+  readonly admin: AccessSetting;
+  /** Where the key of a check comes from that names none; undefined: it has to. */
+  readonly keyOf?: KeyOf | undefined;
+  readonly bounds: DeskBounds;
+  readonly feed: Pick<Feed, 'isFull' | 'snapshot'>;
+  /** Everything for Prometheus. */
+  metrics(): string;
+  /** Takes in the configuration again. */
+  reload(): Promise<Reloaded>;
+  /** False while draining. */
+  isReady(): boolean;
+  /** What the gate goes by at the moment. */
+  rules(): RoutesConfig;
+  /** The limits there are, as JSON will have them. */
+  limits(): unknown;
+  /** Hears of what should not happen. */
+  onError?(error: unknown): void;
+}
+
+export interface DeskBounds {
+  /** Bytes of a key. */
+  readonly keyMax: number;
+  /** Questions in one request. */
+  readonly batchMax: number;
+}
+
+export const DESK_BOUNDS: DeskBounds = { keyMax: 1024, batchMax: 1000 };
+
+type Handle = (request: Heard, queryAt: number, body: Buffer) => Reply | Promise<Reply>;
+
+interface Endpoint {
+  readonly methods: readonly string[];
+  /** Behind the counter. */
+  readonly isAdmin: boolean;
+  readonly handle: Handle;
+}
+
+const READ = ['GET', 'HEAD'];
+const CHANGE = ['POST'];
+/** Proxies that ask first may send the method they were sent. */
+const ANYTHING: readonly string[] = [];
+
+const open = (methods: readonly string[], handle: Handle): Endpoint => ({
+  methods,
+  isAdmin: false,
+  handle,
+});
+
+const admin = (methods: readonly string[], handle: Handle): Endpoint => ({
+  methods,
+  isAdmin: true,
+  handle,
+});
+
+const CHECK = '/check';
+const QUESTION_MARK = 63;
+
+export class Desk {
+  readonly #setting: DeskSetting;
+  readonly #guarded: Guarded;
+  readonly #verdicts = new Verdicts();
+  readonly #endpoints: ReadonlyMap<string, Endpoint>;
+
+  constructor(setting: DeskSetting) {
+    this.#setting = setting;
+    this.#guarded = guarded(setting.admin);
+    this.#endpoints = this.#map();
+  }
+
+  /** What a request is told. */
+  answer(request: Heard, isLoopback: boolean, body: Buffer): Reply | Promise<Reply> {
+    try {
+      const reply = this.#answer(request, isLoopback, body);
+      return reply instanceof Promise ? reply.catch((error) => this.#failed(error)) : reply;
+    } catch (error) {
+      return this.#failed(error);
+    }
+  }
+
+  #answer(request: Heard, isLoopback: boolean, body: Buffer): Reply | Promise<Reply> {
+    const url = request.url ?? '';
+    const isCheck =
+      url.startsWith(CHECK) &&
+      (url.length === CHECK.length || url.charCodeAt(CHECK.length) === QUESTION_MARK);
+    if (isCheck && body.length === 0) return this.#checkUrl(request, CHECK.length + 1);
+    return this.#find(request, url, isLoopback, body);
+  }
+
+  #find(request: Heard, url: string, isLoopback: boolean, body: Buffer): Reply | Promise<Reply> {
+    const pathAt = pathIn(url);
+    const mark = url.indexOf('?', pathAt);
+    const pathEnd = mark < 0 ? url.length : mark;
+    const path = url.slice(pathAt, pathEnd);
+    const endpoint = this.#endpoints.get(path);
+    if (!endpoint)
+      return problem(404, `There is nothing at ${shown(path)}; GET / says what there is.`);
+    const { methods, isAdmin, handle } = endpoint;
+    const forbidden = isAdmin && this.#guarded(request, isLoopback);
+    if (forbidden) return forbidden;
+    const { method = '' } = request;
+    if (methods !== ANYTHING && !methods.includes(method)) return notAllowed(methods);
+    if (methods === CHANGE && isCrossSite(request)) return CROSS_SITE;
+    return handle(request, pathEnd + 1, body);
+  }
+
+  #map(): ReadonlyMap<string, Endpoint> {
+    const own = this.#setting;
+    return new Map<string, Endpoint>([
+      ['/check', open(ANYTHING, (...asked) => this.#check(...asked))],
+      ['/batch', open(CHANGE, (...asked) => this.#batch(...asked))],
+      ['/settle', open(CHANGE, (...asked) => this.#settle(...asked))],
+      ['/healthz', open(READ, () => text(200, 'ok\n'))],
+      ['/readyz', open(READ, () => (own.isReady() ? text(200, 'ready\n') : DRAINING))],
+      ['/', admin(READ, () => text(200, pageOf(own.version)))],
+      ['/inspect', admin(READ, (request, at) => this.#inspect(request, at))],
+      ['/explain', admin(READ, (request, at) => this.#explain(request, at))],
+      ['/limits', admin(READ, () => json(200, own.limits()))],
+      ['/metrics', admin(READ, () => ({ ...text(200, own.metrics()), headers: PROMETHEUS }))],
+      ['/feed', admin(['GET'], () => this.#listen())],
+      ['/reload', admin(CHANGE, () => this.#reload())],
+    ]);
+  }
+
+  // The questions.
+
+  #checkUrl(request: Heard, queryAt: number): Reply | Promise<Reply> {
+    const asked = questionIn(request.url ?? '', queryAt, this.#setting.bounds.keyMax);
+    return asked instanceof Complaint ? problem(400, asked.detail) : this.#ask(request, asked);
+  }
+
+  #check(request: Heard, queryAt: number, body: Buffer): Reply | Promise<Reply> {
+    if (body.length === 0) return this.#checkUrl(request, queryAt);
+    const asked = this.#questions(request, queryAt, body);
+    if (isReply(asked)) return asked;
+    return Array.isArray(asked)
+      ? this.#askAll(request, asked)
+      : this.#ask(request, asked as Question);
+  }
+
+  #batch(request: Heard, queryAt: number, body: Buffer): Reply | Promise<Reply> {
+    const asked = this.#questions(request, queryAt, body);
+    if (isReply(asked)) return asked;
+    if (!Array.isArray(asked)) return problem(400, 'The body is not a list of questions.');
+    return this.#askAll(request, asked);
+  }
+
+  /** What a body asks, or what to say to it. */
+  #questions(
+    request: Heard,
+    queryAt: number,
+    body: Buffer,
+  ): Question | readonly Question[] | Reply {
+    const { keyMax, batchMax } = this.#setting.bounds;
+    return this.#read(request, queryAt, body, {
+      form: (form) => questionIn(form, 0, keyMax),
+      json: (value) => questionsOf(value, keyMax, batchMax),
+    });
+  }
+
+  /** Reads a body as its type says; a body and a query at once would leave open which of them counts. */
+  #read<T extends object>(
+    { headers, url = '' }: Heard,
+    queryAt: number,
+    body: Buffer,
+    as: { form(form: string): T | Complaint; json(value: unknown): T | Complaint },
+  ): T | Reply {
+    if (queryAt < url.length) return problem(400, 'Ask in the URL or in the body, not in both.');
+    const [type] = String(headers['content-type'] ?? '').split(';', 1);
+    const kind = type.trim().toLowerCase();
+    if (kind === 'application/x-www-form-urlencoded') {
+      return orProblem(as.form(body.toString('latin1')));
+    }
+    if (kind !== 'application/json') return WRONG_TYPE;
+    const parsed = jsonIn(body);
+    return orProblem(parsed instanceof Complaint ? parsed : as.json(parsed.value));
+  }
+
+  #ask(request: Heard, question: Question): Reply | Promise<Reply> {
+    const tag = this.#tagOf(request, question);
+    if (tag instanceof Complaint) return problem(400, tag.detail);
+    const { gate } = this.#setting;
+    const { limit, cost, hold } = question;
+    const route = gate.route(tag, limit);
+    if (!route) return unknownLimit(limit ?? '');
+    const answer = gate.askAlong(route, { limit, tag, cost, hold });
+    return answer instanceof Promise
+      ? this.#verdicts.replyLate(question, tag, answer, route)
+      : this.#verdicts.reply(question, tag, answer, route);
+  }
+
+  #tagOf(request: Heard, { tag }: Question): string | Complaint {
+    const { keyMax } = this.#setting.bounds;
+    const found = tag ?? this.#setting.keyOf?.(request);
+    if (found === undefined) return MISSING_KEY;
+    return found.length > keyMax ? keyTooLong(keyMax) : found;
+  }
+
+  /** Nothing is asked before all questions are known to make sense. */
+  async #askAll(request: Heard, questions: readonly Question[]): Promise<Reply> {
+    const { gate } = this.#setting;
+    const asked: { readonly route: Route; readonly ask: Ask }[] = [];
+    for (let n = 0; n < questions.length; n++) {
+      const { limit, cost, hold } = questions[n];
+      const tag = this.#tagOf(request, questions[n]);
+      if (tag instanceof Complaint) return problem(400, `[${n}].${tag.detail}`);
+      const route = gate.route(tag, limit);
+      if (!route) return unknownLimit(limit ?? '', `[${n}]: `);
+      asked.push({ route, ask: { limit, tag, cost, hold } });
+    }
+    const answers = asked.map(({ route, ask }) => gate.askAlong(route, ask));
+    return json(200, (await Promise.all(answers)).map(inBrief));
+  }
+
+  #settle(request: Heard, queryAt: number, body: Buffer): Reply {
+    const { url = '' } = request;
+    const asked: Settlement | Reply =
+      body.length === 0
+        ? orProblem(settlementIn(url, queryAt))
+        : this.#read(request, queryAt, body, {
+            form: (form) => settlementIn(form, 0),
+            json: settlementOf,
+          });
+    if (isReply(asked)) return asked;
+    const isSettled = this.#setting.gate.settle(asked.permit, asked.result);
+    return isSettled
+      ? json(200, { settled: true })
+      : problem(404, `Nobody holds permit ${shown(asked.permit)} any more.`);
+  }
+
+  // Behind the counter.
+
+  async #inspect({ url = '' }: Heard, queryAt: number): Promise<Reply> {
+    const asked = lookIn(url, queryAt, this.#setting.bounds.keyMax);
+    if (asked instanceof Complaint) return problem(400, asked.detail);
+    const [tag = '', limit] = asked;
+    const { gate } = this.#setting;
+    const limits = await gate.inspect(tag, limit);
+    if (!limits) return unknownLimit(limit ?? '');
+    return json(200, {
+      key: textOf(tag),
+      ...settledOf(gate.route(tag, limit)),
+      limits: limits.map(readable),
+    });
+  }
+
+  #explain({ url = '' }: Heard, queryAt: number): Reply {
+    const asked = lookIn(url, queryAt, this.#setting.bounds.keyMax);
+    if (asked instanceof Complaint) return problem(400, asked.detail);
+    const [tag = '', limit] = asked;
+    const route = this.#setting.gate.route(tag, limit);
+    if (!route) return unknownLimit(limit ?? '');
+    return json(200, { key: textOf(tag), ...explainRoute(route, this.#setting.rules(), tag) });
+  }
+
+  #listen(): Reply {
+    if (this.#setting.feed.isFull) {
+      return problem(503, `Too many listen already.`, 'Retry-After', '10');
+    }
+    const body = `: one event a second\nretry: 2000\n\n${this.#setting.feed.snapshot()}`;
+    return { status: 200, headers: EVENTS, body, isFeed: true };
+  }
+
+  async #reload(): Promise<Reply> {
+    const reloaded = await this.#setting.reload();
+    return reloaded.ok ? json(200, reloaded) : problem(422, reloaded.problems.join('\n'));
+  }
+
+  #failed(error: unknown): Reply {
+    this.#setting.onError?.(error);
+    return problem(500, 'Something went wrong here; the log of the daemon says what.');
+  }
+}
+
+const MISSING_KEY = new Complaint('key is missing');
+
+const DRAINING = problem(503, 'Draining: about to stop.', 'Retry-After', '1');
+
+const WRONG_TYPE = problem(
+  415,
+  'Send application/json or application/x-www-form-urlencoded.',
+  'Accept-Post',
+  'application/json, application/x-www-form-urlencoded',
+);
+
+const PROMETHEUS = ['Content-Type', 'text/plain; version=0.0.4; charset=utf-8'];
+
+const EVENTS = [
+  ...['Content-Type', 'text/event-stream'],
+  ...['Cache-Control', 'no-store'],
+  ...['X-Accel-Buffering', 'no'], // or nginx would keep events until there are many
+];
+
+const orProblem = <T extends object>(read: T | Complaint): T | Reply =>
+  read instanceof Complaint ? problem(400, read.detail) : read;
+
+const notAllowed = (methods: readonly string[]): Reply =>
+  problem(405, `This takes ${methods.join(' or ')}.`, 'Allow', methods.join(', '));
+
+const unknownLimit = (name: string, where = ''): Reply =>
+  problem(404, `${where}There is no limit ${shown(name)}.`);
+
+/** Where the path of a URL begins: some clients, told of a proxy, send the host along. */
+function pathIn(url: string): number {
+  if (url.startsWith('/')) return 0;
+  const host = /^https?:\/\/[^/?]*/i.exec(url);
+  return host ? host[0].length : 0;
+}
+
+const settledOf = (route: Route | undefined): object => {
+  if (!route?.settled) return {};
+  const { isAllowed, reason, limit, by } = route.settled;
+  return { settled: { isAllowed, reason, limit, by: by?.text } };
+};
+
+/** JSON has no word for never: null. */
+const readable = (seen: object): object =>
+  JSON.parse(JSON.stringify(seen, (_, own) => (typeof own === 'number' ? finite(own) : own)));
+
+const pageOf = (version: string): string => `sluice ${version}
+
+  GET  /check?key=alice[&limit=api][&cost=1][&hold=1][&status=403]   200 or 429
+  POST /check    the same as a form or JSON; a list of questions is a batch
+  POST /batch    [{"key": "alice"}, …]: answers in the same order
+  POST /settle   {"permit": "1", "outcome": "ok", "used": 1, "rttMs": 20}
+  GET  /inspect?key=alice[&limit=api]     how a key stands
+  GET  /explain?key=alice                 which limits apply, and why
+  GET  /limits                            all there are
+  GET  /metrics                           for Prometheus
+  GET  /feed                              server-sent events, one a second
+  POST /reload                            takes in the configuration again
+  GET  /healthz   /readyz
+`;

@@ -1,0 +1,38 @@
+/** What a URL asks for, taken apart. */
+
+import { describe, expect, test } from 'vitest';
+import { Complaint, readParameters } from './parameters.ts';
+
+const NAMES = ['limit', 'key'];
+
+const read = (text: string) => readParameters(text, 0, NAMES);
+const wrong = (text: string): string => {
+  const complaint = read(text);
+  return complaint instanceof Complaint ? complaint.detail : `no complaint about ${text}`;
+};
+
+describe('parameters', () => {
+  test('come in any order, from any place on', () => {
+    expect(readParameters('/check?key=alice&limit=api', 7, NAMES)).toEqual(['api', 'alice']);
+    expect(read('')).toEqual([undefined, undefined]);
+    expect(read('&&key=a&')).toEqual([undefined, 'a']);
+    expect(read('key')).toEqual([undefined, '']);
+    expect(read('key=a=b')).toEqual([undefined, 'a=b']);
+  });
+
+  test('are bytes: one character for each', () => {
+    expect(read('key=caf%C3%a9+7%2B1')).toEqual([undefined, 'caf\xc3\xa9 7+1']);
+    expect(read('key=%ff%00')).toEqual([undefined, '\xff\0']);
+    expect(read('key=caf\xc3\xa9')).toEqual([undefined, 'caf\xc3\xa9']);
+  });
+
+  test('that make no sense are complained about', () => {
+    for (const bad of ['key=%', 'key=%a', 'key=%zz', 'key=%-1', 'key=%1g', 'key=a%4']) {
+      expect(wrong(bad)).toBe('key has a % without two hexadecimal digits');
+    }
+    expect(wrong('key=a&key=a')).toBe('key is there twice');
+    expect(wrong('key=&key=a')).toBe('key is there twice');
+    expect(wrong('kye=a')).toBe('unknown parameter "kye": one of limit, key');
+    expect(wrong('__proto__=a')).toContain('unknown parameter');
+  });
+});

@@ -1,0 +1,161 @@
+/**
+ * A decision as HTTP says it: 200 or a refusal, with the RateLimit headers and the problem bodies of
+ * `sluice/http`, and a little JSON for whoever would rather read that.
+ */
+
+import { HeaderWriter } from '../../adapters/http/headers.ts';
+import { refuse } from '../../adapters/http/refusal.ts';
+import { NEVER } from '../../decision.ts';
+import type { Inspection, NamedStanding } from '../../inspection.ts';
+import { Engine } from '../../limiter.ts';
+import type { Answer } from '../gate.ts';
+import { type Applied, keyFor, type Route } from '../routes.ts';
+import type { Question } from './questions.ts';
+import { problem, type Reply } from './reply.ts';
+
+/** How a key stands with the limits it meets; several are seen as one. */
+type Seen = Pick<Inspection, 'name' | 'remaining' | 'rules' | 'by'>;
+
+const NOTHING_SEEN: Seen = { name: '', remaining: 0, rules: [] };
+
+/** Who tells of the limits of a route. What it says of them hardly ever changes, so it is kept. */
+interface Teller {
+  readonly writer: HeaderWriter;
+  readonly applied: readonly Applied[];
+  readonly isHere: boolean;
+}
+
+export class Verdicts {
+  readonly #tellers = new WeakMap<Route, Teller>();
+
+  /** A promise only if a limit of the route is looked at somewhere else. */
+  reply(question: Question, tag: string, answer: Answer, route: Route): Reply | Promise<Reply> {
+    if (answer.settled) return withoutCount(question, answer);
+    const { writer, applied, isHere } = this.#tellerOf(route);
+    if (isHere) return counted(question, answer, writer, look(applied, tag));
+    return lookThere(applied, tag).then((seen) => counted(question, answer, writer, seen));
+  }
+
+  /** The same for an answer that somebody else has yet to give. */
+  async replyLate(
+    question: Question,
+    tag: string,
+    answer: Promise<Answer>,
+    route: Route,
+  ): Promise<Reply> {
+    if (route.there.length !== 1) return this.reply(question, tag, await answer, route);
+    // Asked in the same breath, how the key stands afterwards comes with the same trip.
+    const { writer, applied } = this.#tellerOf(route);
+    const seeing = lookThere(applied, tag);
+    return counted(question, await answer, writer, await seeing);
+  }
+
+  #tellerOf(route: Route): Teller {
+    const known = this.#tellers.get(route);
+    if (known) return known;
+    // A limit that only counts is nobody's business yet.
+    const applied = route.applied.filter(({ limit }) => !limit.shadow);
+    const isHere = applied.every(({ limiter }) => limiter instanceof Engine);
+    const teller = { writer: new HeaderWriter('draft'), applied, isHere };
+    this.#tellers.set(route, teller);
+    return teller;
+  }
+}
+
+function look(applied: readonly Applied[], tag: string): Seen {
+  if (applied.length === 1) return (applied[0].limiter as Engine).inspect(keyFor(applied[0], tag));
+  return together(applied.map((own) => (own.limiter as Engine).inspect(keyFor(own, tag))));
+}
+
+/** Somebody who decides and is out of reach cannot be looked at: then nothing is said of it. */
+async function lookThere(applied: readonly Applied[], tag: string): Promise<Seen> {
+  try {
+    const seen = await Promise.all(applied.map((own) => own.limiter.inspect(keyFor(own, tag))));
+    return together(seen.filter((own) => own !== undefined));
+  } catch {
+    return NOTHING_SEEN; // what was decided holds all the same
+  }
+}
+
+function together(seen: readonly Inspection[]): Seen {
+  if (seen.length === 0) return NOTHING_SEEN;
+  const paused = seen.find(({ by }) => by === 'pause');
+  const by = paused?.by;
+  const remaining = Math.min(...seen.map((own) => own.remaining));
+  const rules = seen.flatMap((own) => own.rules);
+  return { name: seen[0].name, remaining, rules, ...(by !== undefined && { by }) };
+}
+
+function counted(question: Question, answer: Answer, writer: HeaderWriter, seen: Seen): Reply {
+  const { decision, permit } = answer;
+  if (decision.verdict === 'deny') return refused(question, answer, writer, seen);
+  const headers = ['Content-Type', 'application/json'];
+  const told = writer.write(seen.rules);
+  for (const name in told) headers.push(name, told[name]);
+  const held = permit === undefined ? '' : `,"permit":${JSON.stringify(permit)}`;
+  return { status: 200, headers, body: `{"allowed":true${left(seen)},"retryAfterMs":0${held}}` };
+}
+
+/** What is left of the tightest rule, if there is one. */
+function left({ rules }: Seen): string {
+  if (rules.length === 0) return '';
+  let least = Infinity;
+  for (const rule of rules) least = Math.min(least, remainingOf(rule));
+  return `,"remaining":${least}`;
+}
+
+const remainingOf = ({ remaining }: NamedStanding): number =>
+  Math.max(0, Math.min(Number.MAX_SAFE_INTEGER, Math.floor(remaining)));
+
+function refused(question: Question, answer: Answer, writer: HeaderWriter, seen: Seen): Reply {
+  const { decision, limit } = answer;
+  const retryAfterMs = decision.verdict === 'deny' ? decision.retryAfterMs : 0;
+  const found = limit === undefined ? seen : { ...seen, name: limit };
+  const reply = refuse({ cost: question.cost, retryAfterMs }, found, writer);
+  const headers: string[] = [];
+  for (const name in reply.headers) headers.push(name, reply.headers[name]);
+  const status = question.status ?? reply.status;
+  const told = { allowed: false, remaining: 0, retryAfterMs: finite(retryAfterMs), limit };
+  const body = JSON.stringify({ ...JSON.parse(reply.body), status, ...told });
+  return { status, headers, body };
+}
+
+/** JSON has no word for never: null. */
+export const finite = (ms: number): number | null => (ms === NEVER ? null : ms);
+
+/** A list says so, or no limit is for the key: there is nothing to count. */
+function withoutCount({ status = 403 }: Question, { settled }: Answer): Reply {
+  if (settled?.isAllowed !== false) {
+    return {
+      status: 200,
+      headers: ['Content-Type', 'application/json'],
+      body: '{"allowed":true,"retryAfterMs":0}',
+    };
+  }
+  const { reason, limit, by } = settled;
+  const whose = limit === undefined ? '' : ` of limit "${limit}"`;
+  const detail =
+    reason === 'unmatched'
+      ? 'No limit is for this key, and such keys are refused.'
+      : `The key is on the deny list${whose}${by ? ` (${by.text})` : ''}.`;
+  const denied = problem(status, detail);
+  const told = { allowed: false, retryAfterMs: null, reason, limit };
+  return { ...denied, body: JSON.stringify({ ...JSON.parse(denied.body), ...told }) };
+}
+
+/** One of many answers, for those who ask in a batch. */
+export function inBrief({ decision, limit, settled, permit }: Answer): object {
+  const isAllowed = decision.verdict !== 'deny';
+  return {
+    allowed: isAllowed,
+    ...(decision.verdict === 'allow' &&
+      isCount(decision.remaining) && { remaining: Math.floor(decision.remaining) }),
+    retryAfterMs: decision.verdict === 'deny' ? finite(decision.retryAfterMs) : 0,
+    ...(limit !== undefined && { limit }),
+    ...(settled && { reason: settled.reason }),
+    ...(permit !== undefined && { permit }),
+  };
+}
+
+/** Where nobody counts, there is no end to what is left. */
+const isCount = (remaining: number): boolean => remaining < Number.MAX_SAFE_INTEGER;
