@@ -6,7 +6,7 @@
  */
 
 import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -27,7 +27,11 @@ export interface Service {
 
 const STARTS_WITHIN_MS = 15_000;
 
-const has = (command: string): boolean => spawnSync(command, ['--version']).status === 0;
+/** nginx knows no long options, and says its version with this one only. */
+const VERSION_FLAG: Readonly<Record<string, string>> = { nginx: '-v' };
+
+const has = (command: string): boolean =>
+  spawnSync(command, [VERSION_FLAG[command] ?? '--version']).status === 0;
 
 /** The first of these commands there is; installs `pack` as root if there is none. */
 function commandOf(names: readonly string[], pack: string): string | undefined {
@@ -35,9 +39,9 @@ function commandOf(names: readonly string[], pack: string): string | undefined {
   if (found !== undefined || process.getuid?.() !== 0) return found;
   const options = {
     stdio: 'ignore',
-    env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive' },
+    // A package that starts its server by itself must not: the tests start their own.
+    env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive', RUNLEVEL: '1' },
   } as const;
-  // A package that starts its server by itself must not: the tests start their own.
   const quietly = ['-y', '--no-install-recommends', '-o', 'Dpkg::Options::=--force-confold'];
   spawnSync('apt-get', ['update'], options);
   spawnSync('apt-get', ['install', ...quietly, pack], options);
@@ -87,6 +91,43 @@ async function startRedisAt(port: number, ...args: string[]): Promise<Service> {
     (folder) => ['--port', `${port}`, '--dir', folder, ...flags, ...args],
     port,
   );
+}
+
+let nginxCommand: string | undefined | false = false;
+
+/** The command that starts an nginx; undefined if there is none to be had. */
+export function nginxServer(): string | undefined {
+  if (nginxCommand === false) {
+    nginxCommand = commandOf(['nginx'], 'nginx-light') ?? missing('nginx', 'nginx-light');
+  }
+  return nginxCommand;
+}
+
+/** An nginx of one's own, all of whose files are in its folder; `http` is what its http block says. */
+export async function startNginx(port: number, http: string): Promise<Service> {
+  const command = nginxServer();
+  if (command === undefined) throw new Error('there is no nginx to start');
+  return start(
+    command,
+    (folder) => {
+      const file = join(folder, 'nginx.conf');
+      writeFileSync(file, nginxConfig(folder, http));
+      return ['-p', folder, '-c', file, '-e', join(folder, 'error.log')];
+    },
+    port,
+  );
+}
+
+/** One process in the foreground, so that ending it ends all of it. */
+function nginxConfig(folder: string, http: string): string {
+  const kinds = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'];
+  const temporary = kinds.map((kind) => `${kind}_temp_path ${join(folder, kind)};`);
+  return `daemon off; master_process off; pid ${join(folder, 'nginx.pid')};
+events {}
+http { access_log off; ${temporary.join(' ')}
+${http}
+}
+`;
 }
 
 /** Six servers that are one Redis: three have the keys, each with another that stands by. */

@@ -1,7 +1,8 @@
 /** Runs once before all tests: finds or installs the servers they need, so that no two tests try at once. */
 
-import { redisServer } from './services.ts';
+import { nginxServer, redisServer } from './services.ts';
 
 export default function setUp(): void {
   redisServer();
+  nginxServer();
 }

@@ -1,0 +1,122 @@
+/**
+ * A real nginx that asks the daemon before it lets a request through, set up with the very lines that
+ * docs/http-check.md shows.
+ */
+
+import { readFileSync } from 'node:fs';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { readHttp } from '../src/daemon/config/http.ts';
+import { keyFrom } from '../src/daemon/http/key.ts';
+import { ask, type Served, serve, surfaceWith, type Told } from './support/http-surface.ts';
+import { freePort, nginxServer, type Service, startNginx } from './support/services.ts';
+
+/** What stands between two marks on the page, with addresses of our own. */
+function recipe(name: string, own: Readonly<Record<string, string>>): string {
+  const page = readFileSync('docs/http-check.md', 'utf8');
+  const [, text] = new RegExp(`\`\`\`nginx\\n# ${name}\\n([\\s\\S]*?)\`\`\``).exec(page) ?? [];
+  if (text === undefined) throw new Error(`docs/http-check.md has no recipe "${name}"`);
+  return Object.entries(own).reduce((all, [from, to]) => all.replaceAll(from, to), text);
+}
+
+/** The server behind: says what it was asked for. */
+async function startApp(): Promise<{ server: Server; port: number }> {
+  const server = createServer((request, response) => {
+    response.statusCode = request.url === '/forbidden' ? 403 : 200;
+    response.end(`app ${request.method} ${request.url}`);
+  });
+  await new Promise<void>((ready) => server.listen(0, '127.0.0.1', ready));
+  return { server, port: (server.address() as AddressInfo).port };
+}
+
+describe.skipIf(nginxServer() === undefined)('nginx that asks first', () => {
+  let app: Awaited<ReturnType<typeof startApp>>;
+  let daemon: Served;
+  let nginx: Service;
+  let closedPort: number;
+
+  beforeAll(async () => {
+    app = await startApp();
+    daemon = await serve(
+      surfaceWith({
+        limits: { 'per-client': { bucket: { rate: '1/h', burst: 3 }, match: 'ip:*' } },
+        keyOf: keyFrom(readHttp({ prefix: 'ip:', trustProxy: ['127.0.0.1'] }, 'http')),
+      }),
+    );
+    const port = await freePort();
+    closedPort = await freePort();
+    const own = {
+      '127.0.0.1:7680': `127.0.0.1:${daemon.port}`,
+      '127.0.0.1:3000': `127.0.0.1:${app.port}`,
+      'listen 80;': `listen 127.0.0.1:${port};`,
+    };
+    // Tests come from many clients: whoever is in front says so, and nginx believes it.
+    const many = 'set_real_ip_from 127.0.0.1; real_ip_header X-Test-Client;';
+    const closed = { ...own, 'listen 80;': `listen 127.0.0.1:${closedPort};` };
+    nginx = await startNginx(
+      port,
+      `${many}\n${recipe('refused with 429', own)}\n${recipe(
+        'and closed without the daemon',
+        closed,
+      )
+        .replaceAll('upstream sluice', 'upstream sluice_closed')
+        .replaceAll('//sluice/', '//sluice_closed/')}`,
+    );
+  });
+
+  afterAll(async () => {
+    await nginx?.stop();
+    await daemon?.stop().catch(() => undefined);
+    await new Promise((closed) => app?.server.close(closed));
+  });
+
+  const from = (client: string, path = '/', more = {}): Promise<Told> =>
+    ask(nginx.port, path, { headers: { 'x-test-client': client }, ...more });
+
+  test('lets a client through until its burst is spent, and tells it when to come back', async () => {
+    for (let left = 2; left >= 0; left--) {
+      const { status, text, headers } = await from('192.0.2.1', `/page?n=${left}`);
+      expect([status, text]).toEqual([200, `app GET /page?n=${left}`]);
+      expect(headers.ratelimit).toMatch(new RegExp(`^"per-client";r=${left};t=\\d+$`));
+    }
+    const refused = await from('192.0.2.1');
+    expect(refused.status).toBe(429);
+    expect(refused.text).not.toContain('app');
+    expect(Number(refused.headers['retry-after'])).toBeGreaterThan(3000);
+    expect(refused.headers.ratelimit).toMatch(/^"per-client";r=0;t=\d+$/);
+  });
+
+  test('tells clients apart', async () => {
+    expect((await from('192.0.2.2')).status).toBe(200);
+    expect((await from('192.0.2.1')).status).toBe(429);
+  });
+
+  test('asks for whatever method, and sends the daemon no body', async () => {
+    const sent = {
+      method: 'POST',
+      body: 'key=ip:192.0.2.9',
+      headers: {
+        'x-test-client': '192.0.2.3',
+        'content-type': 'application/x-www-form-urlencoded',
+      },
+    };
+    expect((await from('192.0.2.3', '/form', sent)).text).toBe('app POST /form');
+  });
+
+  test('leaves a refusal of the server behind alone', async () => {
+    const { status, text } = await from('192.0.2.4', '/forbidden');
+    expect([status, text]).toEqual([403, 'app GET /forbidden']);
+  });
+
+  test('lets everybody through, or nobody, when the daemon is gone: as it was told', async () => {
+    const strict = () => ask(closedPort, '/', { headers: { 'x-test-client': '192.0.2.6' } });
+    const statuses = [];
+    for (let n = 0; n < 4; n++) statuses.push((await strict()).status);
+    expect(statuses).toEqual([200, 200, 200, 429]);
+    await daemon.stop();
+    for (let n = 0; n < 5; n++) expect((await from('192.0.2.5')).status).toBe(200);
+    const closed = await strict();
+    expect([closed.status, closed.text.includes('app')]).toEqual([500, false]);
+  });
+});
