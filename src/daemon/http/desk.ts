@@ -30,7 +30,7 @@ import {
   settlementOf,
 } from './questions.ts';
 import { isReply, json, problem, type Reply, text } from './reply.ts';
-import { finite, inBrief, Verdicts } from './verdict.ts';
+import { inBrief, Verdicts } from './verdict.ts';
 
 /** What a reload came to. */
 export type Reloaded =
@@ -166,7 +166,7 @@ export class Desk {
   // The questions.
 
   #checkUrl(request: Heard, queryAt: number): Reply | Promise<Reply> {
-    const asked = questionIn(request.url ?? '', queryAt, this.#setting.bounds.keyMax);
+    const asked = questionIn(request.url ?? '', queryAt);
     return asked instanceof Complaint ? problem(400, asked.detail) : this.#ask(request, asked);
   }
 
@@ -192,10 +192,10 @@ export class Desk {
     queryAt: number,
     body: Buffer,
   ): Question | readonly Question[] | Reply {
-    const { keyMax, batchMax } = this.#setting.bounds;
+    const { batchMax } = this.#setting.bounds;
     return this.#read(request, queryAt, body, {
-      form: (form) => questionIn(form, 0, keyMax),
-      json: (value) => questionsOf(value, keyMax, batchMax),
+      form: (form) => questionIn(form, 0),
+      json: (value) => questionsOf(value, batchMax),
     });
   }
 
@@ -281,7 +281,7 @@ export class Desk {
     return json(200, {
       key: textOf(tag),
       ...settledOf(gate.route(tag, limit)),
-      limits: limits.map(readable),
+      limits,
     });
   }
 
@@ -353,10 +353,6 @@ const settledOf = (route: Route | undefined): object => {
   const { isAllowed, reason, limit, by } = route.settled;
   return { settled: { isAllowed, reason, limit, by: by?.text } };
 };
-
-/** JSON has no word for never: null. */
-const readable = (seen: object): object =>
-  JSON.parse(JSON.stringify(seen, (_, own) => (typeof own === 'number' ? finite(own) : own)));
 
 const pageOf = (version: string): string => `sluice ${version}
 

@@ -46,7 +46,7 @@ const FLAGS: Readonly<Record<string, boolean>> = {
 const NUMBER = /^\d{1,16}(?:\.\d{1,16})?$/;
 
 /** From a query or a form, which begins at a place. */
-export function questionIn(text: string, from: number, keyMax: number): Question | Complaint {
+export function questionIn(text: string, from: number): Question | Complaint {
   const values = readParameters(text, from, ASK_NAMES);
   if (values instanceof Complaint) return values;
   const [limit, tag, cost, hold, status] = values;
@@ -57,7 +57,6 @@ export function questionIn(text: string, from: number, keyMax: number): Question
     cost === undefined ? 1 : numberOf(cost),
     hold !== undefined && FLAGS[hold],
     status === undefined ? undefined : numberOf(status),
-    keyMax,
   );
 }
 
@@ -69,9 +68,7 @@ function question(
   cost: number,
   hold: boolean,
   status: number | undefined,
-  keyMax: number,
 ): Question | Complaint {
-  if (tag !== undefined && tag.length > keyMax) return keyTooLong(keyMax);
   if (!(cost >= 0 && cost <= AMOUNT_MAX))
     return new Complaint('cost is not a number of at least 0');
   if (status !== undefined && !isRefusal(status)) {
@@ -89,21 +86,20 @@ export const keyTooLong = (keyMax: number): Complaint =>
 /** From JSON: one question, or a list of them. */
 export function questionsOf(
   value: unknown,
-  keyMax: number,
   batchMax: number,
 ): Question | readonly Question[] | Complaint {
-  if (!Array.isArray(value)) return questionOf(value, '', keyMax);
+  if (!Array.isArray(value)) return questionOf(value, '');
   if (value.length > batchMax) return new Complaint(`more than ${batchMax} questions at once`);
   const questions: Question[] = [];
   for (let n = 0; n < value.length; n++) {
-    const own = questionOf(value[n], `[${n}].`, keyMax);
+    const own = questionOf(value[n], `[${n}].`);
     if (own instanceof Complaint) return own;
     questions.push(own);
   }
   return questions;
 }
 
-function questionOf(value: unknown, path: string, keyMax: number): Question | Complaint {
+function questionOf(value: unknown, path: string): Question | Complaint {
   const fields = fieldsOf(value, path, ASK_NAMES);
   if (fields instanceof Complaint) return fields;
   const [limit, key, cost = 1, hold = false, status] = fields;
@@ -115,7 +111,7 @@ function questionOf(value: unknown, path: string, keyMax: number): Question | Co
     return new Complaint(`${path}status is not a number`);
   }
   const tag = key === undefined ? undefined : tagOf(key);
-  const read = question(limit, tag, cost, hold, status, keyMax);
+  const read = question(limit, tag, cost, hold, status);
   return read instanceof Complaint ? new Complaint(path + read.detail) : read;
 }
 

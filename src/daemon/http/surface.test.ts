@@ -1,5 +1,6 @@
 /** The HTTP surface on a real socket. */
 
+import { once } from 'node:events';
 import { connect } from 'node:net';
 import { afterEach, describe, expect, test } from 'vitest';
 import {
@@ -373,6 +374,47 @@ describe('a server', () => {
     const long = `GET / HTTP/1.1\r\nx: ${'a'.repeat(20_000)}\r\n\r\n`;
     expect(await raw(port, long)).toMatch(/^HTTP\/1.1 431 /);
     expect(await raw(port, 'GET /healthz HTTP/1.1\r\n')).toMatch(/^HTTP\/1.1 408 /);
+  });
+
+  test('takes no more connections than it may', async () => {
+    const { port, ask } = await served({ bounds: { connectionsMax: 1 } });
+    const first = connect(port, '127.0.0.1');
+    await once(first, 'connect');
+    await expect(ask('/healthz')).rejects.toThrow(/hang up|ECONNRESET/);
+    first.destroy();
+    await once(first, 'close');
+    await expect
+      .poll(() =>
+        ask('/healthz').then(
+          ({ status }) => status,
+          () => 0,
+        ),
+      )
+      .toBe(200);
+  });
+
+  test('that is drained hangs up at once where nothing is being asked', async () => {
+    const surface = surfaceWith({ clock: new VirtualClock() });
+    const { port } = await serve(surface);
+    const idle = connect(port, '127.0.0.1', () => {
+      idle.write('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n');
+    });
+    const silent = connect(port, '127.0.0.1');
+    await Promise.all([once(idle, 'data'), once(silent, 'connect')]);
+    await expect.poll(() => surface.counts.open).toBe(2);
+    await surface.drain(60_000); // no time passes on this clock
+    await once(idle, 'close');
+    expect(surface.counts.open).toBe(0);
+  });
+
+  test('goes by a new configuration from one request to the next', async () => {
+    const surface = surfaceWith({ clock: new VirtualClock() });
+    const own = await serve(surface);
+    open.push(own);
+    expect((await own.ask('/limits')).status).toBe(200);
+    surface.change({ admin: { token: 'secret' }, bounds: { keyMax: 3 } });
+    expect((await own.ask('/limits')).status).toBe(401);
+    expect((await own.ask('/check?key=alice')).status).toBe(400);
   });
 
   test('answers many questions on one connection, in their order', async () => {

@@ -171,6 +171,7 @@ export class HttpSurface {
     );
     this.#here.close(); // hangs up where nothing is being asked
     this.#elsewhere.close();
+    for (const socket of this.#open) if (socket.bytesRead === 0) socket.destroy(); // never asked
     await Promise.all(ended);
     cancel();
   }

@@ -1,11 +1,10 @@
 /**
  * A decision as HTTP says it: 200 or a refusal, with the RateLimit headers and the problem bodies of
- * `sluice/http`, and a little JSON for whoever would rather read that.
+ * `sluice/http`, and a little JSON for whoever would rather read that. JSON has no word for never: null.
  */
 
 import { HeaderWriter } from '../../adapters/http/headers.ts';
 import { refuse } from '../../adapters/http/refusal.ts';
-import { NEVER } from '../../decision.ts';
 import type { Inspection, NamedStanding } from '../../inspection.ts';
 import { Engine } from '../../limiter.ts';
 import type { Answer } from '../gate.ts';
@@ -115,13 +114,10 @@ function refused(question: Question, answer: Answer, writer: HeaderWriter, seen:
   const headers: string[] = [];
   for (const name in reply.headers) headers.push(name, reply.headers[name]);
   const status = question.status ?? reply.status;
-  const told = { allowed: false, remaining: 0, retryAfterMs: finite(retryAfterMs), limit };
+  const told = { allowed: false, remaining: 0, retryAfterMs, limit };
   const body = JSON.stringify({ ...JSON.parse(reply.body), status, ...told });
   return { status, headers, body };
 }
-
-/** JSON has no word for never: null. */
-export const finite = (ms: number): number | null => (ms === NEVER ? null : ms);
 
 /** A list says so, or no limit is for the key: there is nothing to count. */
 function withoutCount({ status = 403 }: Question, { settled }: Answer): Reply {
@@ -150,7 +146,7 @@ export function inBrief({ decision, limit, settled, permit }: Answer): object {
     allowed: isAllowed,
     ...(decision.verdict === 'allow' &&
       isCount(decision.remaining) && { remaining: Math.floor(decision.remaining) }),
-    retryAfterMs: decision.verdict === 'deny' ? finite(decision.retryAfterMs) : 0,
+    retryAfterMs: decision.verdict === 'deny' ? decision.retryAfterMs : 0,
     ...(limit !== undefined && { limit }),
     ...(settled && { reason: settled.reason }),
     ...(permit !== undefined && { permit }),
