@@ -32,6 +32,13 @@ describe('the clock of a turn', () => {
     expect(source.looks).toBeLessThan(40);
   });
 
+  test('is looked at every time by a few looks that happen to be close', () => {
+    const source = countingClock(0.001);
+    const clock = turnClock(source);
+    for (let n = 0; n < 4; n++) clock.now();
+    expect(source.looks).toBe(4);
+  });
+
   test('is looked at every time when asks are further apart', () => {
     const source = countingClock(1);
     const clock = turnClock(source);

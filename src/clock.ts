@@ -61,6 +61,12 @@ export function alarm(clock: Clock, at: Millis, act: () => void, keepAlive: bool
 /** Looks closer together than this are one run of asks, not two unrelated events. */
 const RUN_GAP_MS = 0.01;
 
+/**
+ * So many of them make a run. Fewer are not worth it: the end of a turn has to be watched for, and that
+ * costs more than looking (a request over HTTP decides, and looks three times to tell of it).
+ */
+const RUN_LOOKS = 4;
+
 /** How many asks of a run may share one look at the clock. */
 const SHARED_LOOKS_MAX = 32;
 
@@ -77,6 +83,7 @@ const SHARED_LOOKS_MAX = 32;
 export function turnClock(source: Clock = systemClock): Clock {
   let seen: Millis = Number.NEGATIVE_INFINITY;
   let shares = 0;
+  let near = 0; // looks in a row that came right after another
   let turnWatched = false;
 
   const turnOver = (): void => {
@@ -87,7 +94,8 @@ export function turnClock(source: Clock = systemClock): Clock {
   const look = (): Millis => {
     const now = source.now();
     // Two looks that see the very same instant see a clock that somebody moves by hand: never shared.
-    if (now > seen && now - seen < RUN_GAP_MS) {
+    near = now > seen && now - seen < RUN_GAP_MS ? near + 1 : 0;
+    if (near >= RUN_LOOKS) {
       shares = SHARED_LOOKS_MAX;
       if (!turnWatched) atEndOfTurn(turnOver);
       turnWatched = true;

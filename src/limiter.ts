@@ -446,8 +446,10 @@ export class Engine implements Limiter {
 
   inspect(key: string): Inspection {
     requireKey(key);
-    const pausedMs = this.#pauses.leftMs(key, this.clock.now());
-    return inspectionOf(this.name, this.#share.inspect(key), this.#share.standings(key), pausedMs);
+    const now = this.clock.now(); // one look for all: it costs more than the rest
+    const pausedMs = this.#pauses.leftMs(key, now);
+    const view = this.#share.inspect(key, now);
+    return inspectionOf(this.name, view, this.#share.standings(key, now), pausedMs);
   }
 
   on(listener: Listener): () => void {

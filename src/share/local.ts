@@ -100,13 +100,11 @@ export class LocalShare implements Share {
     return nowOrNot(this.#policy.ask(this.#copyOf(key, now), 0, cost, now, part));
   }
 
-  inspect(key: string): View {
-    const now = this.#clock.now();
+  inspect(key: string, now = this.#clock.now()): View {
     return this.#policy.view(this.#copyOf(key, now), 0, now);
   }
 
-  standings(key: string): Standing[] {
-    const now = this.#clock.now();
+  standings(key: string, now = this.#clock.now()): Standing[] {
     return this.#policy.standings(this.#copyOf(key, now), 0, now);
   }
 

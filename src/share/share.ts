@@ -24,9 +24,9 @@ export interface Share {
   /** Takes in news from elsewhere; false if the limit has no use for it. */
   hear(key: string, news: News): boolean;
   /** What the key's state looks like; looking changes nothing. */
-  inspect(key: string): View;
+  inspect(key: string, now?: Millis): View;
   /** How each rule of the limit stands for the key. */
-  standings(key: string): Standing[];
+  standings(key: string, now?: Millis): Standing[];
 
   /** Lays down the state of all keys, for a successor with the same rule and hasher. */
   copy(): TableCopy;
