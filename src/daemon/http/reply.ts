@@ -8,7 +8,7 @@ import { STATUS_CODES } from 'node:http';
 export interface Reply {
   readonly status: number;
   /** Names and values by turns, as `writeHead` takes them with the least ado. */
-  readonly headers: string[];
+  readonly headers: readonly string[];
   readonly body: string;
   /** True if the body only begins here, and goes on once a second. */
   readonly isFeed?: boolean;

@@ -417,6 +417,24 @@ describe('a server', () => {
     expect((await own.ask('/check?key=alice')).status).toBe(400);
   });
 
+  test('lets go who asks and asks and never reads', async () => {
+    const clock = new VirtualClock();
+    const surface = surfaceWith({ clock });
+    const own = await serve(surface);
+    open.push(own);
+    const deaf = connect(own.port, '127.0.0.1').pause();
+    deaf.on('error', () => {});
+    deaf.write('GET / HTTP/1.1\r\nHost: localhost\r\n\r\n'.repeat(20_000));
+    await expect.poll(() => surface.counts.answered[200]).toBeGreaterThan(100);
+    for (let n = 0; surface.counts.slow === 0 && n < 100; n++) {
+      await new Promise((later) => setTimeout(later, 20)); // what the system can still take, it takes
+      clock.advance(10_000);
+    }
+    expect(surface.counts.slow).toBe(1);
+    expect(surface.counts.answered[200]).toBeLessThan(20_000); // it was not read any further
+    expect((await own.ask('/healthz')).status).toBe(200);
+  });
+
   test('answers many questions on one connection, in their order', async () => {
     const { port } = await served();
     const one = 'GET /check?key=a HTTP/1.1\r\nHost: localhost\r\n\r\n';

@@ -54,16 +54,13 @@ export const HTTP_BOUNDS: HttpBounds = {
   bodyMax: 1_048_576,
   feedMax: 100,
   connectionsMax: 10_000,
-  idleMs: 60_000,
+  idleMs: Infinity,
   slowMs: 10_000,
 };
 
 /** Bytes of all headers of a request, and how many there may be. */
 const HEADER_BYTES_MAX = 16_384;
 const HEADERS_MAX = 100;
-
-/** A feed is silent for a second at a time, and some shares take a while to answer. */
-const SILENT_MS_MIN: Millis = 5000;
 
 /** How often it is looked who is slow. */
 const LOOK_EVERY_MS: Millis = 500;
@@ -75,6 +72,8 @@ export interface HttpCounts {
   readonly accepted: number;
   /** Turned away: there were too many. */
   readonly refused: number;
+  /** Let go because they did not read their answers. */
+  readonly slow: number;
   /** Answers by status. */
   readonly answered: Readonly<Record<number, number>>;
   readonly feed: FeedCounts;
@@ -102,11 +101,15 @@ export class HttpSurface {
   readonly #feed: Feed;
   readonly #answered = new Float64Array(STATUSES);
   readonly #open = new Set<Socket>();
+  /** Of these, who had answers waiting at the last look, and how much had gone out by then. */
+  #behind = new Map<Socket, number>();
+  #cancelLook = (): void => {};
   /** Whoever comes by loopback, and everybody else. They never listen: sockets are handed to them. */
   readonly #here = createServer(OPTIONS, this.#listener(true));
   readonly #elsewhere = createServer(OPTIONS, this.#listener(false));
   #accepted = 0;
   #refused = 0;
+  #slow = 0;
   #bounds = HTTP_BOUNDS;
   #desk: Desk;
 
@@ -128,6 +131,7 @@ export class HttpSurface {
       open: this.#open.size,
       accepted: this.#accepted,
       refused: this.#refused,
+      slow: this.#slow,
       answered: Object.fromEntries(seen),
       feed: this.#feed.counts,
     };
@@ -151,6 +155,7 @@ export class HttpSurface {
       return;
     }
     this.#accepted++;
+    if (this.#open.size === 0) this.#lookLater();
     this.#open.add(socket);
     socket.once('close', () => this.#open.delete(socket));
     (isLoopback ? this.#here : this.#elsewhere).emit('connection', socket);
@@ -236,14 +241,36 @@ export class HttpSurface {
     this.#answered[status]++;
     if (!this.#setting.isReady()) response.shouldKeepAlive = false;
     if (isFeed) {
-      response.writeHead(status, headers);
+      response.writeHead(status, [...headers]);
       response.write(body);
       this.#feed.add(response);
       return;
     }
-    const all = headers.concat('Content-Length', String(Buffer.byteLength(body)));
-    response.writeHead(status, all);
-    response.end(body);
+    const length = Buffer.byteLength(body);
+    response.writeHead(status, headers.concat('Content-Length', String(length)));
+    response.end(body, length === body.length ? 'latin1' : 'utf8'); // the same bytes, sooner
+  }
+
+  /** Lets go who has answers waiting and has read none since the last look. */
+  #look(): void {
+    const before = this.#behind;
+    this.#behind = new Map();
+    for (const socket of this.#open) {
+      if (socket.writableLength === 0) continue;
+      const sent = socket.bytesWritten - socket.writableLength;
+      if (before.get(socket) !== sent) this.#behind.set(socket, sent);
+      else {
+        this.#slow++;
+        socket.destroy();
+      }
+    }
+    if (this.#open.size > 0) this.#lookLater();
+  }
+
+  #lookLater(): void {
+    const { clock } = this.#setting;
+    this.#cancelLook();
+    this.#cancelLook = alarm(clock, clock.now() + this.#bounds.slowMs, () => this.#look(), false);
   }
 }
 
@@ -252,7 +279,6 @@ function bind(server: Server, { idleMs, slowMs }: HttpBounds): void {
   server.headersTimeout = slowMs;
   server.requestTimeout = slowMs;
   server.keepAliveTimeout = idleMs === Infinity ? 0 : Math.ceil(idleMs);
-  server.timeout = Math.max(SILENT_MS_MIN, Math.ceil(slowMs)); // one that does not read is let go
   server.maxHeadersCount = HEADERS_MAX;
   server.maxRequestsPerSocket = 0; // as many as one likes
 }
