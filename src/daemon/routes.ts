@@ -79,6 +79,8 @@ export class Routes {
   readonly #hashes: Int32Array;
   readonly #found: (Route | undefined)[];
   readonly #byName = new Map<string, Route>();
+  /** Routes to a limit by its name where the key makes no difference: no more than there are limits. */
+  readonly #sameForAll = new Map<string, Route>();
 
   constructor(config: RoutesConfig, shelf: Shelf) {
     this.#config = config;
@@ -115,10 +117,17 @@ export class Routes {
 
   /** The route of a key to one limit by name, whatever the limit is for; undefined if there is none. */
   named(name: string, tag: string): Route | undefined {
+    return this.#sameForAll.get(name) ?? this.#named(name, tag);
+  }
+
+  #named(name: string, tag: string): Route | undefined {
     const limit = this.#config.limits.find((own) => own.name === name);
     if (!limit) return undefined;
     const settled = this.#listed(tag) ?? listedBy(limit, tag);
-    return settled ? nothing(settled) : this.#route([this.#applied(limit, limit.match[0], tag)]);
+    if (settled) return nothing(settled);
+    const route = this.#route([this.#applied(limit, limit.match[0], tag)]);
+    if (!hasLists(this.#config) && !hasExceptions(limit)) this.#sameForAll.set(name, route);
+    return route;
   }
 
   #find(tag: string): Route {
@@ -179,14 +188,16 @@ export class Routes {
 }
 
 /** True if every key meets the same limits. */
-const isForAll = ({ allow, deny, limits }: RoutesConfig): boolean =>
-  allow.length === 0 &&
-  deny.length === 0 &&
-  limits.every(
-    (limit) =>
-      limit.match.every(({ text }) => text === '*') &&
-      limit.allow.length + limit.deny.length + limit.overrides.length === 0,
+const isForAll = (config: RoutesConfig): boolean =>
+  !hasLists(config) &&
+  config.limits.every(
+    (limit) => limit.match.every(({ text }) => text === '*') && !hasExceptions(limit),
   );
+
+const hasLists = ({ allow, deny }: Lists): boolean => allow.length + deny.length > 0;
+
+const hasExceptions = (limit: LimitConfig): boolean =>
+  hasLists(limit) || limit.overrides.length > 0;
 
 type Lists = Pick<RoutesConfig, 'allow' | 'deny'>;
 

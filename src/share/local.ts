@@ -35,10 +35,13 @@ export class LocalShare implements Share {
   readonly #policy: Policy;
   readonly #clock: Clock;
   readonly #table: KeyTable;
+  /** Looked at, spoilt and used again: a fresh one for every look would cost more than the look. */
+  readonly #copy: State;
 
   constructor(policy: Policy, { clock, random, keysMax, ...own }: LocalOptions) {
     this.#policy = policy;
     this.#clock = clock;
+    this.#copy = new Float64Array(policy.width);
     this.#table = new KeyTable(policy, own.hasher ?? hasher(hashSeed(random)), keysMax);
   }
 
@@ -119,10 +122,15 @@ export class LocalShare implements Share {
   /** The key's numbers to look at and to spoil; those of a new key if it has none. */
   #copyOf(key: string, now: Millis): State {
     const i = this.#table.find(key);
-    if (i >= 0) return this.#table.cells.slice(i, i + this.#policy.width);
-    const stranger = new Float64Array(this.#policy.width);
-    this.#table.startOutside(key, stranger, now);
-    return stranger;
+    const copy = this.#copy;
+    if (i >= 0) {
+      const { cells } = this.#table;
+      for (let n = 0; n < copy.length; n++) copy[n] = cells[i + n];
+      return copy;
+    }
+    copy.fill(0);
+    this.#table.startOutside(key, copy, now);
+    return copy;
   }
 }
 

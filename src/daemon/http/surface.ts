@@ -247,7 +247,7 @@ export class HttpSurface {
       return;
     }
     const length = Buffer.byteLength(body);
-    response.writeHead(status, headers.concat('Content-Length', String(length)));
+    response.writeHead(status, [...headers, 'Content-Length', String(length)]);
     response.end(body, length === body.length ? 'latin1' : 'utf8'); // the same bytes, sooner
   }
 

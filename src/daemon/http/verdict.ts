@@ -17,6 +17,8 @@ type Seen = Pick<Inspection, 'name' | 'remaining' | 'rules' | 'by'>;
 
 const NOTHING_SEEN: Seen = { name: '', remaining: 0, rules: [] };
 
+const JSON_TYPE: readonly string[] = ['Content-Type', 'application/json'];
+
 /** Who tells of the limits of a route. What it says of them hardly ever changes, so it is kept. */
 interface Teller {
   readonly writer: HeaderWriter;
@@ -88,9 +90,11 @@ function together(seen: readonly Inspection[]): Seen {
 function counted(question: Question, answer: Answer, writer: HeaderWriter, seen: Seen): Reply {
   const { decision, permit } = answer;
   if (decision.verdict === 'deny') return refused(question, answer, writer, seen);
-  const headers = ['Content-Type', 'application/json'];
-  const told = writer.write(seen.rules);
-  for (const name in told) headers.push(name, told[name]);
+  const { RateLimit: state, 'RateLimit-Policy': policy } = writer.write(seen.rules);
+  const headers =
+    state === undefined
+      ? JSON_TYPE
+      : [...JSON_TYPE, 'RateLimit-Policy', policy, 'RateLimit', state];
   const held = permit === undefined ? '' : `,"permit":${JSON.stringify(permit)}`;
   return { status: 200, headers, body: `{"allowed":true${left(seen)},"retryAfterMs":0${held}}` };
 }
@@ -124,7 +128,7 @@ function withoutCount({ status = 403 }: Question, { settled }: Answer): Reply {
   if (settled?.isAllowed !== false) {
     return {
       status: 200,
-      headers: ['Content-Type', 'application/json'],
+      headers: JSON_TYPE,
       body: '{"allowed":true,"retryAfterMs":0}',
     };
   }
