@@ -1,0 +1,152 @@
+/**
+ * What a check over HTTP costs, beside a bare server of Node that answers nothing useful.
+ *
+ *     node bench/daemon/http.mjs             seven rounds at 8 and at 64 connections
+ *     node bench/daemon/http.mjs --smoke     a moment
+ *
+ * Each server has a process of its own; this one keeps connections open and sends the next request, made
+ * beforehand, when an answer has come. Both servers take turns within a round, each a quarter of a second
+ * at a time, and the rounds are compared: what slows down a whole round cancels out. The share of a
+ * processor that this process used is told: well below one, it waits for the servers and not they for it.
+ */
+
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import { fileURLToPath } from 'node:url';
+import { machineLine, median, row, writeSection } from '../report.mjs';
+
+const smoke = process.argv.includes('--smoke');
+const ROUNDS = smoke ? 1 : 7;
+const SPAN_MS = smoke ? 60 : 250;
+const TURNS = smoke ? 1 : 4; // of each server in a round
+const SCRIPT = fileURLToPath(new URL('./http-server.mjs', import.meta.url));
+const KEYS = 1024;
+
+const requests = (path) =>
+  Array.from({ length: KEYS }, (_, n) =>
+    Buffer.from(`GET ${path(n)} HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n`),
+  );
+
+/** The bare one is asked the very same: only what is done with it differs. */
+const CONTENDERS = {
+  bare: { server: 'bare', path: (n) => `/check?limit=api&key=user-${n}` },
+  'check, limit by name': { server: 'check', path: (n) => `/check?limit=api&key=user-${n}` },
+  'check, limit by key': { server: 'check', path: (n) => `/check?key=user-${n}` },
+};
+
+const OK = Buffer.from('HTTP/1.1 200');
+
+/** Keeps one connection busy until `end`. An answer fits into one piece: there is one at a time. */
+function load(port, all, end, first) {
+  return new Promise((resolve, reject) => {
+    let n = first;
+    let count = 0;
+    const next = () => socket.write(all[n++ % KEYS]);
+    const socket = connect(port, '127.0.0.1', next);
+    socket.setNoDelay(true);
+    socket.on('error', reject);
+    socket.on('data', (chunk) => {
+      if (OK.compare(chunk, 0, OK.length) !== 0) reject(new Error(chunk.toString('latin1')));
+      count++;
+      if (performance.now() < end) return void next();
+      socket.destroy();
+      resolve(count);
+    });
+  });
+}
+
+async function burst({ port, all }, connections, ms) {
+  const start = performance.now();
+  const each = Array.from({ length: connections }, (_, n) =>
+    load(port, all, start + ms, Math.floor((n * KEYS) / connections)),
+  );
+  const counts = await Promise.all(each);
+  return { count: counts.reduce((sum, own) => sum + own, 0), ms: performance.now() - start };
+}
+
+const totalUs = ({ user, system }) => user + system;
+
+async function start({ server, path }) {
+  const process = fork(SCRIPT, [server]);
+  const [{ port }] = await once(process, 'message');
+  const cpuUs = async () => {
+    process.send('cpu');
+    return totalUs((await once(process, 'message'))[0].cpu);
+  };
+  return { process, port, cpuUs, all: requests(path) };
+}
+
+/** One round: every contender in turn, several times. */
+async function round(contenders, connections) {
+  const sums = contenders.map(() => ({ count: 0, ms: 0, usedUs: 0, ownUs: 0 }));
+  for (let turn = 0; turn < TURNS; turn++) {
+    for (const [n, contender] of contenders.entries()) {
+      const [before, own] = [await contender.cpuUs(), process.cpuUsage()];
+      const { count, ms } = await burst(contender, connections, SPAN_MS);
+      sums[n].count += count;
+      sums[n].ms += ms;
+      sums[n].ownUs += totalUs(process.cpuUsage(own));
+      sums[n].usedUs += (await contender.cpuUs()) - before;
+    }
+  }
+  return sums.map(({ count, ms, usedUs, ownUs }) => ({
+    rate: count / ms,
+    usedUs: usedUs / count,
+    busy: usedUs / 1000 / ms,
+    generator: ownUs / 1000 / ms,
+  }));
+}
+
+const names = Object.keys(CONTENDERS);
+const contenders = [];
+for (const name of names) contenders.push(await start(CONTENDERS[name]));
+for (const contender of contenders) await burst(contender, 8, SPAN_MS * 4); // warm up
+
+const percent = (share) => `${Math.round(share * 100)} %`;
+const lines = [];
+for (const connections of [8, 64]) {
+  const rounds = [];
+  for (let n = 0; n < ROUNDS; n++) rounds.push(await round(contenders, connections));
+  for (const [n, name] of names.entries()) {
+    const of = (figure) => median(rounds.map((own) => own[n][figure]));
+    const ratios = rounds.map((own) => own[n].rate / own[0].rate).toSorted((a, b) => a - b);
+    const spread = `${ratios[0].toFixed(2)} to ${ratios.at(-1).toFixed(2)}`;
+    const ratio = n === 0 ? '' : `${median(ratios).toFixed(2)} (${spread})`;
+    const cells = [connections, name, `${of('rate').toFixed(1)} k/s`, ratio];
+    lines.push([
+      ...cells,
+      `${of('usedUs').toFixed(1)} µs`,
+      percent(of('busy')),
+      percent(of('generator')),
+    ]);
+  }
+}
+for (const { process } of contenders) process.disconnect();
+
+const table = [
+  row([
+    'connections',
+    '',
+    'answers',
+    'of the bare one',
+    'processor time each',
+    'server busy',
+    'generator busy',
+  ]),
+  row(['---:', '---', '---:', '---:', '---:', '---:', '---:']),
+  ...lines.map(row),
+].join('\n');
+console.log(table);
+if (!smoke) {
+  writeSection(
+    'The daemon: a check over HTTP',
+    `\`GET /check\` with its RateLimit headers and JSON, beside a bare \`node:http\` server that answers \`ok\` to the same requests: one
+request at a time on each connection, ${KEYS} keys in turn. Medians of ${ROUNDS} rounds in one run of \`npm run bench:daemon-http\`, and
+the ratio within each round: its median, and the least and the most. The generator is a process of its own and used
+far less of a processor than the servers did (the last columns; what they lack others on the machine took), so nobody waited for it.
+${machineLine()}, a machine shared with others.
+
+${table}`,
+  );
+}
