@@ -11,6 +11,9 @@ export interface Conversation {
    * with; whatever was answered by then is sent, and the connection ends.
    */
   hear(chunk: Buffer): boolean;
+
+  /** True once the client has ended it in so many words: then there was nothing wrong. */
+  readonly isGoodbye?: boolean;
 }
 
 /** Begins to talk with somebody new. */
