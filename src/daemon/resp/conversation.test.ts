@@ -290,6 +290,15 @@ describe('bytes', () => {
     expect([talk.heard(), talk.isOver]).toEqual([expected, true]);
   });
 
+  test('a header that goes on too long ends it at the same byte, however it came', () => {
+    for (let size = 1; size <= 32; size++) {
+      const { talk } = setUp();
+      const said = `*${'1'.repeat(31)}`;
+      for (let at = 0; at < said.length; at += size) talk.say(said.slice(at, at + size));
+      expect(talk.heard()).toBe('-ERR Protocol error: too big mbulk count string\r\n');
+    }
+  });
+
   test('a browser that was tricked into coming gets no answer', () => {
     const { talk } = setUp();
     talk.say('POST / HTTP/1.1\r\nHost: 127.0.0.1:7611\r\n\r\nCL.THROTTLE a 1 1 1\r\n');

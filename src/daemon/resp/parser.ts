@@ -99,7 +99,7 @@ export class CommandParser {
       return undefined;
     }
     if (end + 1 >= bytes.length) {
-      this.#incomplete(end + 2 - begin);
+      this.#incomplete(bytes.length + 1 - begin);
       return undefined;
     }
     this.#headerEnd = end + 2; // what stands behind the return is taken for a newline, as Redis does
