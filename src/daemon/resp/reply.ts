@@ -181,7 +181,7 @@ export class Reply {
       for (let power = 10; power <= rest; power *= 10) digits++;
       for (let n = at + digits - 1; n >= at; n--) {
         const shorter = Math.floor(rest / 10);
-        bytes[n] = ZERO + rest - shorter * 10;
+        bytes[n] = ZERO + (rest - shorter * 10);
         rest = shorter;
       }
       at += digits;
