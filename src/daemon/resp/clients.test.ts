@@ -8,8 +8,8 @@ import { promisify } from 'node:util';
 import { Redis } from 'ioredis';
 import { createClient } from 'redis';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type Listening, listen, smallDaemon } from '../../../test/support/daemon.ts';
 import { redisServer, type Service, startRedis } from '../../../test/support/services.ts';
+import { type Listening, listen, smallDaemon } from '../../../test/support/small-daemon.ts';
 
 const run = promisify(execFile);
 

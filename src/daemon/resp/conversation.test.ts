@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { bulk, smallDaemon, Talk } from '../../../test/support/daemon.ts';
+import { bulk, smallDaemon, Talk } from '../../../test/support/small-daemon.ts';
 import { VirtualClock } from '../../testing/index.ts';
 import { RESP_BOUNDS } from './parser.ts';
 
