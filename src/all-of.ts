@@ -90,6 +90,8 @@ function readPart(part: unknown, path: string): readonly Part[] {
   if (part instanceof AllOf) return part.parts;
   const expected = 'a limiter, or an object with a limiter';
   if (!isRecord(part)) throw new ConfigError(path, expected, part);
+  if ('isRemote' in part)
+    throw new ConfigError(path, 'a limiter that decides in this process', part.name);
   const fields = new Fields(path, part, expected);
   const keyOf = readMap<string>(fields, 'key', 'string', 'a text, or a function of the key');
   const costOf = readMap<number>(fields, 'cost', 'number', 'a number, or a function of the cost');

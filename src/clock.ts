@@ -107,7 +107,7 @@ export function turnClock(source: Clock = systemClock): Clock {
  * every step is a microtask, and a look is good for many of them. Where there is no such call, the
  * next microtask is as near as one can get.
  */
-const atEndOfTurn: (act: () => void) => unknown =
+export const atEndOfTurn: (act: () => void) => unknown =
   globalThis.setImmediate ?? ((act) => Promise.resolve().then(act));
 
 interface Host {

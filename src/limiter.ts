@@ -181,8 +181,11 @@ export function engineOf(options: LimiterOptions, within: Within = {}): Engine |
 
   const policy = policyOf(limit, random, within.path);
   const own = { name: name ?? policy.kind, random, queue, holdMaxMs, pauseMaxMs };
-  if (maker)
-    return new RemoteEngine(policy, maker, { ...own, keysMax, clock: given ?? systemClock });
+  if (maker) {
+    const isNamed = name !== undefined;
+    const settings = { ...own, isNamed, keysMax, clock: given ?? systemClock };
+    return new RemoteEngine(policy, maker, settings);
+  }
   const clock = given ?? (policy.exactTime ? systemClock : turnClock());
   const { hasher } = within;
   const share = new LocalShare(policy, { clock, random, keysMax, ...(hasher && { hasher }) });

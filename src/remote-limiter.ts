@@ -83,6 +83,8 @@ export interface RemoteStats extends Counted {
 
 export interface RemoteSettings {
   readonly name: string;
+  /** False if nobody gave it its name, which is then that of its rule. */
+  readonly isNamed: boolean;
   readonly clock: Clock;
   readonly random: Random;
   readonly keysMax: number;
@@ -118,6 +120,7 @@ export class RemoteEngine implements RemoteLimiter {
     };
     this.#share = maker.make(policy, {
       name,
+      isNamed: settings.isNamed,
       clock,
       random,
       keysMax,
@@ -240,7 +243,7 @@ export class RemoteEngine implements RemoteLimiter {
     this.#ledger.settled(key, cost, outcome, known);
     if (retryAfterMs !== undefined) this.#pause(key, retryAfterMs);
     const isAsAsked = outcome !== 'ignored' && (used ?? cost) === cost && !this.#policy.learns;
-    if (!isAsAsked && !isMakeshift) {
+    if (!isAsAsked && (!isMakeshift || holder !== undefined)) {
       await this.#share.settle(key, { outcome, cost, dueAt, holder, ...known });
     }
     this.#room.poke(key);

@@ -60,6 +60,8 @@ interface Waiter {
   readonly deadline: Millis;
   readonly finish: (entry: RemoteEntry | RemoteRefusal) => void;
   isWaiting: boolean;
+  /** False until it is known that it has to wait: whoever gets in at once takes no room. */
+  isSeated: boolean;
   /** Gives up the place it has reserved, if it has. */
   release: (() => void) | undefined;
 }
@@ -87,6 +89,8 @@ export class RemoteWaitingRoom {
   readonly #options: RemoteWaitingOptions;
   readonly #lines = new Map<string, Line>();
   #waiting = 0;
+  /** Those of them who know that they have to. */
+  #seated = 0;
 
   constructor(options: RemoteWaitingOptions) {
     this.#options = options;
@@ -114,8 +118,12 @@ export class RemoteWaitingRoom {
   enter(key: string, cost: number, patience: RemotePatience): Promise<RemoteEntry | RemoteRefusal> {
     const { signal, maxWaitMs, priority } = patience;
     if (signal?.aborted) return Promise.reject(signal.reason);
-    if (this.#waiting >= this.#options.waitersMax && this.#lines.has(key)) {
-      return Promise.resolve({ verdict: 'deny', retryAfterMs: 0, reason: 'queue-full' });
+    if (this.#lines.has(key)) {
+      const isFull = this.#waiting >= this.#options.waitersMax;
+      const reason = isFull ? 'queue-full' : 'too-long';
+      if (isFull || maxWaitMs <= 0) {
+        return Promise.resolve({ verdict: 'deny', retryAfterMs: 0, reason });
+      }
     }
     return new Promise((resolve, reject) => {
       const { clock, keepAlive } = this.#options;
@@ -124,6 +132,7 @@ export class RemoteWaitingRoom {
       const leave = (): void => {
         waiter.isWaiting = false;
         this.#waiting--;
+        if (waiter.isSeated) this.#seated--;
         waiter.release?.();
         stop();
         signal?.removeEventListener('abort', onAbort);
@@ -133,6 +142,7 @@ export class RemoteWaitingRoom {
         priority,
         deadline,
         isWaiting: true,
+        isSeated: false,
         release: undefined,
         finish: (entry) => {
           leave();
@@ -158,6 +168,7 @@ export class RemoteWaitingRoom {
   #join(key: string, waiter: Waiter): void {
     const line = this.#lines.get(key);
     if (line) {
+      this.#seat(waiter);
       this.#insert(line.waiters, waiter);
       return;
     }
@@ -185,6 +196,7 @@ export class RemoteWaitingRoom {
       this.#drop(line);
       if (refused === undefined) continue;
       this.#refuseWhoCannotWait(line, refused.opensInMs);
+      this.#refuseWhoFindsNoRoom(line, refused.opensInMs);
       if (line.waiters.length > 0) await this.#sleep(line, refused);
     }
     this.#lines.delete(line.key);
@@ -249,7 +261,8 @@ export class RemoteWaitingRoom {
 
   #grant(key: string, waiter: Waiter, entry: RemoteEntry): void {
     if (waiter.isWaiting) waiter.finish(entry);
-    else if (!entry.isMakeshift) this.#giveBack(key, waiter.cost, entry.dueAt, entry.holder);
+    else if (!entry.isMakeshift || entry.holder !== undefined)
+      this.#giveBack(key, waiter.cost, entry.dueAt, entry.holder);
   }
 
   #giveBack(key: string, cost: number, dueAt: Millis, holder?: string): void {
@@ -265,10 +278,12 @@ export class RemoteWaitingRoom {
   ): void {
     const { clock, keepAlive, expireMs } = this.#options;
     const line = this.#lines.get(key);
-    if (!waiter.isWaiting || clock.now() + waitMs > waiter.deadline) {
+    const isTooLong = clock.now() + waitMs > waiter.deadline;
+    if (!waiter.isWaiting || isTooLong || !this.#seat(waiter)) {
       this.#giveBack(key, waiter.cost, at + waitMs);
       const retryAfterMs = Math.ceil(waitMs);
-      if (waiter.isWaiting) waiter.finish({ verdict: 'deny', retryAfterMs, reason: 'too-long' });
+      const reason = isTooLong ? 'too-long' : 'queue-full';
+      if (waiter.isWaiting) waiter.finish({ verdict: 'deny', retryAfterMs, reason });
       return;
     }
     line?.waiters.splice(line.waiters.indexOf(waiter), 1);
@@ -301,6 +316,24 @@ export class RemoteWaitingRoom {
       }
     }
     this.#drop(line);
+  }
+
+  /** Whoever came first for its key has asked before it was known whether it has to wait. */
+  #refuseWhoFindsNoRoom(line: Line, retryAfterMs: Millis): void {
+    for (const waiter of [...line.waiters]) {
+      if (!this.#seat(waiter))
+        waiter.finish({ verdict: 'deny', retryAfterMs, reason: 'queue-full' });
+    }
+    this.#drop(line);
+  }
+
+  /** False if there is no room for it. */
+  #seat(waiter: Waiter): boolean {
+    if (waiter.isSeated) return true;
+    if (this.#seated >= this.#options.waitersMax) return false;
+    waiter.isSeated = true;
+    this.#seated++;
+    return true;
   }
 
   #sleep(line: Line, { opensInMs, aheadMs }: Refused): Promise<void> {

@@ -44,7 +44,10 @@ describe('the command sluice', () => {
   });
 
   test.each([
-    [['fly'], /^sluice: expected one of trace, simulate, got "fly"; see sluice --help\n$/],
+    [
+      ['fly'],
+      /^sluice: expected one of serve, explain, config, trace, simulate, got "fly"; see sluice --help\n$/,
+    ],
     [['simulate', 'fly'], /^sluice simulate: expected one of .*, got "fly"/],
     [['trace'], /^sluice trace: expected one FILE\.json/],
     [['trace', '--jsno'], /^sluice trace: Unknown option '--jsno'; see --help\n$/],

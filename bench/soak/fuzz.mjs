@@ -42,7 +42,7 @@ const many = (most, make) => Array.from({ length: below(most + 1) }, make);
 /** Growth beyond this, once everything has warmed up, would be a leak. */
 const GROWTH_BYTES_MAX = 24 * 1024 * 1024;
 
-const BOUNDS = { argumentsMax: 12, argumentBytesMax: 200, commandBytesMax: 500 };
+const BOUNDS = { argumentsMax: 12, argumentBytesMax: 200, commandBytesMax: 500, keyBytesMax: 160 };
 const LINE_MAX = 40;
 
 /* ---- twins ------------------------------------------------------------------------------------ */
@@ -80,8 +80,8 @@ function daemon(clock) {
   const cells = new Cells({ hasher: own, clock, keysMax: 500 });
   return {
     late,
-    resp: respProtocol({ gate: served, cells, version: '0', clock, bounds: BOUNDS }),
-    line: lineProtocol(isAllowed, LINE_MAX),
+    resp: respProtocol({ gate: served, cells, version: '0', clock, bounds: () => BOUNDS }),
+    line: lineProtocol(isAllowed, () => LINE_MAX),
   };
 }
 

@@ -33,7 +33,7 @@ export interface Command {
   readonly summary: string;
   /** What `--help` prints: usage, options, an example to paste. */
   readonly help: string;
-  run(args: readonly string[], terminal: Terminal): number;
+  run(args: readonly string[], terminal: Terminal): number | Promise<number>;
 }
 
 /** Several commands under one word. */

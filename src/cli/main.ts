@@ -35,7 +35,7 @@ function giveUp(fd: number, error: Error): never {
 /** Back to the start of the line, and away with what stood there. */
 const CLEAR_LINE = '\r\x1b[K';
 
-process.exitCode = run(process.argv.slice(2), {
+process.exitCode = await run(process.argv.slice(2), {
   print: (line) => write(STDOUT, line),
   complain: (line) => write(STDERR, line),
   hint: process.stderr.isTTY ? (words) => writeRaw(STDERR, CLEAR_LINE + words) : undefined,

@@ -9,22 +9,30 @@ import {
   type Terminal,
   UsageError,
 } from './command.ts';
+import { config } from './config.ts';
+import { explain } from './explain.ts';
+import { serve } from './serve.ts';
 import { simulate } from './simulate/simulate.ts';
 import { trace } from './trace.ts';
 
 const SLUICE: CommandGroup = {
   name: 'sluice',
   summary: 'keeps calls inside a limit',
-  commands: [trace, simulate],
+  commands: [serve, explain, config, trace, simulate],
 };
 
-export function run(words: readonly string[], terminal: Terminal): number {
+export function run(words: readonly string[], terminal: Terminal): number | Promise<number> {
   return runIn(SLUICE, SLUICE.name, words, terminal);
 }
 
 const asksForHelp = (word: string): boolean => word === '--help' || word === '-h';
 
-function runIn(group: CommandGroup, path: string, words: readonly string[], terminal: Terminal) {
+function runIn(
+  group: CommandGroup,
+  path: string,
+  words: readonly string[],
+  terminal: Terminal,
+): number | Promise<number> {
   const [name, ...args] = words;
   if (name === '--version' && group === SLUICE) {
     terminal.print(terminal.version);
@@ -49,13 +57,22 @@ function runIn(group: CommandGroup, path: string, words: readonly string[], term
   return guarded(command, deeper, args, terminal);
 }
 
-function guarded(command: Command, path: string, args: readonly string[], terminal: Terminal) {
-  try {
-    return command.run(args, terminal);
-  } catch (error) {
+function guarded(
+  command: Command,
+  path: string,
+  args: readonly string[],
+  terminal: Terminal,
+): number | Promise<number> {
+  const complain = (error: unknown): number => {
     if (!(error instanceof UsageError || error instanceof SluiceError)) throw error;
     terminal.complain(`${path}: ${error.message}`);
     return EXIT_USAGE;
+  };
+  try {
+    const code = command.run(args, terminal);
+    return code instanceof Promise ? code.catch(complain) : code;
+  } catch (error) {
+    return complain(error);
   }
 }
 

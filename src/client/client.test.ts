@@ -146,7 +146,7 @@ describe('a daemon that is well', () => {
   });
 
   test('wants a token', async () => {
-    const server = await daemon(0, { token: 'sécret' });
+    const server = await daemon(0, { token: () => 'sécret' });
     const told = await client(at(server), { token: 'sécret' }).ask('a');
     expect(told).toEqual({ verdict: 'allow', remaining: 4 });
     const wrong = await client(at(server), { token: 'guess' }).ask('a');
@@ -195,7 +195,7 @@ const own = certificate();
 describe.skipIf(own === undefined)('a daemon behind TLS', () => {
   async function behindTls() {
     const bounds = { connectionsMax: 10, slowMs: 1000, idleMs: Infinity };
-    const streams = new Streams(smallDaemon().resp, bounds, systemClock);
+    const streams = new Streams(smallDaemon().resp, () => bounds, systemClock);
     const listening = createTlsServer({ ...own, allowHalfOpen: true }, (s) => streams.accept(s));
     await new Promise<void>((ready) => listening.listen(0, ready));
     closing.push(() => listening.close());

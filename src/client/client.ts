@@ -85,7 +85,7 @@ export const connect = (options: ClientOptions = {}): Client =>
   new DaemonClient(readSettings(options));
 
 /** Longer keys count by their beginning: strictly, and within what a daemon listens to. */
-const KEY_BYTES_MAX = 16_384;
+const KEY_BYTES_MAX = 4096;
 
 /** The daemon reads no longer numbers. */
 const COST_MAX = 999_999_999_999_999;

@@ -28,9 +28,9 @@ let gathered = Buffer.allocUnsafe(65_536 * ANSWER_BYTES);
 
 /** Makes the line protocol. A tag of more than `lineMax` bytes ends the connection. */
 export const lineProtocol =
-  (isAllowed: IsAllowed, lineMax: number): Converse =>
+  (isAllowed: IsAllowed, lineMax: () => number): Converse =>
   (answers) =>
-    new LineConversation(answers, isAllowed, lineMax);
+    new LineConversation(answers, isAllowed, lineMax());
 
 class LineConversation implements Conversation {
   readonly #answers: Answers;

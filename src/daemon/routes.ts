@@ -13,7 +13,7 @@ import type { RemoteLimiter } from '../remote-limiter.ts';
 import type { KeyHash } from '../share/hash.ts';
 import type { LimitConfig } from './config/limits.ts';
 import { bestMatch, type Pattern } from './pattern.ts';
-import { overrideName, type Shelf } from './shelf.ts';
+import { countsFlights, overrideName, type Shelf } from './shelf.ts';
 
 /** One limit that applies to a key. */
 export interface Applied {
@@ -95,6 +95,11 @@ export class Routes {
     const at = low & (REMEMBERED - 1);
     const isSame = this.#hashes[at * 2] === low && this.#hashes[at * 2 + 1] === high;
     return isSame ? this.#found[at] : undefined;
+  }
+
+  /** The route of a key, found anew. */
+  routeOf(tag: string): Route {
+    return this.#find(tag);
   }
 
   /** The route of a key, found and remembered. */
@@ -228,9 +233,6 @@ function routeOf(applied: readonly Applied[]): Route {
     shadows: applied.filter(({ limit }) => limit.shadow),
   };
 }
-
-/** Whether a call of this limit is in flight until it is settled. */
-const countsFlights = (engine: Engine): boolean => engine.inspect('').inFlight !== undefined;
 
 /** Several limiters as one, all or nothing; nothing is reserved for later. */
 function together(parts: readonly AppliedHere[]): AllOf | undefined {

@@ -6,10 +6,10 @@
 import type { Clock } from '../clock.ts';
 import { type Engine, engineOf } from '../limiter.ts';
 import type { RemoteEngine, RemoteLimiter } from '../remote-limiter.ts';
-import type { Hasher } from '../share/hash.ts';
+import { type Hasher, hasher } from '../share/hash.ts';
 import type { RemoteShareMaker } from '../share/remote.ts';
 import { fingerprint, type LimitConfig, type RuleOptions } from './config/limits.ts';
-import type { RedisConfig } from './config/redis.ts';
+import { type RedisConfig, trial } from './config/redis.ts';
 
 /** One rule at work: a limit's own, or that of an override. */
 export interface Shelved {
@@ -24,6 +24,12 @@ export interface ShelfSetting {
   readonly hasher: Hasher;
   /** Who decides in Redis's place, reached the way the configuration says. */
   readonly shareOf: (redis: RedisConfig) => RemoteShareMaker;
+}
+
+/** How the shelf has changed. */
+export interface Stocked {
+  readonly made: readonly Shelved[];
+  readonly dropped: readonly Shelved[];
 }
 
 export class Shelf {
@@ -44,9 +50,9 @@ export class Shelf {
 
   /**
    * Makes what these limits need and keeps what they still need. Nothing changes if one cannot be
-   * made. What nobody needs any more comes back.
+   * made. What is new comes back, and what nobody needs any more.
    */
-  stock(limits: readonly LimitConfig[]): readonly Shelved[] {
+  stock(limits: readonly LimitConfig[]): Stocked {
     const next = new Map<string, Shelved>();
     for (const limit of limits) {
       const own = this.#keptOrMade(limit.name, limit.rule, limit.redis);
@@ -57,8 +63,9 @@ export class Shelf {
       }
     }
     const dropped = this.all.filter((old) => next.get(old.name) !== old);
+    const made = [...next.values()].filter((own) => this.#shelved.get(own.name) !== own);
     this.#shelved = next;
-    return dropped;
+    return { made, dropped };
   }
 
   #keptOrMade(name: string, rule: RuleOptions, redis: RedisConfig | undefined): Shelved {
@@ -76,8 +83,18 @@ export class Shelf {
   }
 }
 
+/** A shelf for looking at only: nobody is connected to. */
+export function shelfFor(limits: readonly LimitConfig[]): Shelf {
+  const shelf = new Shelf({ hasher: hasher([0, 0]), shareOf: trial });
+  shelf.stock(limits);
+  return shelf;
+}
+
 /** What an override is called in metrics and answers. */
 export const overrideName = (limit: string, pattern: string): string => `${limit}[${pattern}]`;
+
+/** Whether a call of this limit is in flight until it is settled. */
+export const countsFlights = (engine: Engine): boolean => engine.inspect('').inFlight !== undefined;
 
 /** Gives back what limiters hold of a limit that others share. */
 export async function closeAll(shelved: readonly Shelved[]): Promise<void> {

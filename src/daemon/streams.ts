@@ -10,6 +10,7 @@ import type { Socket } from 'node:net';
 import { alarm, type Clock, type Millis } from '../clock.ts';
 import { Answers } from './answers.ts';
 import type { Conversation, Converse } from './conversation.ts';
+import { heardInPlace } from './own-buffer.ts';
 
 export interface StreamBounds {
   /** The most connections at once, over all addresses of a surface. */
@@ -43,7 +44,7 @@ const LINGER_MS: Millis = 2_000;
 
 export class Streams {
   readonly #converse: Converse;
-  readonly #bounds: StreamBounds;
+  readonly #bounds: () => StreamBounds;
   readonly #clock: Clock;
   readonly #open = new Set<Stream>();
   #accepted = 0;
@@ -51,7 +52,7 @@ export class Streams {
   #senseless = 0;
   #slow = 0;
 
-  constructor(converse: Converse, bounds: StreamBounds, clock: Clock) {
+  constructor(converse: Converse, bounds: () => StreamBounds, clock: Clock) {
     this.#converse = converse;
     this.#bounds = bounds;
     this.#clock = clock;
@@ -68,13 +69,13 @@ export class Streams {
   }
 
   accept(socket: Socket): void {
-    if (this.#open.size >= this.#bounds.connectionsMax) {
+    if (this.#open.size >= this.#bounds().connectionsMax) {
       this.#refused++;
       socket.destroy();
       return;
     }
     this.#accepted++;
-    const stream = new Stream(socket, this.#converse, this.#bounds, this.#clock, {
+    const stream = new Stream(socket, this.#converse, this.#bounds(), this.#clock, {
       ended: () => this.#open.delete(stream),
       senseless: () => this.#senseless++,
       slow: () => this.#slow++,
@@ -115,8 +116,13 @@ class Stream {
   #patience: (() => void) | undefined;
   #isFinishing = false;
 
-  constructor(socket: Socket, converse: Converse, bounds: StreamBounds, clock: Clock, told: Told) {
-    this.#socket = socket;
+  constructor(
+    accepted: Socket,
+    converse: Converse,
+    bounds: StreamBounds,
+    clock: Clock,
+    told: Told,
+  ) {
     this.#bounds = bounds;
     this.#clock = clock;
     this.#told = told;
@@ -125,10 +131,11 @@ class Stream {
       () => this.#goOn(),
     );
     this.#conversation = converse(this.#answers);
+    const socket = heardInPlace(accepted, (chunk) => this.#hear(chunk));
+    this.#socket = socket;
     socket.setNoDelay(true);
     socket.setKeepAlive(true, KEEP_ALIVE_MS);
     if (bounds.idleMs < Infinity) socket.setTimeout(bounds.idleMs, () => this.#hangUp());
-    socket.on('data', (chunk: Buffer) => this.#hear(chunk));
     socket.on('drain', () => this.#goOn());
     socket.on('end', () => this.#hangUp());
     socket.on('error', () => socket.destroy()); // it hung up: nothing to tell anybody

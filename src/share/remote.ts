@@ -88,6 +88,8 @@ export interface RemoteShareMaker {
 /** What a limiter lends its share. */
 export interface RemoteSetting {
   readonly name: string;
+  /** False if nobody gave it its name, which is then that of its rule. */
+  readonly isNamed: boolean;
   readonly clock: Clock;
   readonly random: Random;
   readonly keysMax: number;

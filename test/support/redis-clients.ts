@@ -19,10 +19,12 @@ export async function nodeRedis(port: number): Promise<Client> {
   return { client, end: () => client.destroy() };
 }
 
-export async function ioRedis(port: number): Promise<Client> {
+export async function ioRedis(port: number, keyPrefix = ''): Promise<Client> {
   const client = new Redis(port, '127.0.0.1', {
+    keyPrefix,
     retryStrategy: () => 50,
     maxRetriesPerRequest: 1,
+    enableOfflineQueue: false,
     lazyConnect: true,
   });
   client.on('error', () => {});

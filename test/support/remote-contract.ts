@@ -5,6 +5,7 @@
  */
 
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import { all } from '../../src/all-of.ts';
 import type { ReachEvent } from '../../src/events.ts';
 import { limiter } from '../../src/limiter.ts';
 import type { Limit } from '../../src/policy/limit.ts';
@@ -25,8 +26,8 @@ export interface Stage {
 
 export const perSecond = (rate: number, burst: number): Limit => ({ bucket: { rate, burst } });
 
-/** What a key is called in Redis, with the limit and the prefix the stories use. */
-export const nameOf = (key: string): string => `sluice:{api:${key}}`;
+/** What a key of a limit of this kind is called in Redis, with the name and the prefix the stories use. */
+export const nameOf = (key: string, kind = 'bucket'): string => `sluice:{api:${key}}:${kind}`;
 
 /** How long a stage may take to stand: a cluster has to agree first. */
 const STAGE_MS_MAX = 60_000;
@@ -176,6 +177,40 @@ function stories(start: () => Promise<Stage>): void {
     await vi.waitFor(async () => expect((await api.inspect('token'))?.reserved).toBe(0));
   });
 
+  test('no more wait than there is room for, over all keys; whoever gets in at once needs none', async () => {
+    for (const limit of [{ every: '1h' }, { every: 3000, reserve: 1 }]) {
+      const share = redis(own.client);
+      const roomy = { name: 'api', limit: { spacing: limit }, share, queue: { max: 2 } };
+      const api = limiter(roomy);
+      made.push(api);
+      const keys = ['a', 'b', 'c', 'd'].map((key) => `${key} ${limit.every}`);
+      const first = await Promise.all(keys.map((key) => api.acquire(key)));
+      expect(first.map(({ verdict }) => verdict)).toEqual(['allow', 'allow', 'allow', 'allow']);
+      const giveUp = new AbortController();
+      const rest = keys.map((key) => api.acquire(key, 1, { signal: giveUp.signal }));
+      const ends = Promise.allSettled(rest);
+      await vi.waitFor(() => expect(api.stats()).toMatchObject({ waiting: 2, denied: 2 }));
+      expect(await api.acquire(keys[0])).toMatchObject({ verdict: 'deny', reason: 'queue-full' });
+      giveUp.abort(new Error('enough'));
+      await ends;
+      expect(api.stats().waiting).toBe(0);
+    }
+  });
+
+  test('who cannot wait at all is told so at once, even behind a line', async () => {
+    const api = shared({ spacing: { every: 2000 } });
+    await api.acquire('token');
+    const waiting = api.acquire('token');
+    await api.inspect('token');
+    const since = performance.now();
+    expect(await api.acquire('token', 1, { maxWaitMs: 0 })).toMatchObject({
+      verdict: 'deny',
+      reason: 'too-long',
+    });
+    expect(performance.now() - since).toBeLessThan(500);
+    expect((await waiting).verdict).toBe('allow');
+  });
+
   test('a line has the next place a moment before it opens, and uses it when it does', async () => {
     const api = shared({ spacing: { every: 40 } });
     const late: number[] = [];
@@ -270,6 +305,17 @@ function stories(start: () => Promise<Stage>): void {
     expect(api.stats().makeshift).toBe(101);
   });
 
+  test('a process that was busy for longer than the deadline still has its answer', async () => {
+    const api = shared(perSecond(0.1, 5), { deadline: 50, onUnavailable: 'deny' });
+    await api.ask('x'); // whoever has this key knows the script from here on
+    const asking = api.ask('x');
+    for (let n = 0; n < 3; n++) await new Promise<void>((later) => process.nextTick(later)); // it is on its way
+    const since = performance.now();
+    while (performance.now() - since < 120); // nobody reads what comes
+    expect((await asking).verdict).toBe('allow');
+    expect(api.stats()).toMatchObject({ isReachable: true, makeshift: 0 });
+  });
+
   test('what stands in while Redis is away is what was asked for', async () => {
     const local = shared(perSecond(0.1, 4), { deadline: 50, processes: 2 });
     const open = shared(perSecond(0.1, 1), { deadline: 50, onUnavailable: 'allow' });
@@ -289,7 +335,9 @@ function stories(start: () => Promise<Stage>): void {
 
   test('nonsense is named', () => {
     expect(() => redis({} as never)).toThrow('a client of node-redis or ioredis');
+    expect(() => redis(null as never)).toThrow('a client of node-redis or ioredis');
     expect(() => redis(own.client, { deadlin: 5 } as never)).toThrow('share.deadlin');
     expect(() => shared({ adaptive: {} })).toThrow('made of bucket, spacing, ramp');
+    expect(() => all([shared(perSecond(1, 1)) as never])).toThrow('decides in this process');
   });
 }

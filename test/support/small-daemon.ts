@@ -47,7 +47,7 @@ export function smallDaemon(clock: Clock = systemClock, extra: Extra = {}): Smal
   const cells = new Cells({ hasher: own, clock, keysMax: 100_000 });
   const resp = respProtocol({ gate, cells, version: '1.2.3', clock, ...extra });
   const isAllowed = gate.isAllowed.bind(gate);
-  return { gate, cells, resp, line: lineProtocol(isAllowed, extra.lineMax ?? 64) };
+  return { gate, cells, resp, line: lineProtocol(isAllowed, () => extra.lineMax ?? 64) };
 }
 
 /** What one client says, chunk by chunk, and all that it is told. */
@@ -92,7 +92,7 @@ export interface Listening {
 /** Listens on loopback, at a free port or this one. */
 export async function listen(converse: Converse, at: number | string = 0): Promise<Listening> {
   const bounds = { connectionsMax: 1000, slowMs: 5000, idleMs: Infinity };
-  const streams = new Streams(converse, bounds, systemClock);
+  const streams = new Streams(converse, () => bounds, systemClock);
   const server = createServer({ allowHalfOpen: true }, (socket) => streams.accept(socket));
   await new Promise<void>((ready, failed) => {
     server.once('error', failed);

@@ -10,6 +10,8 @@ export function typeAt(columns: number, words: readonly string[]) {
     columns,
     version: '0.0.0-test',
   });
+  if (typeof code !== 'number')
+    throw new Error(`${words.join(' ')} takes its time: start a process`);
   return { code, out, err };
 }
 

@@ -44,14 +44,15 @@ export function readTrust(fields: Fields): ClientOf | undefined {
   if (!Array.isArray(given)) {
     return fields.fail('trustProxy', 'true, false, a number of hops or a list of addresses');
   }
-  const networks = given.map(readNetwork);
+  const path = fields.at('trustProxy');
+  const networks = given.map((text, n) => readNetwork(text, `${path}[${n}]`));
   return walker((_, from) => from !== undefined && networks.some((own) => isWithin(from, own)));
 }
 
-function readNetwork(text: unknown, n: number): Network {
+function readNetwork(text: unknown, path: string): Network {
   const network = typeof text === 'string' ? parseNetwork(text) : undefined;
   if (network) return network;
-  throw new ConfigError(`trustProxy[${n}]`, 'an address or a network such as "10.0.0.0/8"', text);
+  throw new ConfigError(path, 'an address or a network such as "10.0.0.0/8"', text);
 }
 
 const walker =

@@ -19,7 +19,7 @@ import { ConfigError } from '../../errors.ts';
 import { engineOf, LIMIT_KINDS, type LimiterOptions } from '../../limiter.ts';
 import { Fields, isRecord } from '../../options.ts';
 import { EVERYTHING, type Pattern, readPattern, readPatterns } from '../pattern.ts';
-import { type RedisConfig, readRedis } from './redis.ts';
+import { type RedisConfig, readRedis, trial } from './redis.ts';
 
 /** A rule as it was written: what `limiter()` takes, but for its name. */
 export type RuleOptions = Pick<LimiterOptions, 'limit' | 'keysMax' | 'holdMax'>;
@@ -53,23 +53,30 @@ const OVERRIDES_MAX = 10_000;
 /** Names stand in headers, metrics, log lines and commands. */
 const NAME = /^[A-Za-z0-9_][\w.:-]{0,63}$/;
 
-/** Reads all limits, in the order they were written. @throws {ConfigError} */
-export function readLimits(value: unknown, path: string): readonly LimitConfig[] {
-  const fields = new Fields(path, value, 'limits by name');
-  const names = fields.names();
-  if (names.length > LIMITS_MAX) {
-    throw new ConfigError(path, `at most ${LIMITS_MAX} limits`, `${names.length} of them`);
-  }
-  return names.map((name) => {
-    if (!NAME.test(name)) {
-      const expected = 'named with letters, digits, _ - . or :, at most 64 of them';
-      throw new ConfigError(fields.at(name), expected, name);
+/**
+ * Reads all limits, in the order they were written. Each is read by `attempt`, so that one that is
+ * wrong need not hide the next. @throws {ConfigError}
+ */
+export function readLimits(
+  value: unknown,
+  path: string,
+  attempt: <T>(read: () => T) => T = (read) => read(),
+): readonly LimitConfig[] {
+  return attempt(() => {
+    const fields = new Fields(path, value, 'limits by name');
+    const names = fields.names();
+    if (names.length > LIMITS_MAX) {
+      throw new ConfigError(path, `at most ${LIMITS_MAX} limits`, `${names.length} of them`);
     }
-    return readLimit(name, fields.raw(name), fields.at(name));
+    return names.map((name) => attempt(() => readLimit(name, fields.raw(name), fields.at(name))));
   });
 }
 
 function readLimit(name: string, value: unknown, path: string): LimitConfig {
+  if (!NAME.test(name)) {
+    const expected = 'named with letters, digits, _ - . or :, at most 64 of them';
+    throw new ConfigError(path, expected, name);
+  }
   const fields = new Fields(path, value, 'an object with a rule, such as bucket');
   const match = readPatterns(fields.raw('match'), fields.at('match'));
   const limit: LimitConfig = {
@@ -80,9 +87,7 @@ function readLimit(name: string, value: unknown, path: string): LimitConfig {
     shadow: fields.flag('shadow', false),
     allow: readPatterns(fields.raw('allow'), fields.at('allow')),
     deny: readPatterns(fields.raw('deny'), fields.at('deny')),
-    overrides: readOverrides(fields.raw('overrides'), fields.at('overrides')),
-    redis: fields.has('redis') ? readRedis(fields.raw('redis'), fields.at('redis')) : undefined,
-    rule: readRule(fields),
+    ...readRules(fields),
   };
   fields.done();
   if (limit.per === 'limit' && limit.overrides.length > 0) {
@@ -91,7 +96,18 @@ function readLimit(name: string, value: unknown, path: string): LimitConfig {
   return limit;
 }
 
-function readOverrides(value: unknown, path: string): readonly OverrideConfig[] {
+/** The rule, those of single keys, and who else spends from them. */
+function readRules(fields: Fields): Pick<LimitConfig, 'rule' | 'overrides' | 'redis'> {
+  const redis = fields.has('redis')
+    ? readRedis(fields.raw('redis'), fields.at('redis'))
+    : undefined;
+  const overrides = readOverrides(fields, redis);
+  return { redis, overrides, rule: readRule(fields, redis) };
+}
+
+function readOverrides(limit: Fields, redis: RedisConfig | undefined): readonly OverrideConfig[] {
+  const value = limit.raw('overrides');
+  const path = limit.at('overrides');
   if (value === undefined) return [];
   const expected = 'a list of objects with `match` and a rule';
   if (!Array.isArray(value)) throw new ConfigError(path, expected, value);
@@ -102,15 +118,20 @@ function readOverrides(value: unknown, path: string): readonly OverrideConfig[] 
     const fields = new Fields(`${path}[${n}]`, own, 'an object with `match` and a rule');
     if (!fields.has('match')) fields.fail('match', 'a pattern');
     const match = readPattern(fields.raw('match'), fields.at('match'));
-    const rule = readRule(fields);
+    const rule = readRule(fields, redis);
     fields.done();
     return { match, rule };
   });
 }
 
 /** The one rule among the fields, tried out so that what is wrong with it is known now. */
-function readRule(fields: Fields): RuleOptions {
+function readRule(fields: Fields, redis: RedisConfig | undefined): RuleOptions {
+  for (const name of ['keysMax', 'holdMax']) fields.raw(name);
   const kinds = LIMIT_KINDS.filter((kind) => fields.has(kind));
+  const stray = fields.names().find((name) => !fields.knows(name));
+  if (kinds.length === 0 && stray !== undefined) {
+    throw new ConfigError(fields.at(stray), `one of ${LIMIT_KINDS.join(', ')}`, stray);
+  }
   if (kinds.length !== 1) {
     const got = kinds.length === 0 ? 'none' : kinds.join(' and ');
     const others = 'several belong into `all: [...]`';
@@ -127,7 +148,7 @@ function readRule(fields: Fields): RuleOptions {
     ...Object.fromEntries(bounds.map((name) => [name, fields.raw(name)])),
   } as unknown as RuleOptions;
   try {
-    engineOf(rule, { path: fields.path });
+    engineOf({ ...rule, ...(redis && { share: trial(redis) }) }, { path: fields.path });
   } catch (error) {
     if (!(error instanceof ConfigError) || error.field.startsWith(fields.path)) throw error;
     throw error.within(fields.path);

@@ -4,7 +4,8 @@
  */
 
 import { Fields } from '../../options.ts';
-import { type RedisOptions, redis } from '../../share/redis/index.ts';
+import { type RedisOptions, redis } from '../../share/redis/redis.ts';
+import type { RemoteShareMaker } from '../../share/remote.ts';
 
 export interface RedisConfig {
   readonly url: string;
@@ -20,9 +21,13 @@ export function readRedis(value: unknown, path: string): RedisConfig {
   const url = fields.optional('url', isUrl, expected) ?? fields.fail('url', expected);
   const rest = fields.names().filter((name) => name !== 'url');
   const options = Object.fromEntries(rest.map((name) => [name, fields.raw(name)]));
+  if (options.fair !== undefined) fields.fail('fair', 'left out: nobody waits in a daemon');
   redis(NOBODY, options, path); // so that what is wrong with the options is known now
   return { url, options };
 }
+
+/** A share that is made to see whether it can be, and never asked. */
+export const trial = ({ options }: RedisConfig): RemoteShareMaker => redis(NOBODY, options);
 
 /** A client that looks like one and is never asked. */
 const NOBODY = {

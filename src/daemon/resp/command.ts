@@ -26,7 +26,7 @@ export interface Served {
   readonly cells: Cells;
   readonly clock: Clock;
   readonly version: string;
-  readonly token: string | undefined;
+  readonly token: () => string | undefined;
   readonly info: Info;
 }
 
@@ -90,6 +90,10 @@ export class Arguments {
 
   to(n: number): number {
     return this.#parser.ends[n];
+  }
+
+  size(n: number): number {
+    return this.#parser.ends[n] - this.#parser.starts[n];
   }
 
   /** One character for each byte. */

@@ -3,7 +3,8 @@ import { bulk, smallDaemon, Talk } from '../../../test/support/small-daemon.ts';
 import { VirtualClock } from '../../testing/index.ts';
 import { RESP_BOUNDS } from './parser.ts';
 
-const bounds = { argumentsMax: 8, argumentBytesMax: 100, commandBytesMax: 200 };
+const BOUNDS = { argumentsMax: 8, argumentBytesMax: 100, commandBytesMax: 200, keyBytesMax: 50 };
+const bounds = () => BOUNDS;
 
 function setUp(extra: Parameters<typeof smallDaemon>[1] = {}) {
   const clock = new VirtualClock(1_700_000_000_000);
@@ -179,7 +180,7 @@ describe('introducing oneself', () => {
   });
 
   test('wants the token first, where there is one', () => {
-    const { ask } = setUp({ token: 'secret' });
+    const { ask } = setUp({ token: () => 'secret' });
     const required = '-NOAUTH Authentication required.';
     expect(ask('CL.THROTTLE', 'k', '1', '1', '1')).toBe(required);
     expect(ask('SLUICE.ASK', '*', 'k')).toBe(required);
@@ -297,6 +298,20 @@ describe('bytes', () => {
       for (let at = 0; at < said.length; at += size) talk.say(said.slice(at, at + size));
       expect(talk.heard()).toBe('-ERR Protocol error: too big mbulk count string\r\n');
     }
+  });
+
+  test('a key that is too long is refused, and the talk goes on', () => {
+    const { ask } = setUp({ bounds });
+    const [fits, long] = [50, 51].map((size) => 'x'.repeat(size));
+    for (const [before, after] of [
+      [['CL.THROTTLE'], ['1', '1', '1']],
+      [['SLUICE.ASK', '*'], []],
+    ]) {
+      expect(ask(...before, fits, ...after)).toMatch(/^\*5 :/);
+      expect(ask(...before, long, ...after)).toBe('-ERR key is longer than 50 bytes');
+    }
+    expect(ask('SLUICE.INSPECT', long)).toBe('-ERR key is longer than 50 bytes');
+    expect(ask('PING')).toBe('+PONG');
   });
 
   test('a browser that was tricked into coming gets no answer', () => {

@@ -28,10 +28,11 @@ export interface RespSetting {
   /** The daemon's, for who asks. */
   readonly version: string;
   /** What clients must say before anything else, as a password. Default: nothing. */
-  readonly token?: string | undefined;
+  readonly token?: () => string | undefined;
   /** How many connections are open, for who asks. */
   readonly clients?: () => number;
-  readonly bounds?: RespBounds;
+  /** What holds for those who connect from now on. */
+  readonly bounds?: () => RespBounds;
   readonly clock?: Clock;
 }
 
@@ -58,12 +59,12 @@ const gathered = new Reply();
 
 /** Makes the RESP surface. */
 export function respProtocol(setting: RespSetting): Converse {
-  const { gate, cells, version, token, clients = () => 0, clock = systemClock } = setting;
+  const { gate, cells, version, clients = () => 0, clock = systemClock } = setting;
+  const { token = () => undefined, bounds = () => RESP_BOUNDS } = setting;
   const info = new Info({ gate, cells, version, clients, clock });
   const served: Served = { gate, cells, version, token, clock, info };
-  const bounds = setting.bounds ?? RESP_BOUNDS;
   let clientsSoFar = 0;
-  return (answers) => new RespConversation(answers, served, bounds, ++clientsSoFar);
+  return (answers) => new RespConversation(answers, served, bounds(), ++clientsSoFar);
 }
 
 class RespConversation implements Conversation {
@@ -71,6 +72,7 @@ class RespConversation implements Conversation {
   readonly #parser: CommandParser;
   readonly #args: Arguments;
   readonly #call: Call;
+  readonly #keyBytesMax: number;
   /** The beginning of a command whose end has not come yet: so many bytes of this. */
   #begun: Buffer | undefined;
   #begunLength = 0;
@@ -79,7 +81,8 @@ class RespConversation implements Conversation {
     this.#answers = answers;
     this.#parser = new CommandParser(bounds);
     this.#args = new Arguments(this.#parser);
-    const isKnown = served.token === undefined;
+    this.#keyBytesMax = bounds.keyBytesMax;
+    const isKnown = served.token() === undefined;
     const session = { id, protocol: 2, name: '', isKnown, isOver: false } as const;
     this.#call = { args: this.#args, session: { ...session }, reply: gathered, served };
   }
@@ -111,7 +114,7 @@ class RespConversation implements Conversation {
   #run(): boolean {
     const args = this.#args;
     const { session, reply } = this.#call;
-    if (args.is(0, CL_THROTTLE) && hasCount(clThrottle, args.count) && session.isKnown) {
+    if (args.is(0, CL_THROTTLE) && session.isKnown && this.#isWellFormed(clThrottle)) {
       throttle(this.#call);
       return true;
     }
@@ -122,8 +125,19 @@ class RespConversation implements Conversation {
       reply.error(unknown(args));
     } else if (!hasCount(command, args.count)) reply.error(wrongCount(name));
     else if (!session.isKnown && !command.isOpen) reply.error(NOT_KNOWN);
+    else if (!this.#isWellFormed(command)) reply.error(this.#keyTooLong);
     else this.#answer(command);
     return !session.isOver;
+  }
+
+  #isWellFormed(command: Command): boolean {
+    const { count } = this.#args;
+    const { key = 0 } = command;
+    return hasCount(command, count) && (key === 0 || this.#args.size(key) <= this.#keyBytesMax);
+  }
+
+  get #keyTooLong(): string {
+    return `ERR key is longer than ${this.#keyBytesMax} bytes`;
   }
 
   #answer(command: Command): void {

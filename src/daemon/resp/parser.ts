@@ -15,12 +15,15 @@ export interface RespBounds {
   readonly argumentBytesMax: number;
   /** Bytes of one command, as they travel. */
   readonly commandBytesMax: number;
+  /** A longer key is refused, and the talk goes on. */
+  readonly keyBytesMax: number;
 }
 
 export const RESP_BOUNDS: RespBounds = {
   argumentsMax: 128,
-  argumentBytesMax: 32_768,
-  commandBytesMax: 65_536,
+  argumentBytesMax: 65_536,
+  commandBytesMax: 131_072,
+  keyBytesMax: 4096,
 };
 
 /** The end of the command has not come yet. */

@@ -37,7 +37,7 @@ function isRightPassword(token: string | undefined, user: string, password: Buff
 }
 
 function auth({ args, session, reply, served }: Call): undefined {
-  const { token } = served;
+  const token = served.token();
   if (args.count > 3) return reply.error(SYNTAX);
   if (token === undefined && args.count === 2) return reply.error(NO_PASSWORD);
   const user = args.count === 3 ? args.text(1) : 'default';
@@ -57,7 +57,7 @@ function introduce({ args, session, served }: Call): string | undefined {
   for (let n = 2; n < args.count; n++) {
     const option = args.word(n);
     if (option === 'auth' && n + 2 < args.count) {
-      if (!isRightPassword(served.token, args.text(n + 1), args.bytes(n + 2)))
+      if (!isRightPassword(served.token(), args.text(n + 1), args.bytes(n + 2)))
         return WRONG_PASSWORD;
       isKnown = true;
       n += 2;
@@ -263,7 +263,7 @@ export const redisCommands = (all: () => readonly Command[]): readonly Command[]
     summary: 'Forgets what the client has said of itself',
     usage: '',
     run({ reply, session, served }) {
-      Object.assign(session, { protocol: 2, name: '', isKnown: served.token === undefined });
+      Object.assign(session, { protocol: 2, name: '', isKnown: served.token() === undefined });
       reply.protocol = 2;
       return reply.simple('RESET');
     },

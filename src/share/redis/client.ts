@@ -6,7 +6,6 @@
  */
 
 import { ConfigError } from '../../errors.ts';
-import { isRecord } from '../../options.ts';
 import type { Told } from './call.ts';
 
 export type Reply = readonly Told[];
@@ -46,6 +45,13 @@ export type RedisClient = NodeRedisLike | IoRedisLike;
 const isUnknownScript = (error: unknown): boolean =>
   error instanceof Error && error.message.startsWith('NOSCRIPT');
 
+/** A client can be told to hand out bytes for text. The first answer is always text. */
+function inText(reply: unknown): Reply {
+  const answers = reply as Reply;
+  if (typeof answers[0] === 'string') return answers;
+  return answers.map((told) => (typeof told === 'number' ? told : String(told)));
+}
+
 interface Spelling {
   readonly isCluster: boolean;
   /** Teaches a script, and gives the digest it goes by. */
@@ -71,17 +77,17 @@ export function connectionOf(client: unknown): Connection {
     async run(script, keys, args) {
       const digest = digests.get(script) ?? (await digestOf(script));
       try {
-        return (await spelled.run('EVALSHA', digest, keys, args)) as Reply;
+        return inText(await spelled.run('EVALSHA', digest, keys, args));
       } catch (error) {
         if (!isUnknownScript(error)) throw error;
-        return (await spelled.run('EVAL', script, keys, args)) as Reply;
+        return inText(await spelled.run('EVAL', script, keys, args));
       }
     },
   };
 }
 
 function spelling(client: unknown): Spelling {
-  if (isRecord(client) || typeof client === 'object') {
+  if (typeof client === 'object' && client !== null) {
     const own = client as Record<string, unknown>;
     if (typeof own.evalsha === 'function') return ioRedis(client as IoRedis);
     if (typeof own.evalSha === 'function') return nodeRedis(client as NodeRedis);
@@ -138,7 +144,8 @@ export function subscriberOf(client: unknown): Subscriber {
 }
 
 interface IoRedisTwin {
-  duplicate(): IoRedisTwin;
+  readonly isCluster?: boolean;
+  duplicate(override?: object): IoRedisTwin;
   subscribe(channel: string): Promise<unknown>;
   on(event: string, act: (...args: string[]) => void): unknown;
   disconnect(): void;
@@ -146,9 +153,12 @@ interface IoRedisTwin {
 
 function ioRedisSubscriber(client: IoRedisTwin): Subscriber {
   let twin: IoRedisTwin | undefined;
+  // Whatever the user's own does without a connection: this one waits for it, and listens as soon as it can.
+  const patient = { enableOfflineQueue: true, maxRetriesPerRequest: null, autoResubscribe: true };
   return {
     async listen(channel, hear) {
-      twin = client.duplicate();
+      twin?.disconnect();
+      twin = client.isCluster ? client.duplicate() : client.duplicate(patient);
       twin.on('error', () => {}); // what is lost is made up for by asking
       twin.on('message', (_channel, message) => hear(message));
       await twin.subscribe(channel);
@@ -169,6 +179,7 @@ function nodeRedisSubscriber(client: NodeRedisTwin): Subscriber {
   let twin: NodeRedisTwin | undefined;
   return {
     async listen(channel, hear) {
+      twin?.destroy();
       twin = client.duplicate();
       twin.on('error', () => {}); // what is lost is made up for by asking
       await twin.connect();

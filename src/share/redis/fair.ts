@@ -8,7 +8,11 @@
  * Without it each process has a line of its own, and whose asks first is luck. Here a permit costs one
  * call: whoever gets in wakes the next, by a message that says in how many milliseconds its turn comes.
  * Messages may be lost, so each process also asks once a second who is first; the same call says that
- * it is alive, and whoever stands first and belongs to a process that has gone silent is skipped.
+ * it is alive, and whoever stands first and belongs to a process that has gone silent is skipped. It also
+ * finds out that Redis has forgotten the line, or skipped somebody who is still there (who then joins
+ * again), and places in line that nobody here waits for any more.
+ *
+ * While Redis is out of reach, what stands in for it lets in whom it may; the others stay.
  */
 
 import { alarm, type Clock, type Millis } from '../../clock.ts';
@@ -54,10 +58,11 @@ export class FairRoom {
   /** Of this process, in this limiter: nobody else's. */
   readonly #process: string;
   readonly #lines = new Map<string, Line>();
+  /** All of them, by id. */
+  readonly #waiters = new Map<string, Waiter>();
   #joined = 0;
-  #waiting = 0;
   #beat: (() => void) | undefined;
-  #ready: Promise<void> | undefined;
+  #isListening = false;
 
   constructor(options: FairOptions) {
     this.#options = options;
@@ -66,18 +71,17 @@ export class FairRoom {
   }
 
   get size(): number {
-    return this.#waiting;
+    return this.#waiters.size;
   }
 
   /** Waits for a permit; rejects only if the signal aborts. `key` is as Redis knows it. */
   async enter(key: string, cost: number, patience: FairPatience): Promise<FairEntry> {
     const { signal, maxWaitMs } = patience;
     signal?.throwIfAborted();
-    if (this.#waiting >= this.#options.waitersMax) {
+    if (this.size >= this.#options.waitersMax) {
       return { verdict: 'deny', retryAfterMs: 0, reason: 'queue-full' };
     }
-    await this.#listen();
-    signal?.throwIfAborted(); // it may have, while the connection was made
+    this.#listen();
     return new Promise((resolve, reject) => {
       const { clock } = this.#options;
       const line = this.#lines.get(key) ?? this.#newLine(key);
@@ -112,7 +116,7 @@ export class FairRoom {
       };
       if (maxWaitMs < Infinity) stop = alarm(clock, clock.now() + maxWaitMs, giveUp, true);
       signal?.addEventListener('abort', onAbort, { once: true });
-      this.#waiting++;
+      this.#waiters.set(waiter.id, waiter);
       line.waiters.set(waiter.id, waiter);
       this.#ask(waiter);
       this.#beatLater();
@@ -132,19 +136,30 @@ export class FairRoom {
   }
 
   #forget({ id, line }: Waiter): void {
-    this.#waiting--;
+    this.#waiters.delete(id);
     line.waiters.delete(id);
     if (line.waiters.size === 0) this.#lines.delete(line.key);
   }
 
-  /** Hears whose turn it is, from whoever had its turn before. */
-  #listen(): Promise<void> {
-    this.#ready ??= this.#options.subscriber.listen(`sluice:turn:${this.#process}`, (message) => {
-      const [id, ms] = message.split(' ', 2);
-      const key = message.slice(id.length + ms.length + 2);
-      this.#turn(this.#lines.get(key)?.waiters.get(id), Number(ms));
-    });
-    return this.#ready;
+  /** Hears whose turn it is, from whoever had its turn before. Nobody waits for that: the beat makes up for it. */
+  #listen(): void {
+    if (this.#isListening) return;
+    this.#isListening = true;
+    const hear = (message: string): void => {
+      const [id, ms] = message.split(' ');
+      this.#turn(this.#waiters.get(id), Number(ms));
+    };
+    this.#options.subscriber.listen(`sluice:turn:${this.#process}`, hear).then(
+      () => this.hurry(), // whoever was told before anybody listened
+      () => {
+        this.#isListening = false; // the next beat tries again
+      },
+    );
+  }
+
+  /** Asks at once who is first: Redis is back, or can be heard. */
+  hurry(): void {
+    for (const line of this.#lines.values()) this.#beatFor(line);
   }
 
   /** Its turn has come, and it may ask in so long. */
@@ -152,7 +167,11 @@ export class FairRoom {
     if (!waiter?.isWaiting || waiter.isAsking) return;
     const { clock } = this.#options;
     waiter.cancel?.();
-    waiter.cancel = alarm(clock, clock.now() + ms, () => this.#ask(waiter), true);
+    const ask = (): void => {
+      waiter.cancel = undefined;
+      this.#ask(waiter);
+    };
+    waiter.cancel = alarm(clock, clock.now() + ms, ask, true);
   }
 
   async #ask(waiter: Waiter): Promise<void> {
@@ -165,8 +184,17 @@ export class FairRoom {
       if (told !== '-') this.#answered(waiter, decisionOf(told), at);
     } catch {
       waiter.isAsking = false;
-      if (waiter.isWaiting) waiter.finish(this.#options.standIn(key, waiter.cost));
+      this.#makeDo(waiter);
     }
+  }
+
+  /** Redis is out of reach: true if it is let in all the same. Else it stays, and asks again before long. */
+  #makeDo(waiter: Waiter): boolean {
+    if (!waiter.isWaiting || waiter.isAsking) return true;
+    const entry = this.#options.standIn(waiter.line.key, waiter.cost);
+    if (entry.verdict === 'allow' || entry.retryAfterMs === NEVER) waiter.finish(entry);
+    else this.#turn(waiter, Math.min(entry.retryAfterMs, BEAT_MS));
+    return entry.verdict === 'allow';
   }
 
   #answered(waiter: Waiter, decision: ReturnType<typeof decisionOf>, at: Millis): void {
@@ -185,8 +213,8 @@ export class FairRoom {
     this.#options.pipe.send(line.key, text).catch(() => {});
   }
 
-  #leaveLine({ id, line }: Waiter): void {
-    this.#options.pipe.send(line.key, `x${id}`).catch(() => {});
+  #leaveLine({ id, line }: Pick<Waiter, 'id' | 'line'>): void {
+    this.#options.pipe.send(line.key, `x${id}`).catch(() => {}); // a beat finds what is left there
   }
 
   /** While somebody waits: says that this process is alive, and asks who is first. */
@@ -195,24 +223,35 @@ export class FairRoom {
     const { clock } = this.#options;
     const beat = async (): Promise<void> => {
       this.#beat = undefined;
+      this.#listen();
       await Promise.all([...this.#lines.values()].map((line) => this.#beatFor(line)));
-      if (this.#waiting > 0) this.#beatLater();
+      if (this.size > 0) this.#beatLater();
     };
     this.#beat = alarm(clock, clock.now() + BEAT_MS, beat, true);
   }
 
-  async #beatFor({ key, waiters }: Line): Promise<void> {
+  async #beatFor(line: Line): Promise<void> {
+    const { key, waiters } = line;
     try {
-      const { told } = await this.#options.pipe.send(key, `b${this.#process}`);
+      const { told } = await this.#options.pipe.send(key, `b${this.#process} ${standing(line)}`);
       if (told === '-') {
-        for (const waiter of waiters.values()) this.#ask(waiter); // the line is gone: join again
+        for (const waiter of waiters.values()) this.#ask(waiter); // join again: who still stands there keeps its place
         return;
       }
       const [first, ms] = String(told).split(' ');
       const waiter = waiters.get(first);
       if (waiter && !waiter.cancel) this.#turn(waiter, Number(ms));
+      if (waiter || !first.startsWith(`${this.#process}/`)) return;
+      this.#leaveLine({ id: first, line }); // it left, and Redis could not be told
+      if (waiters.size > 0) await this.#beatFor(line);
     } catch {
-      // told to listeners already; those who wait are answered when they ask
+      for (const waiter of waiters.values()) if (!this.#makeDo(waiter)) break;
     }
   }
+}
+
+/** Somebody who should be found in line; whoever is asking may have got in just now. */
+function standing({ waiters }: Line): string {
+  for (const { id, isAsking } of waiters.values()) if (!isAsking) return id;
+  return '';
 }

@@ -5,7 +5,7 @@
  * is under way and removed when it settles; a holder that crashed stops renewing, and its place is free
  * again when the lease ends, by Redis's clock.
  *
- *     sluice:{name:key}   id ─▶ ends at     id ─▶ ends at     …        as many entries as calls in flight
+ *     sluice:{name:key}:flights   id ─▶ ends at   id ─▶ ends at   …   as many entries as calls in flight
  */
 
 import { alarm, type Clock, type Millis } from '../../clock.ts';
@@ -15,6 +15,7 @@ import type { Random } from '../../random.ts';
 import type { Answer, LineAnswer, RemoteShare } from '../remote.ts';
 import { decisionOf } from './call.ts';
 import type { Pipe } from './pipe.ts';
+import { PROBE } from './script.ts';
 
 /** How long a place is kept for a holder that says nothing. */
 export const LEASE_MS: Millis = 10_000;
@@ -26,6 +27,7 @@ export const LEASE_MS: Millis = 10_000;
  *     e<id> <cost>     renews
  *     s<id> <cost>     settled: removes
  *     l                how many are in flight
+ *     p                could it be decided?
  */
 export const flightsScript = (most: number): string => `
 local MOST, LEASE_MS = ${most}, ${LEASE_MS}
@@ -40,7 +42,11 @@ for i = 1, #KEYS do
   local key, text = KEYS[i], ARGV[#ARGV == 2 and 2 or i + 1]
   local op, id, cost = sub(text, 1, 1), match(sub(text, 2), '(%S+) (%S+)')
   cost = tonumber(cost or '0')
-  call('ZREMRANGEBYSCORE', key, '-inf', now)
+  local ended = redis.pcall('ZREMRANGEBYSCORE', key, '-inf', now)
+  if type(ended) == 'table' then
+    if not string.find(ended.err, 'WRONGTYPE', 1, true) then return ended end
+    call('DEL', key) -- somebody else's: as an error it would look like an outage
+  end
   if op == 'n' then
     local inFlight = call('ZCARD', key)
     if cost > MOST then
@@ -59,6 +65,8 @@ for i = 1, #KEYS do
   elseif op == 's' then
     for n = 1, cost do call('ZREM', key, id .. '#' .. n) end
     answers[i + 1] = 0
+  elseif op == 'p' then
+    answers[i + 1] = (function() ${PROBE} end)()
   else
     answers[i + 1] = call('ZCARD', key)
   end
@@ -69,6 +77,14 @@ return answers
 interface Held {
   readonly key: string;
   readonly cost: number;
+  /** True if it was let in here, while Redis was out of reach. */
+  readonly isMakeshift: boolean;
+}
+
+/** Counts calls in flight while Redis is out of reach: what it lets in is settled with it. */
+export interface FlightsStandIn {
+  ask(key: string, cost: number): Decision;
+  settle(key: string, cost: number): void;
 }
 
 export interface FlightsOptions {
@@ -77,8 +93,7 @@ export interface FlightsOptions {
   readonly clock: Clock;
   readonly random: Random;
   readonly keyOf: (key: string) => string;
-  /** Decides while Redis is out of reach. */
-  readonly standIn: (key: string, cost: number) => Decision;
+  readonly standIn: FlightsStandIn;
 }
 
 export class FlightsShare implements RemoteShare {
@@ -109,10 +124,13 @@ export class FlightsShare implements RemoteShare {
       const { told, at } = await pipe.send(keyOf(key), `n${holder} ${whole}`);
       const decision = decisionOf(told);
       if (decision.verdict === 'deny') return { decision, at };
-      this.#hold(holder, { key, cost: whole });
+      this.#hold(holder, { key, cost: whole, isMakeshift: false });
       return { decision, at, holder };
     } catch {
-      return { decision: standIn(key, cost), at: clock.now(), isMakeshift: true };
+      const told = { decision: standIn.ask(key, whole), at: clock.now(), isMakeshift: true };
+      if (told.decision.verdict === 'deny') return told;
+      this.#hold(holder, { key, cost: whole, isMakeshift: true });
+      return { ...told, holder };
     }
   }
 
@@ -124,7 +142,8 @@ export class FlightsShare implements RemoteShare {
   }
 
   async take(key: string, most: number): Promise<number> {
-    const { decision } = await this.askNow(key, Math.min(most, 1));
+    if (most < 1) return 0;
+    const { decision } = await this.askNow(key, 1);
     return decision.verdict === 'deny' ? 0 : 1;
   }
 
@@ -133,7 +152,8 @@ export class FlightsShare implements RemoteShare {
     const held = own === undefined ? undefined : this.#held.get(own);
     if (own === undefined || held === undefined) return;
     this.#held.delete(own);
-    const { pipe, keyOf } = this.#options;
+    const { pipe, keyOf, standIn } = this.#options;
+    if (held.isMakeshift) return standIn.settle(key, held.cost);
     await pipe.send(keyOf(held.key), `s${own} ${held.cost}`).catch(() => {}); // its lease will end
   }
 
@@ -161,12 +181,17 @@ export class FlightsShare implements RemoteShare {
   async close(): Promise<void> {
     this.#renewal?.();
     const { pipe, keyOf } = this.#options;
-    const ends = [...this.#held].map(([holder, { key, cost }]) =>
+    const ends = this.#leases().map(([holder, { key, cost }]) =>
       pipe.send(keyOf(key), `s${holder} ${cost}`).catch(() => {}),
     );
     this.#held.clear();
     await Promise.all(ends);
     pipe.stop();
+  }
+
+  /** What Redis knows of. */
+  #leases(): [string, Held][] {
+    return [...this.#held].filter(([, { isMakeshift }]) => !isMakeshift);
   }
 
   #hold(holder: string, held: Held): void {
@@ -179,7 +204,7 @@ export class FlightsShare implements RemoteShare {
     const { clock, pipe, keyOf } = this.#options;
     const renew = (): void => {
       this.#renewal = undefined;
-      for (const [holder, { key, cost }] of this.#held) {
+      for (const [holder, { key, cost }] of this.#leases()) {
         pipe.send(keyOf(key), `e${holder} ${cost}`).catch(() => {});
       }
       if (this.#held.size > 0) this.#renewal = this.#renewLater();

@@ -13,7 +13,7 @@ import { allow, type Decision } from '../../decision.ts';
 import type { Settlement } from '../../policy/policy.ts';
 import type { Answer, LineAnswer, RemoteShare } from '../remote.ts';
 
-/** The most keys with a stock at once; the one that was filled longest ago makes room. */
+/** The most keys with a stock at once; the one that has had one for longest makes room. */
 const STOCKS_MAX = 10_000;
 
 /** How long a permit may lie about. */
@@ -21,20 +21,24 @@ const FRESH_MS: Millis = 1000;
 
 interface Stock {
   left: number;
-  /** When it was filled, here and on Redis's clock. */
   filledAt: Millis;
-  at: Millis;
   /** The trip that is under way for it. */
   filling: Promise<void> | undefined;
 }
 
+/** Where permits come from. */
+export interface Source extends RemoteShare {
+  /** As `take`, and none while Redis is out of reach: what stands in for it has nothing to take ahead. */
+  takeThere(key: string, most: number): Promise<number>;
+}
+
 export class LeaseShare implements RemoteShare {
-  readonly #inner: RemoteShare;
+  readonly #inner: Source;
   readonly #clock: Clock;
   readonly #size: number;
   readonly #stocks = new Map<string, Stock>();
 
-  constructor(inner: RemoteShare, clock: Clock, size: number) {
+  constructor(inner: Source, clock: Clock, size: number) {
     this.#inner = inner;
     this.#clock = clock;
     this.#size = size;
@@ -60,7 +64,7 @@ export class LeaseShare implements RemoteShare {
     // Twice at most: others who waited for the same trip may have emptied the stock before us.
     for (let trip = 0; trip < 2 && cost <= this.#size; trip++) {
       const decision = this.askHere(key, cost);
-      if (decision) return { decision, at: this.#stocks.get(key)?.at ?? 0 };
+      if (decision) return { decision, at: this.#clock.now() };
       await this.#fill(key);
     }
     const decision = this.askHere(key, cost);
@@ -84,17 +88,17 @@ export class LeaseShare implements RemoteShare {
 
   async #refill(key: string, stock: Stock): Promise<void> {
     if (!this.#isFresh(stock)) this.#giveBack(key, stock);
-    stock.left += await this.#inner.take(key, this.#size - Math.ceil(stock.left));
+    stock.left += await this.#inner.takeThere(key, this.#size - Math.ceil(stock.left));
     stock.filledAt = this.#clock.now();
   }
 
   #newStock(key: string): Stock {
     if (this.#stocks.size >= STOCKS_MAX) {
       const [[oldest, stock]] = this.#stocks;
-      this.#giveBack(oldest, stock);
       this.#stocks.delete(oldest);
+      this.#empty(oldest, stock);
     }
-    const stock: Stock = { left: 0, filledAt: this.#clock.now(), at: 0, filling: undefined };
+    const stock: Stock = { left: 0, filledAt: this.#clock.now(), filling: undefined };
     this.#stocks.set(key, stock);
     return stock;
   }
@@ -108,6 +112,12 @@ export class LeaseShare implements RemoteShare {
     stock.left = 0;
     if (cost <= 0) return Promise.resolve();
     return this.#inner.settle(key, { outcome: 'ignored', cost, dueAt: Number.NaN });
+  }
+
+  /** Gives back what it has, and what is on its way. */
+  async #empty(key: string, stock: Stock): Promise<void> {
+    await stock.filling;
+    await this.#giveBack(key, stock);
   }
 
   take(key: string, most: number): Promise<number> {
@@ -127,7 +137,7 @@ export class LeaseShare implements RemoteShare {
   }
 
   async close(): Promise<void> {
-    await Promise.all([...this.#stocks].map(([key, stock]) => this.#giveBack(key, stock)));
+    await Promise.all([...this.#stocks].map(([key, stock]) => this.#empty(key, stock)));
     this.#stocks.clear();
     await this.#inner.close();
   }

@@ -88,7 +88,7 @@ describe.skipIf(redisServer() === undefined).each([
     const [a, b] = [own, other].map((from) => shared(limit, { fair: true }, from));
     await Promise.all([a.acquire('token'), b.acquire('token')]);
     // Somebody whose process is gone stands first, and is heard of no more.
-    redisCli(service.port, 'RPUSH', 'sluice:{api:token}:line', 'ghost/1/1');
+    redisCli(service.port, 'RPUSH', 'sluice:{api:token}:spacing:line', 'ghost/1/1');
     const giveUp = new AbortController();
     const leaving = a.acquire('token', 1, { signal: giveUp.signal });
     const impatient = a.acquire('token', 1, { maxWaitMs: 20 });
@@ -97,7 +97,7 @@ describe.skipIf(redisServer() === undefined).each([
     await expect(leaving).rejects.toThrow('enough');
     expect(await impatient).toMatchObject({ verdict: 'deny', reason: 'too-long' });
     expect((await staying).verdict).toBe('allow');
-    expect(redisCli(service.port, 'LLEN', 'sluice:{api:token}:line')).toBe('0');
+    expect(redisCli(service.port, 'LLEN', 'sluice:{api:token}:spacing:line')).toBe('0');
   }, 20_000);
 
   test('calls in flight are counted over all processes, and waited for', async () => {
@@ -119,9 +119,38 @@ describe.skipIf(redisServer() === undefined).each([
     const api = shared({ adaptive: { fixed: 1 } });
     const [seconds, micros] = redisCli(service.port, 'TIME').split('\n').map(Number);
     const endsAt = seconds * 1000 + micros / 1000 + 300;
-    redisCli(service.port, 'ZADD', 'sluice:{api:sink}', String(endsAt), 'ghost/1#1');
+    redisCli(service.port, 'ZADD', 'sluice:{api:sink}:flights', String(endsAt), 'ghost/1#1');
     expect((await api.tryAcquire('sink')).verdict).toBe('deny');
     expect((await api.acquire('sink', 1, { maxWaitMs: 5000 })).verdict).toBe('allow');
+  });
+
+  test('while Redis is away, calls in flight are counted here, and settled here', async () => {
+    const whole = shared({ adaptive: { fixed: 2 } }, { deadline: 50 });
+    const half = shared({ adaptive: { fixed: 4 } }, { deadline: 50, processes: 2 });
+    const few = shared({ adaptive: { fixed: 2 } }, { deadline: 50, processes: 8 });
+    await Promise.all([whole, half, few].map((api) => api.inspect('sink')));
+    service.pause();
+    try {
+      for (const api of [whole, half, few]) {
+        for (let n = 0; n < 3; n++) {
+          const held = [await api.tryAcquire('sink'), await api.tryAcquire('sink')];
+          expect(held.map(({ verdict }) => verdict)).toEqual(['allow', 'allow']);
+          expect((await api.tryAcquire('sink')).verdict).toBe('deny');
+          for (const permit of held) if (permit.verdict === 'allow') permit.settle();
+        }
+        expect((await api.ask('sink')).verdict).toBe('allow');
+        expect(await api.take('sink', 5)).toBe(1);
+        await api.settle('sink');
+        await api.give('sink', 1);
+        expect(await api.take('sink', 0)).toBe(0);
+        expect((await api.acquire('sink', 2)).verdict).toBe('allow');
+      }
+      await new Promise((later) => setTimeout(later, 100)); // what was sent before is late by now
+    } finally {
+      service.resume();
+    }
+    await vi.waitFor(() => expect(whole.stats().isReachable).toBe(true), { timeout: 3000 });
+    expect((await whole.inspect('sink'))?.inFlight).toBe(0);
   });
 
   test('permits taken ahead are spent here, and the rest is given back', async () => {
@@ -136,6 +165,39 @@ describe.skipIf(redisServer() === undefined).each([
     await a.close();
     await b.close();
     expect((await shared(perSecond(0.01, 200)).inspect('x'))?.remaining).toBe(145);
+  });
+
+  test('permits taken ahead are never those of whoever stands in while Redis is away', async () => {
+    const api = shared(perSecond(0.01, 4), { deadline: 50, lease: 2 });
+    await api.tryAcquire('y', 4);
+    service.pause();
+    try {
+      const answers = [];
+      for (let n = 0; n < 5; n++) answers.push((await api.ask('x')).verdict);
+      expect(answers).toEqual(['allow', 'allow', 'allow', 'allow', 'deny']);
+      expect(api.stats().makeshift).toBe(5);
+    } finally {
+      service.resume();
+    }
+    await vi.waitFor(() => expect(api.stats().isReachable).toBe(true), { timeout: 3000 });
+  });
+
+  test('permits on their way when the limiter is closed are given back', async () => {
+    const api = shared(perSecond(0.01, 200), { lease: 50 });
+    await api.inspect('x');
+    const asking = api.ask('x');
+    await api.close();
+    await asking;
+    expect((await shared(perSecond(0.01, 200)).inspect('x'))?.remaining).toBeGreaterThanOrEqual(
+      199,
+    );
+  });
+
+  test('a permit that was taken ahead says when it was good', async () => {
+    const api = shared(perSecond(0.01, 200), { lease: 50 });
+    const since = Date.now();
+    const permit = await api.tryAcquire('x');
+    expect(permit.verdict === 'allow' && permit.dueAt).toBeGreaterThan(since - 1000);
   });
 
   test('permits taken ahead never add up to more than there are', async () => {

@@ -13,6 +13,9 @@ class StandIn implements Connection {
   /** How far its clock is ahead of the other one. */
   aheadMs = 0;
   isAway = false;
+  /** Answers only when it is told to. */
+  isSlow = false;
+  readonly #held: (() => void)[] = [];
   /** Says of every call that it came too late. */
   isAlwaysLate = false;
   readonly #clock: VirtualClock;
@@ -22,9 +25,15 @@ class StandIn implements Connection {
     this.isCluster = isCluster;
   }
 
+  /** Answers the oldest call. */
+  answer(): void {
+    this.#held.shift()?.();
+  }
+
   async run(_script: string, keys: readonly string[], args: readonly string[]): Promise<Reply> {
     this.calls.push({ keys, args });
     if (this.isAway) throw new Error('away');
+    if (this.isSlow) await new Promise<void>((answer) => this.#held.push(answer));
     const now = this.#clock.now() + this.aheadMs + (keys[0] === 'elsewhere' ? 5000 : 0);
     const by = args[0].startsWith('by ') ? Number(args[0].slice(3)) : Infinity;
     return [`${now > by || this.isAlwaysLate ? 'late ' : ''}${now}`, 0, 7];
@@ -91,6 +100,24 @@ describe('the way to Redis', () => {
     expect(slots.size).toBe(64);
     expect(redis.calls.length).toBe(64);
     expect(reached).toEqual([false]);
+    pipe.stop();
+  });
+
+  test('what is more than fits on the way waits for those before it, and goes nowhere if they fail', async () => {
+    const { redis, pipe } = stage();
+    redis.isSlow = true;
+    const asks = Array.from({ length: 20 * 512 }, (_, n) => pipe.send(`key ${n}`, 'a1'));
+    const failed = Promise.allSettled(asks);
+    await expect.poll(() => redis.calls.length).toBe(16);
+    redis.answer();
+    await expect.poll(() => redis.calls.length).toBe(17);
+    redis.isAway = true;
+    redis.answer();
+    await expect.poll(() => redis.calls.length).toBe(18);
+    for (let n = 0; n < 16; n++) redis.answer();
+    const kinds = (await failed).map(({ status }) => status);
+    expect(kinds.filter((kind) => kind === 'fulfilled').length).toBe(17 * 512);
+    expect(redis.calls.length).toBe(18);
     pipe.stop();
   });
 

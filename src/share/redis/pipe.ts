@@ -12,7 +12,7 @@
  * by a Redis that stood still or a client that kept it, then takes nothing for those who have gone.
  */
 
-import { type Clock, endOfTick, type Millis } from '../../clock.ts';
+import { atEndOfTurn, type Clock, endOfTick, type Millis } from '../../clock.ts';
 import { UnavailableError } from '../../errors.ts';
 import { Outstanding } from '../../outstanding.ts';
 import { Breaker } from './breaker.ts';
@@ -22,6 +22,9 @@ import { SLOTS, slotOf } from './slot.ts';
 
 /** The most asks in one call: Redis does nothing else while it runs one. */
 const ASKS_MAX = 512;
+
+/** The most asks on their way at once. Those beyond wait here, where waiting for one another is not being late. */
+const UNDERWAY_MAX = 16 * ASKS_MAX;
 
 /** When so many slots of a cluster are out of reach, all of them are taken to be. */
 const SLOTS_OUT_MAX = 64;
@@ -54,7 +57,7 @@ const isTold = ({ text }: Errand): boolean => /^[shx]/.test(text);
 /** A call under way. */
 interface Call {
   readonly heldAt: Millis;
-  readonly giveUp: () => void;
+  readonly giveUp: () => unknown;
 }
 
 const isLate = ([first]: Reply): boolean => String(first).startsWith('late ');
@@ -77,6 +80,9 @@ export class Pipe {
   /** The slots that are out of reach. */
   readonly #out = new Map<number, Breaker>();
   #waiting: Errand[] = [];
+  /** What travels together, in the order it goes. */
+  #packed: (readonly Errand[])[] = [];
+  #underway = 0;
 
   constructor(
     connection: Connection,
@@ -119,7 +125,7 @@ export class Pipe {
     return this.#out.size > 0 && (this.#out.has(slot) || this.#out.size >= SLOTS_OUT_MAX);
   }
 
-  /** Nobody is sent there until a look at this very key is answered. */
+  /** Nobody is sent there until this very key could be decided again. */
   #lose({ key, slot }: Errand, why: unknown): void {
     if (this.#isOut(slot)) return;
     const isFirst = this.#out.size === 0;
@@ -128,7 +134,7 @@ export class Pipe {
     };
     const breaker = new Breaker(
       this.#clock,
-      () => this.#call(slot, this.#scripts.whole, [key], ['l']),
+      () => this.#call(slot, this.#scripts.whole, [key], ['p']),
       changed,
     );
     this.#out.set(slot, breaker);
@@ -141,9 +147,27 @@ export class Pipe {
     this.#waiting = [];
     for (const together of this.#grouped(errands)) {
       for (let from = 0; from < together.length; from += ASKS_MAX) {
-        this.#carry(together.slice(from, from + ASKS_MAX));
+        this.#packed.push(together.slice(from, from + ASKS_MAX));
       }
     }
+    this.#depart();
+  }
+
+  #depart(): void {
+    let sent = 0;
+    for (; sent < this.#packed.length && this.#underway < UNDERWAY_MAX; sent++) {
+      const errands = this.#packed[sent];
+      if (this.#isOut(errands[0].slot)) {
+        for (const { reject } of errands) reject(new UnavailableError('Redis'));
+        continue;
+      }
+      this.#underway += errands.length;
+      this.#carry(errands).then(() => {
+        this.#underway -= errands.length;
+        if (this.#packed.length > 0) this.#depart();
+      });
+    }
+    this.#packed = this.#packed.slice(sent);
   }
 
   /** On a cluster, only what lives in one slot may travel together. */
@@ -194,8 +218,10 @@ export class Pipe {
     const by = since + this.#aheadMs[slot] + this.#deadlineMs;
     const args = [Number.isNaN(by) ? '' : `by ${by}`, ...texts];
     return new Promise((resolve, reject) => {
-      const giveUp = (): void =>
+      const late = (): void =>
         reject(new UnavailableError('Redis', `no answer within ${this.#deadlineMs} ms`));
+      // If it was this process that was busy, the answer is there and is read before the turn is over.
+      const giveUp = (): unknown => atEndOfTurn(late);
       const call = { heldAt: since, giveUp };
       this.#calls.add(call);
       this.#connection.run(script, keys, args).then(

@@ -9,13 +9,13 @@
 import type { Formula } from '../../policy/policy.ts';
 import { literal } from './rules.ts';
 
-export function plainBucket({ numbers }: Formula, idleMs: number): string {
+export function plainBucket({ numbers }: Formula, keepMsMax: number, read: string): string {
   const [perMs, burst, , grace] = numbers.map(literal);
   return `
 local call, floor, ceil = redis.call, math.floor, math.ceil
 local PER_MS, BURST, GRACE, EPSILON = ${perMs}, ${burst}, ${grace}, 2.220446049250313e-16
 local FULL = BURST + GRACE
-
+${read}
 local now = tonumber(ARGV[1])
 local isHandedIn = now ~= nil
 if not isHandedIn then
@@ -34,7 +34,7 @@ for i = 1, #KEYS do
   if not isUniform then cost = tonumber(string.sub(ARGV[i + 1], 2)) end
   local spent, at = spents[key], ats[key]
   if not spent then
-    local packed = call('GET', key)
+    local packed = read(key)
     if packed and #packed == 16 then spent, at = struct.unpack('<dd', packed) else spent, at = 0, now end
     spents[key], ats[key] = spent, at
     if isHandedIn then changed[key] = true end
@@ -79,7 +79,7 @@ for key in pairs(changed) do
     call('DEL', key)
   else
     local ms = ceil(fullAt - now) + 1
-    if isHandedIn or ms > ${idleMs} then ms = ${idleMs} end
+    if isHandedIn or ms > ${keepMsMax} then ms = ${keepMsMax} end
     call('SET', key, struct.pack('<dd', spents[key], at), 'PX', ms)
   end
 end

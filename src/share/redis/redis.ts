@@ -35,7 +35,7 @@ import {
 import { FairRoom } from './fair.ts';
 import { FlightsShare, flightsScript } from './flights.ts';
 import { Lead } from './lead.ts';
-import { LeaseShare } from './lease.ts';
+import { LeaseShare, type Source } from './lease.ts';
 import { Pipe } from './pipe.ts';
 import { scriptOf } from './script.ts';
 
@@ -117,7 +117,7 @@ interface Own {
 /** What somebody is told who is refused because Redis is out of reach: it may be back by then. */
 const UNREACHABLE_RETRY_MS = 500;
 
-class RedisShare implements RemoteShare {
+class RedisShare implements Source {
   readonly #pipe: Pipe;
   readonly #keyOf: (key: string) => string;
   readonly #clock: Clock;
@@ -130,14 +130,18 @@ class RedisShare implements RemoteShare {
     const { clock, onReach } = setting;
     const { deadlineMs } = own;
     this.#clock = clock;
-    this.#keyOf = keysOf(own.prefix, setting.name);
+    this.#keyOf = keysOf(own.prefix, setting, policy);
     this.#standIn = standInOf(policy, setting, own);
     this.#lead = new Lead(policy.formulas ?? []);
     const isFair = own.subscriber !== undefined;
     const { formulas = [], width } = policy;
     const whole = scriptOf(formulas, width, isFair ? 'fair' : 'all');
     const scripts = { whole, plain: scriptOf(formulas, width, 'plain') };
-    this.#pipe = new Pipe(connection, scripts, { clock, deadlineMs, onReach });
+    const heard = (isReachable: boolean, why: unknown): void => {
+      onReach(isReachable, why);
+      if (isReachable) this.#room?.hurry();
+    };
+    this.#pipe = new Pipe(connection, scripts, { clock, deadlineMs, onReach: heard });
     this.#room = this.#roomOf(setting, own.subscriber);
     const room = this.#room;
     this.enter = room && ((key, cost, patience) => room.enter(this.#keyOf(key), cost, patience));
@@ -147,9 +151,11 @@ class RedisShare implements RemoteShare {
     if (subscriber === undefined) return undefined;
     const { clock, random, waitersMax } = setting;
     const standIn = (key: string, cost: number): FairEntry => {
-      const decision = this.#standIn(key, cost);
+      const decision = this.#standIn.ask(key, cost);
+      const reason =
+        decision.verdict === 'deny' && decision.retryAfterMs === NEVER ? 'never' : 'not-now';
       return decision.verdict === 'deny'
-        ? { ...decision, reason: 'not-now' }
+        ? { ...decision, reason }
         : { verdict: 'allow', dueAt: clock.now(), isMakeshift: true };
     };
     return new FairRoom({ pipe: this.#pipe, clock, random, subscriber, waitersMax, standIn });
@@ -176,7 +182,7 @@ class RedisShare implements RemoteShare {
       const { told, at } = await this.#pipe.send(this.#keyOf(key), letter + cost);
       return { decision: decisionOf(told), at };
     } catch {
-      return { decision: this.#standIn(key, cost), at: this.#clock.now(), isMakeshift: true };
+      return { decision: this.#standIn.ask(key, cost), at: this.#clock.now(), isMakeshift: true };
     }
   }
 
@@ -192,7 +198,7 @@ class RedisShare implements RemoteShare {
       const refused = granted < costs.length ? decisionOf(last) : undefined;
       return { granted, dueInMs: Number(dueIn), aheadMs, refused, at };
     } catch {
-      const decision = this.#standIn(key, costs[0]);
+      const decision = this.#standIn.ask(key, costs[0]);
       const isIn = decision.verdict !== 'deny';
       const told = isIn ? { granted: 1, refused: undefined } : { granted: 0, refused: decision };
       return { ...told, at: this.#clock.now(), isMakeshift: true };
@@ -200,11 +206,20 @@ class RedisShare implements RemoteShare {
   }
 
   async take(key: string, most: number): Promise<number> {
+    if (most < 1) return 0;
     try {
-      return Number((await this.#pipe.send(this.#keyOf(key), `t${most}`)).told);
+      return await this.#take(key, most);
     } catch {
-      return this.#standIn(key, 1).verdict === 'deny' ? 0 : 1;
+      return this.#standIn.ask(key, 1).verdict === 'deny' ? 0 : 1;
     }
+  }
+
+  takeThere(key: string, most: number): Promise<number> {
+    return this.#take(key, most).catch(() => 0);
+  }
+
+  async #take(key: string, most: number): Promise<number> {
+    return Number((await this.#pipe.send(this.#keyOf(key), `t${most}`)).told);
   }
 
   /** What cannot be told is lost: then more was taken than was used, never less. */
@@ -245,7 +260,7 @@ function flightsShare(
   const script = flightsScript(most);
   const scripts = { whole: script, plain: script };
   const pipe = new Pipe(connection, scripts, { clock, deadlineMs, onReach });
-  const keyOf = keysOf(own.prefix, setting.name);
+  const keyOf = keysOf(own.prefix, setting, policy);
   return new FlightsShare({
     pipe,
     policy,
@@ -256,28 +271,54 @@ function flightsShare(
   });
 }
 
-/** In braces, so that whatever else belongs to a key can live beside it. */
-const keysOf =
-  (prefix: string, name: string) =>
-  (key: string): string =>
-    `${prefix}:{${name}:${key}}`;
+/**
+ * `prefix:{name:key}:kind`. In braces, so that whatever else belongs to a key can live beside it; of its
+ * kind, because limits of different kinds could not read each other's numbers, and would begin anew
+ * each time. A limit that nobody named goes by its figures, lest it share a count with a stranger.
+ */
+function keysOf(
+  prefix: string,
+  { name, isNamed }: RemoteSetting,
+  { formulas = [] }: Policy,
+): (key: string) => string {
+  const kind = formulas.map(({ kind }) => kind).join('+');
+  const figures = formulas.map(({ kind, numbers }) => `${kind} ${numbers.join(' ')}`).join('+');
+  // Where a name ends must be plain: "a:b" and "c" is not "a" and "b:c". Empty braces hold nothing together.
+  const start = `${prefix}:{${(isNamed ? name : figures).replace(/[%:{}]/g, encodeURIComponent)}:`;
+  const end = `}:${kind}`;
+  return (key) => start + key + end;
+}
 
 /** Decides while Redis is out of reach. */
-type StandIn = (key: string, cost: number) => Decision;
+interface StandIn {
+  ask(key: string, cost: number): Decision;
+  /** A call that was let in has ended. Only counted where calls in flight are. */
+  settle(key: string, cost: number): void;
+}
 
 function standInOf(policy: Policy, { clock, random, keysMax }: RemoteSetting, own: Own): StandIn {
+  const settle = (): void => {};
   switch (own.onUnavailable) {
     case 'deny':
-      return () => deny(UNREACHABLE_RETRY_MS);
+      return { ask: () => deny(UNREACHABLE_RETRY_MS), settle };
     case 'allow':
-      return () => allow(0);
+      return { ask: () => allow(0), settle };
     case 'local': {
       const local = new LocalShare(policy, { clock, random, keysMax });
-      // A part of the limit is the whole limit at a higher price, as far as that can be paid at all.
-      return (key, cost) => {
-        const priced = local.askNow(key, cost * own.processes, clock.now());
-        const isTooDear = priced.verdict === 'deny' && priced.retryAfterMs === NEVER;
-        return isTooDear ? local.askNow(key, cost, clock.now()) : priced;
+      const flights = policy.formulas?.find(({ kind }) => kind === 'flights');
+      const [most = Infinity] = flights?.numbers ?? [];
+      return {
+        // A part of the limit is the whole limit at a higher price, as far as that can be paid at all.
+        ask(key, cost) {
+          const priced = local.askNow(key, cost * own.processes, clock.now());
+          const isTooDear = priced.verdict === 'deny' && priced.retryAfterMs === NEVER;
+          return isTooDear ? local.askNow(key, cost, clock.now()) : priced;
+        },
+        settle(key, cost) {
+          const price = cost * own.processes;
+          const paid = price > most ? cost : price;
+          local.settle(key, { outcome: 'ok', cost: paid, dueAt: clock.now() });
+        },
       };
     }
   }

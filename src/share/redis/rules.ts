@@ -15,7 +15,8 @@
  *     available(s, o, now)             the most whole units an ask would get
  *     settle(s, o, ignored, cost, used, dueAt, now)
  *     hits(s, o, n, now)               what others served
- *     forgetAt(s, o)                   when a key begun anew would decide the same
+ *     forgetAt(s, o)                   when a key begun anew would decide the same; of `all` also when it
+ *                                      would, were it not for those that never do
  *     opensAt(s, o)                    to the digit; only a rule that opens for one call at a time
  */
 
@@ -324,9 +325,13 @@ local function all(parts)
       for _, part in ipairs(parts) do part.hits(s, o + part.offset, ...) end
     end,
     forgetAt = function(s, o)
-      local last = -huge
-      for _, part in ipairs(parts) do last = max(last, part.forgetAt(s, o + part.offset)) end
-      return last
+      local last, lastKnown = -huge, -huge
+      for _, part in ipairs(parts) do
+        local at = part.forgetAt(s, o + part.offset)
+        last = max(last, at)
+        if at < huge then lastKnown = max(lastKnown, at) end
+      end
+      return last, lastKnown
     end,
   }
 end

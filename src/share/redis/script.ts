@@ -17,12 +17,14 @@
  *     l                         the state as it is       <number> <number> …
  *     s<outcome> <cost> <used> <dueAt>                   how a call went
  *     h<hits>                                            what others served
+ *     p                         could it be decided?     0, or an error
  *
  * and, for those who wait fairly, in a line that Redis keeps:
  *
  *     f<id> <cost>              joins the line, or asks if its turn has come    as a, or - in line
  *     x<id>                     leaves the line
- *     b<process>                the process is alive     who is first, and in how many ms it may ask
+ *     b<process> <id>           the process is alive     who is first, and in how many ms it may ask;
+ *                                                        - if the line, or that one of it, is gone
  *
  * The first answer is the time on Redis's clock, the only one that counts; `late 17…` if it was past
  * the time allowed. What is only told (s, h, x) is heard all the same. Numbers travel as text
@@ -43,6 +45,25 @@ export const STALE_MS = 3000;
 /** How long a state that never becomes as good as new is kept without anybody asking: a day. */
 const IDLE_MS = 86_400_000;
 
+/** Others are kept until they are, at most so long: some 30,000 years, the most Redis takes as it is written. */
+const KEEP_MS_MAX = 1e15;
+
+/**
+ * What a key holds. Something that is not ours (somebody else wrote there) counts as nothing and is written
+ * over: as an error it would keep every key of the call from being decided, and look like an outage.
+ */
+const READ = `
+local function read(key)
+  local packed = redis.pcall('GET', key)
+  if type(packed) ~= 'table' then return packed end
+  if string.find(packed.err, 'WRONGTYPE', 1, true) then return false end
+  return redis.call('GET', key)
+end
+`;
+
+/** Writes something, in Lua: a Redis that only reads (a replica, out of memory, alone) cannot decide. */
+export const PROBE = "redis.call('SET', key .. ':probe', '', 'PX', 1) return 0";
+
 /**
  * The line of a key: a list of ids, first come first, and when each process was last heard of. An id
  * is `process/number/cost`. Whoever stands first and belongs to a process that has gone silent is
@@ -62,6 +83,7 @@ local function firstOf(line, alive)
     local seen = tonumber(call('HGET', alive, processOf(first)) or '0')
     if now - seen <= STALE_MS then return first end
     call('LPOP', line)
+    call('HDEL', alive, processOf(first))
   end
 end
 
@@ -73,9 +95,9 @@ local function msUntil(s, id)
   return ceil(value)
 end
 
-local function tell(key, s, first)
+local function tell(s, first)
   if first then
-    call('PUBLISH', 'sluice:turn:' .. processOf(first), first .. ' ' .. exact(msUntil(s, first)) .. ' ' .. key)
+    call('PUBLISH', 'sluice:turn:' .. processOf(first), first .. ' ' .. exact(msUntil(s, first)))
   end
 end
 
@@ -85,22 +107,28 @@ local function beAlive(alive, line, process)
   call('PEXPIRE', line, 20 * STALE_MS)
 end
 
+local function join(line, id)
+  call('RPUSH', line, id)
+  call('PEXPIRE', line, 20 * STALE_MS)
+end
+
 FAIR_OPS.f = function(s, rest, key)
   local id, cost = match(rest, '(%S+) (%S+)')
   local line, alive = lineOf(key)
   beAlive(alive, line, processOf(id))
   local first = firstOf(line, alive)
   if first and first ~= id then
-    if not call('LPOS', line, id) then call('RPUSH', line, id) end
+    if not call('LPOS', line, id) then join(line, id) end
     return '-'
   end
   local verdict, value = askNow(s, tonumber(cost))
   if verdict == DENY and value ~= NEVER then
-    if not first then call('RPUSH', line, id) end
-  elseif first then
-    call('LPOP', line)
-    tell(key, s, firstOf(line, alive))
+    if not first then join(line, id) end
+    return answer(verdict, value)
   end
+  if first then call('LPOP', line) end
+  local following = firstOf(line, alive)
+  if following then tell(s, following) else call('DEL', alive) end
   return answer(verdict, value)
 end
 
@@ -108,17 +136,18 @@ FAIR_OPS.x = function(s, rest, key)
   local line, alive = lineOf(key)
   local first = call('LINDEX', line, 0)
   call('LREM', line, 1, rest)
-  if first == rest then tell(key, s, firstOf(line, alive)) end
+  if first == rest then tell(s, firstOf(line, alive)) end
   return 0
 end
 
 FAIR_OPS.b = function(s, rest, key)
+  local process, standing = match(rest, '(%S+) (%S*)')
   local line, alive = lineOf(key)
-  beAlive(alive, line, rest)
+  beAlive(alive, line, process)
   local before = call('LINDEX', line, 0)
   local first = firstOf(line, alive)
-  if not first then return '-' end
-  if first ~= before then tell(key, s, first) end
+  if first ~= before then tell(s, first) end
+  if not first or (standing ~= '' and not call('LPOS', line, standing)) then return '-' end
   return first .. ' ' .. exact(msUntil(s, first))
 end
 `;
@@ -134,7 +163,7 @@ export function scriptOf(
   const isFair = scope === 'fair';
   const [first] = formulas;
   if (scope === 'plain' && formulas.length === 1 && first.kind === 'bucket') {
-    return plainBucket(first, IDLE_MS);
+    return plainBucket(first, KEEP_MS_MAX, READ);
   }
   return `${ruleOf(formulas, scope === 'plain' && canBeLean(formulas))}
 local FORMAT, BYTES = '<${'d'.repeat(width)}', ${8 * width}
@@ -150,11 +179,12 @@ if not isHandedIn then
 end
 local isLate = by ~= nil and now > by
 
+${READ}
 local states, changed = {}, {}
 local function stateOf(key)
   local s = states[key]
   if s then return s end
-  local packed = call('GET', key)
+  local packed = read(key)
   if packed and #packed == BYTES then
     s = { struct.unpack(FORMAT, packed) }
   else
@@ -194,7 +224,7 @@ for i = 1, #KEYS do
   if isLate and op ~= 's' and op ~= 'h' and op ~= 'x' then
     if op == 'f' or op == 'b' then op = 'l' end -- a line is not touched
     s = { unpack(s, 1, ${width}) } -- answered as ever, and nothing is kept
-  elseif op ~= 'l' then
+  elseif op ~= 'l' and op ~= 'p' then
     changed[key] = s
   end
   if op == 'a' then
@@ -205,12 +235,16 @@ for i = 1, #KEYS do
 end
 
 for key, s in pairs(changed) do
-  local forgetAt = rule.forgetAt(s, 0)
+  local forgetAt, knownAt = rule.forgetAt(s, 0)
   if forgetAt <= now and not isHandedIn then
     call('DEL', key)
   else
     local ms = ${IDLE_MS}
-    if not isHandedIn then ms = min(ceil(forgetAt - now) + 1, ms) end
+    if not isHandedIn then
+      if forgetAt < huge then ms = ceil(forgetAt - now) + 1
+      elseif knownAt then ms = max(ms, ceil(knownAt - now) + 1) end
+      ms = min(ms, ${KEEP_MS_MAX})
+    end
     call('SET', key, struct.pack(FORMAT, unpack(s, 1, ${width})), 'PX', ms)
   end
 end
@@ -274,5 +308,7 @@ local OPS = {
     rule.hits(s, 0, tonumber(rest), now)
     return 0
   end,
+
+  p = function(s, rest, key) ${PROBE} end,
 }
 `;

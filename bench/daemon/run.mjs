@@ -1,0 +1,195 @@
+/**
+ * The daemon beside redis-server, asked by a second process, in one run.
+ *
+ *     npm run bench:daemon              medians of three rounds, a part of bench/RESULTS.md
+ *     npm run bench:daemon -- --smoke   a moment, writes nothing
+ *
+ * The same generator asks all of them for the same 1,000 tags, each in its own protocol. What a server
+ * could do is bounded by a core: beside the rate stand the processor time it used for an answer, and how
+ * busy server and generator were. Where the server is the busier one, the generator was not what held it up.
+ */
+
+import { execFileSync, spawn } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { machineLine, median, writeSection } from '../report.mjs';
+import { cpuOf, startDaemon } from './process.mjs';
+
+const smoke = process.argv.includes('--smoke');
+const ROUNDS = smoke ? 1 : 3;
+const SPAN_MS = smoke ? 100 : 1000;
+const DEPTHS = [1, 16, 256];
+const CONNECTIONS = smoke ? [8] : [1, 8, 64];
+
+const folder = mkdtempSync(join(tmpdir(), 'sluice-bench-'));
+const started = [];
+
+async function freePort() {
+  const server = createServer();
+  await new Promise((ready) => server.listen(0, '127.0.0.1', ready));
+  const { port } = server.address();
+  await new Promise((closed) => server.close(closed));
+  return port;
+}
+
+async function startSluice() {
+  const paths = { line: join(folder, 'line.sock'), resp: join(folder, 'resp.sock') };
+  // A limit that is never reached, and keys that are not as good as new a moment later.
+  const args = ['--rate', '1000/s', '--burst', '1000000000', '--http', 'off'];
+  for (const at of ['127.0.0.1:0', paths.line]) args.push('--line', at);
+  for (const at of ['127.0.0.1:0', paths.resp]) args.push('--resp', at);
+  const daemon = await startDaemon(args);
+  return { pid: daemon.pid, line: daemon.port('line'), resp: daemon.port('resp'), paths };
+}
+
+async function startRedis() {
+  const port = await freePort();
+  const path = join(folder, 'redis.sock');
+  const flags = [
+    '--port',
+    `${port}`,
+    '--unixsocket',
+    path,
+    '--bind',
+    '127.0.0.1',
+    '--dir',
+    folder,
+    '--save',
+    '',
+  ];
+  const child = spawn('redis-server', flags, { stdio: 'ignore' });
+  started.push(child);
+  const cli = (...args) =>
+    execFileSync('redis-cli', ['-p', `${port}`, ...args], { encoding: 'utf8' }).trim();
+  for (let n = 0; n < 200; n++) {
+    try {
+      if (cli('PING') === 'PONG') break;
+    } catch {
+      await new Promise((later) => setTimeout(later, 25));
+    }
+  }
+  return { pid: child.pid, port, path, sha: cli('SCRIPT', 'LOAD', LUA_BUCKET) };
+}
+
+/** What a token bucket in Redis looks like: time from Redis, two numbers in a hash, a key that expires. */
+const LUA_BUCKET = `local t = redis.call('TIME')
+local now = t[1] * 1000 + t[2] / 1000
+local s = redis.call('HMGET', KEYS[1], 'tokens', 'at')
+local rate, burst = tonumber(ARGV[1]), tonumber(ARGV[2])
+local tokens = math.min(burst, (tonumber(s[1]) or burst) + (now - (tonumber(s[2]) or now)) * rate)
+local ok = tokens >= 1 and 1 or 0
+redis.call('HSET', KEYS[1], 'tokens', tokens - ok, 'at', now)
+redis.call('PEXPIRE', KEYS[1], 60000)
+return ok`;
+
+/** One measurement: the generator's figures, and what the server used meanwhile. */
+async function measure(target, connections, depth, isUnix) {
+  const where = isUnix ? { path: target.path } : { port: target.port };
+  const { kind, extra } = target;
+  const order = { ...where, kind, extra, connections, depth, ms: SPAN_MS };
+  const generator = spawn(process.execPath, ['bench/daemon/load.mjs', JSON.stringify(order)], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  started.push(generator);
+  let said = '';
+  generator.stdout.on('data', (chunk) => {
+    said += chunk;
+  });
+  const [from, at] = [cpuOf(target.pid), performance.now()];
+  const code = await new Promise((ended) => generator.once('exit', ended));
+  if (code !== 0) throw new Error(`the generator failed on ${target.name}`);
+  const busy = ((cpuOf(target.pid) - from) * 1000) / (performance.now() - at);
+  return { ...JSON.parse(said), busy };
+}
+
+const kilo = (perSecond) => `${Math.round(perSecond / 1000)} k`;
+const percent = (share) => `${Math.round(share * 100)} %`;
+
+try {
+  const sluice = await startSluice();
+  const redis = await startRedis();
+  const targets = [
+    {
+      name: 'line protocol',
+      pid: sluice.pid,
+      port: sluice.line,
+      path: sluice.paths.line,
+      kind: 'line',
+    },
+    {
+      name: 'CL.THROTTLE',
+      pid: sluice.pid,
+      port: sluice.resp,
+      path: sluice.paths.resp,
+      kind: 'cell',
+    },
+    { name: 'Redis INCR', pid: redis.pid, port: redis.port, path: redis.path, kind: 'incr' },
+    {
+      name: 'Redis, bucket in Lua',
+      pid: redis.pid,
+      port: redis.port,
+      path: redis.path,
+      kind: 'lua',
+      extra: [redis.sha, '1', '1000000000'],
+    },
+  ];
+  const figures = [];
+  for (const isUnix of [false, true]) {
+    for (const connections of CONNECTIONS) {
+      for (const depth of DEPTHS) {
+        const rounds = targets.map(() => []);
+        for (let round = 0; round < ROUNDS; round++) {
+          for (const [n, target] of targets.entries()) {
+            rounds[n].push(await measure(target, connections, depth, isUnix));
+          }
+        }
+        const of = (n, read) => median(rounds[n].map(read));
+        const cells = targets.map((target, n) => ({
+          target,
+          perSecond: of(n, (own) => own.perSecond),
+          p99Ms: of(n, (own) => own.p99Ms),
+          busy: of(n, (own) => own.busy),
+          generatorCpu: of(n, (own) => own.generatorCpu),
+        }));
+        figures.push({ isUnix, connections, depth, cells });
+        const shown = cells.map(
+          ({ target, perSecond, busy, generatorCpu }) =>
+            `${target.name} ${kilo(perSecond)} (${percent(busy)}, generator ${percent(generatorCpu)})`,
+        );
+        console.log(`${isUnix ? 'unix' : 'tcp '} ${connections} × ${depth}: ${shown.join(' · ')}`);
+      }
+    }
+  }
+  if (!smoke) write(figures);
+} finally {
+  for (const child of started) if (child.exitCode === null) child.kill('SIGKILL');
+  rmSync(folder, { recursive: true, force: true });
+}
+
+function write(figures) {
+  const head = [
+    '| connections × deep |',
+    ...figures[0].cells.map(({ target }) => ` ${target.name} |`),
+    ' line / INCR | CL.THROTTLE / Lua |',
+  ].join('');
+  const rule = `| --- |${' ---: |'.repeat(figures[0].cells.length + 2)}`;
+  const rows = figures.map(({ isUnix, connections, depth, cells }) => {
+    const [line, cell, incr, lua] = cells.map(({ perSecond }) => perSecond);
+    const shown = cells.map(
+      ({ perSecond, p99Ms, busy, generatorCpu }) =>
+        `${kilo(perSecond)}/s, p99 ${p99Ms.toFixed(2)} ms (${percent(busy)} / ${percent(generatorCpu)})`,
+    );
+    const ratios = [`${(line / incr).toFixed(2)} ×`, `${(cell / lua).toFixed(2)} ×`];
+    return `| ${isUnix ? 'Unix' : 'TCP'}, ${connections} × ${depth} | ${[...shown, ...ratios].join(' | ')} |`;
+  });
+  writeSection(
+    'The daemon beside Redis',
+    `Answers a second for 1,000 tags, asked by a process of its own; in brackets how busy the server was and how busy
+the generator (100 %: a core). Medians of ${ROUNDS} rounds in one run of \`npm run bench:daemon\`; ${machineLine()}.
+The p99 is of a whole batch: the time from its first question to its last answer.
+
+${[head, rule, ...rows].join('\n')}`,
+  );
+}

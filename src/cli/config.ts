@@ -1,0 +1,62 @@
+/** `sluice config check`: says whether a configuration makes sense before a daemon has to. */
+
+import { loadConfig } from '../daemon/config/file.ts';
+import { showListen } from '../daemon/config/listen.ts';
+import type { Config } from '../daemon/config/read.ts';
+import {
+  type Command,
+  type CommandGroup,
+  EXIT_MISSED,
+  EXIT_OK,
+  readArgs,
+  type Terminal,
+  UsageError,
+} from './command.ts';
+
+const check: Command = {
+  name: 'check',
+  summary: 'says whether a configuration file makes sense',
+  help: `usage: sluice config check FILE
+
+Reads a configuration and says everything that is wrong with it: line, field, what was expected.
+Nothing is started and nothing is connected to.
+
+Exit code 0 if the file is fine, 1 if it is not.
+
+example:
+  sluice config check sluice.yaml`,
+
+  run(args, terminal) {
+    const { positionals } = readArgs(args, {});
+    const [file, ...others] = positionals;
+    if (file === undefined || others.length > 0) {
+      throw new UsageError('expected one file; see --help');
+    }
+    const loaded = loadConfig(file, []);
+    if ('config' in loaded) {
+      summarise(file, loaded.config, terminal);
+      return EXIT_OK;
+    }
+    for (const problem of loaded.problems) terminal.complain(problem);
+    return EXIT_MISSED;
+  },
+};
+
+function summarise(file: string, { limits, listen }: Config, terminal: Terminal): void {
+  const overrides = limits.reduce((sum, limit) => sum + limit.overrides.length, 0);
+  const counted = [
+    `${limits.length} ${limits.length === 1 ? 'limit' : 'limits'}`,
+    overrides > 0 && `${overrides} ${overrides === 1 ? 'override' : 'overrides'}`,
+  ].filter((part) => part !== false);
+  terminal.print(`${file} is fine: ${counted.join(', ')}`);
+  for (const [surface, listens] of Object.entries(listen)) {
+    const where = listens.map(showListen).join(', ') || 'off';
+    terminal.print(`  ${surface.padEnd(5)} ${where}`);
+  }
+}
+
+export const config: CommandGroup = {
+  name: 'config',
+  summary: "looks at a daemon's configuration",
+  commands: [check],
+};

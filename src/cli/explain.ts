@@ -1,0 +1,49 @@
+/** `sluice explain`: which limits a key would meet, and why. */
+
+import { explainRoute } from '../daemon/explain.ts';
+import { Routes } from '../daemon/routes.ts';
+import { shelfFor } from '../daemon/shelf.ts';
+import { tagOf } from '../daemon/tag.ts';
+import { type Command, EXIT_OK, readArgs, UsageError } from './command.ts';
+import { configFile, requireConfig } from './configuration.ts';
+
+export const explain: Command = {
+  name: 'explain',
+  summary: 'says which limits a key would meet, and why',
+  help: `usage: sluice explain TAG [--config FILE]
+
+Says which limits of a configuration would apply to a key, why these and not the others. No daemon
+is asked: it is the configuration that is looked at, not how much is left.
+
+options:
+  --config FILE   the configuration; default $SLUICE_CONFIG, else what a daemon does without one
+  --json          the same for machines
+
+example:
+  sluice explain ip:10.1.2.3 --config sluice.yaml`,
+
+  run(args, terminal) {
+    const { values, positionals } = readArgs(args, {
+      config: { type: 'string' },
+      json: { type: 'boolean' },
+    });
+    const [text, ...others] = positionals;
+    if (text === undefined || others.length > 0) {
+      throw new UsageError('expected one key; see --help');
+    }
+    const config = requireConfig(configFile(values.config));
+    const tag = tagOf(text);
+    const route = new Routes(config, shelfFor(config.limits)).routeOf(tag);
+    const explained = explainRoute(route, config, tag);
+    if (values.json) {
+      terminal.print(JSON.stringify({ key: text, ...explained }, undefined, 2));
+      return EXIT_OK;
+    }
+    terminal.print(`${JSON.stringify(text)}: ${explained.verdict}`);
+    for (const { name, isApplied, rule, why } of explained.limits) {
+      terminal.print(`  ${isApplied ? '✓' : '·'} ${name}: ${why}`);
+      if (isApplied) terminal.print(`      ${JSON.stringify(rule)}`);
+    }
+    return EXIT_OK;
+  },
+};

@@ -1,0 +1,163 @@
+/** `sluice serve`: the daemon, from a terminal or a service manager. */
+
+import { systemClock } from '../clock.ts';
+import { addresses, fromEnvironment, loadConfig, type Outweighing } from '../daemon/config/file.ts';
+import { type Listen, showListen } from '../daemon/config/listen.ts';
+import type { Config } from '../daemon/config/read.ts';
+import { Daemon, type Surface } from '../daemon/daemon.ts';
+import { logTo } from '../daemon/log.ts';
+import {
+  type Command,
+  EXIT_OK,
+  EXIT_USAGE,
+  readArgs,
+  type Terminal,
+  UsageError,
+} from './command.ts';
+import { configFile, configOf } from './configuration.ts';
+
+export const serve: Command = {
+  name: 'serve',
+  summary: 'answers "serve or throttle?" for everybody on this host',
+  help: `usage: sluice serve [--config FILE] [options]
+
+Runs the daemon: any language asks it, over a socket, and is answered in microseconds.
+Without a configuration it listens on loopback only and allows every key 1 call a second, 10 at once.
+
+options:
+  --config FILE       limits and everything else; default $SLUICE_CONFIG. See docs/config.md
+  --line ADDRESS      line protocol; default 127.0.0.1:7610. A path is a Unix socket, off is none;
+                      may be given several times
+  --resp ADDRESS      what Redis clients speak; default 127.0.0.1:7611
+  --http ADDRESS      HTTP; default 127.0.0.1:7612
+  --rate RATE         without limits in a configuration: calls for each key, such as 100/s
+  --burst N           and how many at once
+  --snapshot FILE     where to leave the state for a restart
+  --log text|json     how to write the log, which goes to standard error
+
+Options outweigh the environment (SLUICE_LINE, SLUICE_RESP, SLUICE_HTTP, SLUICE_ADMIN_TOKEN,
+SLUICE_SNAPSHOT, SLUICE_LOG, SLUICE_UNMATCHED), and the environment outweighs the file.
+
+signals:
+  SIGHUP              reads the configuration again; a bad one changes nothing
+  SIGTERM, SIGINT     answers what was asked, saves the state, ends; twice: ends at once
+
+examples:
+  sluice serve
+  sluice serve --rate 100/s --burst 20 --line 127.0.0.1:7610 --line /run/sluice.sock
+  printf 'alice\\n' | nc -w 1 127.0.0.1 7610`,
+
+  async run(args, terminal) {
+    const { values, positionals } = readArgs(args, {
+      config: { type: 'string' },
+      line: { type: 'string', multiple: true },
+      resp: { type: 'string', multiple: true },
+      http: { type: 'string', multiple: true },
+      rate: { type: 'string' },
+      burst: { type: 'string' },
+      snapshot: { type: 'string' },
+      log: { type: 'string' },
+    });
+    if (positionals.length > 0) {
+      throw new UsageError(`expected no "${positionals[0]}"; see --help`);
+    }
+    const file = configFile(values.config);
+    const load = () => loadConfig(file, [...fromEnvironment(process.env), ...fromFlags(values)]);
+    const config = configOf(load());
+    return serveUntilStopped(config, load, file, terminal);
+  },
+};
+
+interface Flags {
+  readonly line?: string[] | undefined;
+  readonly resp?: string[] | undefined;
+  readonly http?: string[] | undefined;
+  readonly rate?: string | undefined;
+  readonly burst?: string | undefined;
+  readonly snapshot?: string | undefined;
+  readonly log?: string | undefined;
+}
+
+/** What the command line says, as something that outweighs a file. */
+function fromFlags(flags: Flags): Outweighing[] {
+  const said: Outweighing[] = [];
+  for (const surface of ['line', 'resp', 'http'] as const) {
+    const given = flags[surface];
+    if (given)
+      said.push({
+        path: ['listen', surface],
+        value: addresses(given.join(',')),
+        from: `--${surface}`,
+      });
+  }
+  if (flags.snapshot !== undefined) {
+    said.push({ path: ['snapshot'], value: flags.snapshot, from: '--snapshot' });
+  }
+  if (flags.log !== undefined) said.push({ path: ['log'], value: flags.log, from: '--log' });
+  if (flags.rate === undefined && flags.burst === undefined) return said;
+  const burst = flags.burst === undefined ? {} : { burst: Number(flags.burst) };
+  const bucket = { rate: flags.rate ?? '1/s', ...burst };
+  return [
+    ...said,
+    { path: ['limits'], value: { default: { bucket } }, from: '--rate and --burst' },
+  ];
+}
+
+async function serveUntilStopped(
+  config: Config,
+  load: () => ReturnType<typeof loadConfig>,
+  file: string | undefined,
+  terminal: Terminal,
+): Promise<number> {
+  const log = logTo(terminal.complain, () => config.log, systemClock);
+  const daemon = await Daemon.start(config, { log, load, version: terminal.version });
+  announce(daemon, config, file, terminal);
+  process.on('SIGHUP', () => void daemon.reload());
+  await new Promise<void>((resolve) => {
+    process.once('SIGTERM', resolve);
+    process.once('SIGINT', resolve);
+  });
+  log('info', 'stopping');
+  const atOnce = (): never => process.exit(EXIT_USAGE);
+  process.once('SIGTERM', atOnce);
+  process.once('SIGINT', atOnce);
+  await daemon.stop();
+  log('info', 'stopped');
+  return EXIT_OK;
+}
+
+/** How to try each surface from a shell. */
+const TRY: Readonly<Record<Surface, (listen: Listen) => string>> = {
+  line: (listen) =>
+    listen.kind === 'unix'
+      ? `printf 'alice\\n' | nc -w 1 -U ${listen.path}`
+      : `printf 'alice\\n' | nc -w 1 ${listen.host} ${listen.port}`,
+  resp: (listen) =>
+    listen.kind === 'unix'
+      ? `redis-cli -s ${listen.path} CL.THROTTLE alice 9 1 1`
+      : `redis-cli -h ${listen.host} -p ${listen.port} CL.THROTTLE alice 9 1 1`,
+  http: (listen) =>
+    listen.kind === 'unix'
+      ? `curl -i --unix-socket ${listen.path} 'http://sluice/check?key=alice'`
+      : `curl -i '${listen.tls ? 'https' : 'http'}://${showListen(listen)}/check?key=alice'`,
+};
+
+function announce(
+  daemon: Daemon,
+  { limits }: Config,
+  file: string | undefined,
+  terminal: Terminal,
+): void {
+  const counted = `${limits.length} ${limits.length === 1 ? 'limit' : 'limits'}`;
+  terminal.print(`sluice ${terminal.version}, ${counted} from ${file ?? 'the defaults'}`);
+  const shown = daemon.addresses.map(({ surface, listen }) => ({
+    surface,
+    at: showListen(listen),
+    example: TRY[surface](listen),
+  }));
+  const width = Math.max(0, ...shown.map(({ at }) => at.length));
+  for (const { surface, at, example } of shown) {
+    terminal.print(`  ${surface.padEnd(4)}  ${at.padEnd(width)}  ${example}`);
+  }
+  terminal.print('ready');
+}

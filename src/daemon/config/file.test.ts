@@ -1,0 +1,138 @@
+import { describe, expect, test } from 'vitest';
+import { fromEnvironment, loadConfig, readText } from './file.ts';
+
+const problemsOf = (text: string): readonly string[] => {
+  const loaded = readText('sluice.yaml', text);
+  return 'problems' in loaded ? loaded.problems : [];
+};
+
+const configOf = (text: string, env: NodeJS.ProcessEnv = {}) => {
+  const loaded = readText('sluice.yaml', text, fromEnvironment(env));
+  if ('config' in loaded) return loaded.config;
+  throw new Error(loaded.problems.join('\n'));
+};
+
+describe('a configuration', () => {
+  test('may be empty: everything has a default, and nothing leaves the machine', () => {
+    const { listen, limits, snapshot, unmatched, admin } = configOf('');
+    expect(listen).toEqual({
+      line: [{ kind: 'tcp', host: '127.0.0.1', port: 7610 }],
+      resp: [{ kind: 'tcp', host: '127.0.0.1', port: 7611 }],
+      http: [{ kind: 'tcp', host: '127.0.0.1', port: 7612 }],
+    });
+    expect(limits.map(({ name, rule }) => ({ name, ...rule }))).toEqual([
+      { name: 'default', limit: { bucket: { rate: '1/s', burst: 10 } } },
+    ]);
+    expect({ snapshot, unmatched, admin }).toEqual({
+      snapshot: undefined,
+      unmatched: 'allow',
+      admin: { token: undefined },
+    });
+  });
+
+  test('says line, column, field, what was expected and what came, and points at it', () => {
+    expect(problemsOf('limits:\n  api:\n    bucket: { rate: 10/x }\n')).toEqual([
+      [
+        'sluice.yaml:3:15: expected `limits.api.bucket.rate` to be a rate above 0, such as "100/s", "1/6s" or 100 (a second), got "10/x"',
+        '    3 |     bucket: { rate: 10/x }',
+        '      |               ^',
+      ].join('\n'),
+    ]);
+  });
+
+  test('tells everything that is wrong at once', () => {
+    const problems = problemsOf(`
+listen: { line: nowhere }
+bounds: { connections: 0 }
+limits:
+  a: { bucket: {} }
+  b: { bucket: { rate: 1/s }, per: host }
+  c: { bukcet: { rate: 1/s } }
+colour: red
+`);
+    expect(
+      problems.map((problem) => /^sluice.yaml:(\d+):.*`(.*?)`/.exec(problem)?.slice(1)),
+    ).toEqual([
+      ['2', 'listen.line'],
+      ['3', 'bounds.connections'],
+      ['5', 'limits.a.bucket.rate'],
+      ['6', 'limits.b.per'],
+      ['7', 'limits.c.bukcet'],
+      ['8', 'colour'],
+    ]);
+  });
+
+  test.each([
+    ['listen: { line: 70000 }', '`listen.line` to be an address'],
+    ['listen: { line: [a:b:c] }', '`listen.line[0]` to be an address'],
+    ['listen: { http: { at: 1, tls: {} } }', '`listen.http.tls.cert` to be a file'],
+    [
+      'listen: { http: { at: /x, tls: { cert: a, key: b } } }',
+      '`listen.http.tls` to be left out on a Unix',
+    ],
+    ['listen: { line: { at: 7, mode: 660 } }', '`listen.line.mode` to be left out but on a Unix'],
+    ['admin: { token: short }', '`admin.token` to be at least 16'],
+    ['limits: []', '`limits` to be limits by name'],
+    ["limits: { 'a b': { bucket: { rate: 1 } } }", '`limits.["a b"]` to be named with'],
+    ['limits: { a: { bucket: { rate: 1 }, spacing: { every: 1 } } }', 'got "bucket and spacing"'],
+    ['limits: { a: {} }', '`limits.a` to be a limit with one of bucket'],
+    ['limits: { a: { bucket: { rate: 1 }, per: limit, overrides: [] }, b: 1 }', '`limits.b`'],
+    ['limits: { a: { bucket: { rate: 1 }, match: { regex: "(" } } }', '`limits.a.match.regex`'],
+    [
+      'limits: { a: { bucket: { rate: 1 }, overrides: [{ bucket: { rate: 1 } }] } }',
+      'overrides[0].match',
+    ],
+    ['limits: { a: { bucket: { rate: 1 }, keysMax: 0 } }', '`limits.a.keysMax`'],
+    ['limits: { a: { bucket: { rate: 1 }, redis: { url: x } } }', '`limits.a.redis.url`'],
+    [
+      'limits: { a: { adaptive: {}, redis: { url: "redis://x" } } }',
+      'when it is shared through Redis',
+    ],
+    [
+      'limits: { a: { bucket: { rate: 1 }, redis: { url: "redis://x", fair: true } } }',
+      'nobody waits',
+    ],
+    ['http: { key: { headr: x } }', '`http.key.header`'],
+    ['http: { trustProxy: [nowhere] }', '`http.trustProxy[0]`'],
+    ['snapshot: { every: 1s }', '`snapshot.file`'],
+    ['a: 1\na: 2', 'Map keys must be unique'],
+    ['- 1', 'a configuration'],
+    ['&a [*a]', 'sluice.yaml'],
+  ])('%s is answered with %s', (text, message) => {
+    expect(problemsOf(text).join('\n')).toContain(message);
+  });
+
+  test('never shows a token', () => {
+    expect(problemsOf('admin: { token: "hunter2 hunter2 hunter2" }').join()).toContain(
+      'admin.token',
+    );
+    const [problem] = problemsOf('admin:\n  token: hunter2\n');
+    expect(problem).not.toContain('hunter2');
+  });
+
+  test('that cannot be read is one clear line', () => {
+    expect(loadConfig('/nowhere/sluice.yaml', [])).toEqual({
+      problems: [expect.stringMatching(/^cannot read \/nowhere\/sluice.yaml: ENOENT/)],
+    });
+  });
+});
+
+describe('what outweighs the file', () => {
+  test('the environment does', () => {
+    const env = { SLUICE_LINE: '127.0.0.1:1, /tmp/a.sock', SLUICE_HTTP: 'off', SLUICE_LOG: 'json' };
+    const { listen, log } = configOf('listen: { line: 5, resp: 6, http: 7 }\nlog: text', env);
+    expect(listen.line).toHaveLength(2);
+    expect(listen.resp).toMatchObject([{ port: 6 }]);
+    expect(listen.http).toEqual([]);
+    expect(log).toBe('json');
+  });
+
+  test('and is named when it is wrong', () => {
+    const loaded = readText('f', '', fromEnvironment({ SLUICE_LINE: 'nowhere' }));
+    expect(loaded).toEqual({
+      problems: [
+        expect.stringMatching(/^SLUICE_LINE: expected `listen.line\[0\]` to be an address/),
+      ],
+    });
+  });
+});

@@ -1,0 +1,150 @@
+/**
+ * The configuration file, and what outweighs it: defaults, then the file, then the environment, then
+ * the command line.
+ *
+ * Every complaint says where: line and column of the file, or the variable or option it came by.
+ */
+
+import { readFileSync } from 'node:fs';
+import { type Document, LineCounter, parseDocument } from 'yaml';
+import { type ConfigError, reasonOf } from '../../errors.ts';
+import { isRecord } from '../../options.ts';
+import { offsetOf } from './locate.ts';
+import { type Config, readConfig } from './read.ts';
+
+/** A value from elsewhere than the file. */
+export interface Outweighing {
+  /** Where it belongs, such as `['listen', 'line']`. */
+  readonly path: readonly [string] | readonly [string, string];
+  readonly value: unknown;
+  /** Where it came from, such as `SLUICE_LINE` or `--line`. */
+  readonly from: string;
+}
+
+/** The configuration, or lines that say what is wrong with it. */
+export type Loaded =
+  | { readonly config: Config; readonly file: string | undefined }
+  | { readonly problems: readonly string[] };
+
+/** A larger file is not a configuration. */
+const FILE_BYTES_MAX = 4 * 1024 * 1024;
+
+/** The variables that are heard, and what they stand for. */
+const VARIABLES: Readonly<Record<string, Outweighing['path']>> = {
+  SLUICE_LINE: ['listen', 'line'],
+  SLUICE_RESP: ['listen', 'resp'],
+  SLUICE_HTTP: ['listen', 'http'],
+  SLUICE_ADMIN_TOKEN: ['admin', 'token'],
+  SLUICE_SNAPSHOT: ['snapshot'],
+  SLUICE_LOG: ['log'],
+  SLUICE_UNMATCHED: ['unmatched'],
+};
+
+/** What the environment says. Addresses may be several, with commas between them. */
+export function fromEnvironment(env: NodeJS.ProcessEnv): Outweighing[] {
+  return Object.entries(VARIABLES).flatMap(([from, path]) => {
+    const text = env[from];
+    if (text === undefined || text === '') return [];
+    return [{ path, from, value: path[0] === 'listen' ? addresses(text) : text }];
+  });
+}
+
+/** Addresses with commas between them; `off`: none. */
+export const addresses = (text: string): unknown =>
+  text === 'off' ? false : text.split(',').map((own) => own.trim());
+
+/** Reads a configuration; without a file, one made of defaults and what outweighs them. */
+export function loadConfig(file: string | undefined, outweighing: readonly Outweighing[]): Loaded {
+  if (file === undefined) return finish(undefined, '', {}, outweighing);
+  let text: string;
+  try {
+    text = readFileSync(file, 'utf8');
+  } catch (error) {
+    return { problems: [`cannot read ${file}: ${reasonOf(error)}`] };
+  }
+  if (text.length > FILE_BYTES_MAX)
+    return { problems: [`${file} is too large to be a configuration`] };
+  return readText(file, text, outweighing);
+}
+
+/** The same for a text that was read already. */
+export function readText(
+  file: string,
+  text: string,
+  outweighing: readonly Outweighing[] = [],
+): Loaded {
+  const lines = new LineCounter();
+  const document = parseDocument(text, { lineCounter: lines, prettyErrors: false });
+  if (document.errors.length > 0) {
+    return {
+      problems: document.errors.map(({ message, pos }) =>
+        pointAt(file, text, lines, pos[0], message),
+      ),
+    };
+  }
+  try {
+    const value: unknown = document.toJS({ maxAliasCount: 100 });
+    return finish(file, text, value ?? {}, outweighing, document, lines);
+  } catch (error) {
+    return { problems: [`${file}: ${reasonOf(error)}`] };
+  }
+}
+
+function finish(
+  file: string | undefined,
+  text: string,
+  value: unknown,
+  outweighing: readonly Outweighing[],
+  document?: Document.Parsed,
+  lines?: LineCounter,
+): Loaded {
+  const read = readConfig(outweighing.reduce(put, value));
+  if ('config' in read) return { config: read.config, file };
+  return {
+    problems: read.errors.map((error) => {
+      const other = outweighing.find(({ path }) => concerns(path.join('.'), error));
+      if (other) return `${other.from}: ${error.message}`;
+      if (!file || !document || !lines) return error.message;
+      const pointed = pointAt(
+        file,
+        text,
+        lines,
+        offsetOf(document.contents, error.field),
+        error.message,
+      );
+      return HOLDS_SECRETS.test(error.field) ? pointed.split('\n', 1)[0] : pointed;
+    }),
+  };
+}
+
+/** Fields whose line is not shown, in case it ends up in a log. */
+const HOLDS_SECRETS = /(?:^|\.)(?:token|url)$/;
+
+const concerns = (path: string, { field }: ConfigError): boolean =>
+  field === path || field.startsWith(`${path}.`) || field.startsWith(`${path}[`);
+
+/** The value with one thing in it set. */
+function put(value: unknown, { path: [first, second], value: own }: Outweighing): unknown {
+  if (!isRecord(value)) return value; // nonsense stays nonsense, and is told
+  if (second === undefined) return { ...value, [first]: own };
+  const inner = value[first] ?? {};
+  return isRecord(inner) ? { ...value, [first]: { ...inner, [second]: own } } : value;
+}
+
+/** `file:line:column: what`, the line itself, and a mark below the place. */
+function pointAt(
+  file: string,
+  text: string,
+  lines: LineCounter,
+  offset: number,
+  message: string,
+): string {
+  const { line, col } = lines.linePos(Math.min(offset, text.length));
+  const source = text.split('\n')[line - 1] ?? '';
+  const shown = source.slice(0, LINE_CHARS_MAX).trimEnd();
+  const number = String(line).padStart(5);
+  const mark = `${' '.repeat(Math.min(col - 1, LINE_CHARS_MAX))}^`;
+  return `${file}:${line}:${col}: ${message}\n${number} | ${shown}\n      | ${mark}`;
+}
+
+const LINE_CHARS_MAX = 160;

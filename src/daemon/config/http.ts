@@ -1,0 +1,43 @@
+/**
+ * Where an HTTP check takes its key from if it does not say one: for proxies that pass on a request's
+ * headers (nginx auth_request, Traefik ForwardAuth, Caddy forward_auth).
+ *
+ *     http:
+ *       key: { header: x-real-ip }     # or: ip
+ *       prefix: 'ip:'                  # what is put before it
+ *       trustProxy: 1                  # whom to believe about X-Forwarded-For, as in sluice/http
+ */
+
+import { type ClientOf, readTrust } from '../../adapters/http/proxy.ts';
+import { Fields, isRecord } from '../../options.ts';
+
+export interface HttpConfig {
+  /** A header in small letters; undefined: the client's address. */
+  readonly header: string | undefined;
+  readonly prefix: string;
+  readonly clientOf: ClientOf | undefined;
+}
+
+export function readHttp(value: unknown, path: string): HttpConfig {
+  const fields = new Fields(path, value);
+  const isText = (own: unknown): own is string => typeof own === 'string';
+  const http = {
+    header: readHeader(fields),
+    prefix: fields.optional('prefix', isText, 'a text') ?? '',
+    clientOf: readTrust(fields),
+  };
+  fields.done();
+  return http;
+}
+
+function readHeader(fields: Fields): string | undefined {
+  const key = fields.raw('key') ?? 'ip';
+  if (key === 'ip') return undefined;
+  if (!isRecord(key)) return fields.fail('key', 'ip, or an object with `header`');
+  const own = new Fields(fields.at('key'), key);
+  const isHeader = (name: unknown): name is string =>
+    typeof name === 'string' && /^[\w-]+$/.test(name);
+  const header = own.optional('header', isHeader, "a header's name") ?? own.fail('header', 'given');
+  own.done();
+  return header.toLowerCase();
+}

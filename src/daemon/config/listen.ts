@@ -1,0 +1,121 @@
+/**
+ * Where a surface listens: an address of the network, or a Unix socket.
+ *
+ *     127.0.0.1:7610    [::1]:7610    localhost:7610    7610 (this machine only)
+ *     /run/sluice/line.sock
+ *     { at: 0.0.0.0:7610, tls: { cert: cert.pem, key: key.pem } }
+ *     { at: /run/sluice/line.sock, mode: '660' }
+ */
+
+import { isIP } from 'node:net';
+import { ConfigError } from '../../errors.ts';
+import { Fields, isRecord } from '../../options.ts';
+
+export interface TlsConfig {
+  readonly cert: string;
+  readonly key: string;
+  /** Whose certificates clients must show; none: clients need none. */
+  readonly ca: string | undefined;
+}
+
+export type Listen =
+  | {
+      readonly kind: 'tcp';
+      readonly host: string;
+      readonly port: number;
+      readonly tls: TlsConfig | undefined;
+    }
+  | { readonly kind: 'unix'; readonly path: string; readonly mode: number | undefined };
+
+const PORT_MAX = 65_535;
+
+/** The system does not take a longer path for a socket. */
+const SOCKET_PATH_BYTES_MAX = 107;
+
+const ADDRESSES_MAX = 64;
+
+const EXPECTED = 'an address such as 127.0.0.1:7610, a path such as /run/sluice.sock, or false';
+
+/** Reads one address or several; `false` and `off` are none. */
+export function readListens(value: unknown, path: string): readonly Listen[] {
+  if (value === false || value === 'off') return [];
+  if (!Array.isArray(value)) return [readListen(value, path)];
+  if (value.length > ADDRESSES_MAX) {
+    throw new ConfigError(path, `at most ${ADDRESSES_MAX} addresses`, `${value.length} of them`);
+  }
+  return value.map((own, n) => readListen(own, `${path}[${n}]`));
+}
+
+function readListen(value: unknown, path: string): Listen {
+  if (!isRecord(value)) return addressOf(value, path, undefined, undefined);
+  const fields = new Fields(path, value);
+  const tls = fields.has('tls') ? readTls(fields.raw('tls'), fields.at('tls')) : undefined;
+  const mode = fields.has('mode') ? readMode(fields) : undefined;
+  const listen = addressOf(fields.raw('at'), fields.at('at'), tls, mode);
+  fields.done();
+  if (listen.kind === 'unix' && tls) fields.fail('tls', 'left out on a Unix socket');
+  if (listen.kind === 'tcp' && mode !== undefined)
+    fields.fail('mode', 'left out but on a Unix socket');
+  return listen;
+}
+
+function addressOf(
+  value: unknown,
+  path: string,
+  tls: TlsConfig | undefined,
+  mode: number | undefined,
+): Listen {
+  const text = typeof value === 'number' ? String(value) : value;
+  if (typeof text !== 'string') throw new ConfigError(path, EXPECTED, value);
+  if (/^(unix:|\.{0,2}\/)/.test(text)) {
+    const socket = text.replace(/^unix:/, '');
+    if (Buffer.byteLength(socket) > SOCKET_PATH_BYTES_MAX) {
+      throw new ConfigError(path, `a path of at most ${SOCKET_PATH_BYTES_MAX} bytes`, value);
+    }
+    return { kind: 'unix', path: socket, mode };
+  }
+  const [, ip6, host = '127.0.0.1', digits] =
+    /^(?:(?:\[([\da-fA-F:.]+)\]|([^:[\]/\s]+)):)?(\d{1,5})$/.exec(text) ?? [];
+  const port = Number(digits);
+  if (digits === undefined || port > PORT_MAX || (ip6 !== undefined && isIP(ip6) !== 6)) {
+    throw new ConfigError(path, EXPECTED, value);
+  }
+  return { kind: 'tcp', host: ip6 ?? host, port, tls };
+}
+
+function readTls(value: unknown, path: string): TlsConfig {
+  const fields = new Fields(path, value, 'an object with `cert` and `key`');
+  const isFile = (own: unknown): own is string => typeof own === 'string' && own !== '';
+  const file = (name: string): string =>
+    fields.optional(name, isFile, "a file's name") ?? fields.fail(name, "a file's name");
+  const tls = {
+    cert: file('cert'),
+    key: file('key'),
+    ca: fields.has('ca') ? file('ca') : undefined,
+  };
+  fields.done();
+  return tls;
+}
+
+/** Who may connect, as `chmod` spells it. */
+function readMode(fields: Fields): number {
+  const value = fields.raw('mode');
+  const text = typeof value === 'number' ? String(value) : value;
+  if (typeof text === 'string' && /^0?o?[0-7]{3}$/.test(text))
+    return Number.parseInt(text.slice(-3), 8);
+  return fields.fail('mode', 'three octal digits in quotes, such as "660"');
+}
+
+/** True if only this machine can reach it. */
+export const isLoopback = (listen: Listen): boolean =>
+  listen.kind === 'unix' ||
+  listen.host === 'localhost' ||
+  listen.host === '::1' ||
+  (isIP(listen.host) === 4 && listen.host.startsWith('127.'));
+
+/** As people write it. */
+export function showListen(listen: Listen): string {
+  if (listen.kind === 'unix') return listen.path;
+  const host = listen.host.includes(':') ? `[${listen.host}]` : listen.host;
+  return `${host}:${listen.port}`;
+}

@@ -1,0 +1,160 @@
+/**
+ * A configuration as written, read into one that can be trusted.
+ *
+ * Every part is read even if another one is wrong, so that all mistakes are told at once. Whatever is
+ * left out has a default that makes sense on one machine: with nothing written at all, the daemon
+ * listens on loopback only and has one limit, 1 call a second with a burst of 10 for every key.
+ */
+
+import type { Millis } from '../../clock.ts';
+import { ConfigError } from '../../errors.ts';
+import { Fields } from '../../options.ts';
+import { KEYS_MAX_DEFAULT, KEYS_MAX_MAX } from '../../share/table.ts';
+import { type Pattern, readPatterns } from '../pattern.ts';
+import { type HttpConfig, readHttp } from './http.ts';
+import { type LimitConfig, readLimits } from './limits.ts';
+import { type Listen, readListens } from './listen.ts';
+
+export interface Bounds {
+  /** Connections at once, of each surface. */
+  readonly connections: number;
+  /** Bytes of a tag in the line protocol, and of a key anywhere. */
+  readonly key: number;
+  /** Bytes of an HTTP body. */
+  readonly body: number;
+  /** Keys of CL.THROTTLE. */
+  readonly cells: number;
+  /** A client that does not read its answers for so long is let go. */
+  readonly slowMs: Millis;
+  /** A client that says nothing for so long is let go. */
+  readonly idleMs: Millis;
+  /** How long a stopping daemon waits for those who are still connected. */
+  readonly drainMs: Millis;
+}
+
+export interface SnapshotConfig {
+  readonly file: string;
+  /** How often it is written while running; Infinity: only when stopping. */
+  readonly everyMs: Millis;
+  /** An older one is ignored. */
+  readonly maxAgeMs: Millis;
+}
+
+export interface Config {
+  readonly listen: {
+    readonly line: readonly Listen[];
+    readonly resp: readonly Listen[];
+    readonly http: readonly Listen[];
+  };
+  readonly admin: { readonly token: string | undefined };
+  readonly http: HttpConfig;
+  readonly bounds: Bounds;
+  readonly snapshot: SnapshotConfig | undefined;
+  readonly log: 'text' | 'json';
+  readonly unmatched: 'allow' | 'deny';
+  readonly allow: readonly Pattern[];
+  readonly deny: readonly Pattern[];
+  readonly limits: readonly LimitConfig[];
+}
+
+export const DEFAULT_ADDRESS = {
+  line: '127.0.0.1:7610',
+  resp: '127.0.0.1:7611',
+  http: '127.0.0.1:7612',
+} as const;
+
+/** The seed of it all: one call a second in the long run, ten at once. */
+const DEFAULT_LIMITS = { default: { bucket: { rate: '1/s', burst: 10 } } };
+
+const DAY_MS: Millis = 86_400_000;
+
+/** A token that can be guessed protects nothing. */
+const TOKEN_CHARS_MIN = 16;
+
+/** What was read, or everything that is wrong with it. */
+export type ReadResult =
+  | { readonly config: Config }
+  | { readonly errors: readonly [ConfigError, ...ConfigError[]] };
+
+export function readConfig(value: unknown): ReadResult {
+  const errors: ConfigError[] = [];
+  const attempt = <T>(read: () => T): T => {
+    try {
+      return read();
+    } catch (error) {
+      if (!(error instanceof ConfigError)) throw error;
+      errors.push(error);
+      return undefined as T; // never seen: with an error there is no configuration
+    }
+  };
+
+  const fields = attempt(() => new Fields('', value ?? {}, 'a configuration'));
+  const config = fields && {
+    listen: attempt(() => readListen(fields)),
+    admin: attempt(() => readAdmin(fields)),
+    http: attempt(() => readHttp(fields.raw('http') ?? {}, 'http')),
+    bounds: attempt(() => readBounds(fields)),
+    snapshot: attempt(() => readSnapshot(fields)),
+    log: attempt(() => fields.oneOf('log', ['text', 'json'] as const, 'text')),
+    unmatched: attempt(() => fields.oneOf('unmatched', ['allow', 'deny'] as const, 'allow')),
+    allow: attempt(() => readPatterns(fields.raw('allow'), 'allow')),
+    deny: attempt(() => readPatterns(fields.raw('deny'), 'deny')),
+    limits: readLimits(fields.raw('limits') ?? DEFAULT_LIMITS, 'limits', attempt),
+  };
+  attempt(() => fields?.done());
+  const [first, ...others] = errors;
+  return first ? { errors: [first, ...others] } : { config };
+}
+
+function readListen(fields: Fields): Config['listen'] {
+  const own = new Fields('listen', fields.raw('listen') ?? {});
+  const read = (surface: keyof typeof DEFAULT_ADDRESS): readonly Listen[] =>
+    readListens(own.raw(surface) ?? DEFAULT_ADDRESS[surface], own.at(surface));
+  const listen = { line: read('line'), resp: read('resp'), http: read('http') };
+  own.done();
+  return listen;
+}
+
+function readAdmin(fields: Fields): Config['admin'] {
+  const own = new Fields('admin', fields.raw('admin') ?? {});
+  const isToken = (value: unknown): value is string =>
+    typeof value === 'string' && value.length >= TOKEN_CHARS_MIN && /^[\x21-\x7e]+$/.test(value);
+  const expected = `at least ${TOKEN_CHARS_MIN} letters, digits or signs without spaces`;
+  const token = own.raw('token');
+  if (token !== undefined && !isToken(token)) {
+    throw new ConfigError(own.at('token'), expected, 'one that is not'); // a secret is not shown
+  }
+  own.done();
+  return { token };
+}
+
+function readBounds(fields: Fields): Bounds {
+  const own = new Fields('bounds', fields.raw('bounds') ?? {});
+  const upTo = (name: string, max: number, fallback: number): number =>
+    own.number(name, { min: 1, max, whole: true }, fallback);
+  const bounds = {
+    connections: upTo('connections', 1_000_000, 10_000),
+    key: upTo('key', 65_536, 4096),
+    body: upTo('body', 16_777_216, 65_536),
+    cells: upTo('cells', KEYS_MAX_MAX, KEYS_MAX_DEFAULT),
+    slowMs: own.duration('slow', 30_000),
+    idleMs: own.duration('idle', Infinity),
+    drainMs: own.duration('drain', 5_000),
+  };
+  own.done();
+  return bounds;
+}
+
+function readSnapshot(fields: Fields): SnapshotConfig | undefined {
+  const value = fields.raw('snapshot');
+  if (value === undefined || value === false) return undefined;
+  const own = new Fields('snapshot', typeof value === 'string' ? { file: value } : value);
+  const isFile = (file: unknown): file is string => typeof file === 'string' && file !== '';
+  const snapshot = {
+    file: own.optional('file', isFile, "a file's name") ?? own.fail('file', "a file's name"),
+    everyMs: own.duration('every', Infinity),
+    maxAgeMs: own.duration('maxAge', DAY_MS),
+  };
+  own.done();
+  return snapshot;
+}

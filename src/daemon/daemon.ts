@@ -1,0 +1,267 @@
+/**
+ * The daemon: one a host, asked by many at once, deciding here.
+ *
+ *     line ─┐                              ┌─ limiters, their counts in tables
+ *     RESP ─┼─▶ conversations ─▶ gate ─────┤
+ *     HTTP ─┘                              └─ limits that others share
+ *
+ * It starts from a configuration and what its predecessor left, changes to another configuration while
+ * it runs, and stops by answering what was asked and leaving its state to its successor.
+ */
+
+import { alarm, type Clock, type Millis, systemClock } from '../clock.ts';
+import { reasonOf, SluiceError } from '../errors.ts';
+import { Engine } from '../limiter.ts';
+import { type Random, systemRandom } from '../random.ts';
+import { type HashSeed, hasher, hashSeed } from '../share/hash.ts';
+import type { Loaded } from './config/file.ts';
+import { isLoopback, type Listen, showListen } from './config/listen.ts';
+import type { Config } from './config/read.ts';
+import { Gate } from './gate.ts';
+import { lineProtocol } from './line.ts';
+import { Listeners } from './listeners.ts';
+import type { Log } from './log.ts';
+import { RedisClients } from './redis-clients.ts';
+import { closeAll, countsFlights, Shelf, type Shelved } from './shelf.ts';
+import { readSnapshot, type Snapshot, type SnapshotPart, writeSnapshot } from './snapshot.ts';
+import { Streams } from './streams.ts';
+
+export type Surface = 'line' | 'resp' | 'http';
+
+export interface DaemonSetting {
+  readonly log: Log;
+  /** Reads the configuration again. */
+  readonly load: () => Loaded;
+  /** Of this package. */
+  readonly version: string;
+  readonly clock?: Clock;
+  readonly random?: Random;
+}
+
+/** How a reload went: how many limits there are, and how many of them kept their counts. */
+export type Reloaded =
+  | { readonly ok: true; readonly limits: number; readonly kept: number }
+  | { readonly ok: false; readonly problems: readonly string[] };
+
+/** A stopping daemon goes on answering for so long: what was sent to it may still be on its way. */
+const LAST_WORDS_MS: Millis = 50;
+
+/** What a daemon is made of besides its configuration. */
+interface Own {
+  readonly clock: Clock;
+  readonly seed: HashSeed;
+  readonly clients: RedisClients;
+}
+
+export class Daemon {
+  readonly gate: Gate;
+  readonly #log: Log;
+  readonly #load: () => Loaded;
+  readonly #clock: Clock;
+  readonly #seed: HashSeed;
+  readonly #clients: RedisClients;
+  readonly #shelf: Shelf;
+  readonly #line: Streams;
+  readonly #listeners: Listeners<Surface>;
+  #config: Config;
+  #isStopping = false;
+  #cancelSave = (): void => {};
+  /** Reloads and stops come one after the other. */
+  #busy: Promise<unknown> = Promise.resolve();
+
+  /** Starts one, listening. @throws {ConfigError} if it cannot be as the configuration says. */
+  static async start(config: Config, setting: DaemonSetting): Promise<Daemon> {
+    const { clock = systemClock, random = systemRandom, log } = setting;
+    const left = await inheritance(config, clock, log);
+    const clients = new RedisClients(log);
+    await clients.prepare(config.limits);
+    const seed = left?.seed ?? hashSeed(random);
+    const daemon = new Daemon(config, setting, { clock, seed, clients });
+    daemon.#inherit(left);
+    await daemon.#listen(config);
+    daemon.#saveLater();
+    return daemon;
+  }
+
+  private constructor(config: Config, { log, load, clock }: DaemonSetting, own: Own) {
+    this.#config = config;
+    this.#log = log;
+    this.#load = load;
+    this.#clock = own.clock;
+    this.#seed = own.seed;
+    this.#clients = own.clients;
+    const hash = hasher(own.seed);
+    const shareOf = this.#clients.shareOf.bind(this.#clients);
+    this.#shelf = new Shelf({ hasher: hash, clock, shareOf });
+    this.#watch(this.#shelf.stock(config.limits).made);
+    const gate = new Gate(config, this.#shelf, hash);
+    this.gate = gate;
+    const line = lineProtocol(gate.isAllowed.bind(gate), () => this.#config.bounds.key);
+    this.#line = new Streams(line, () => boundsOf(this.#config), own.clock);
+    this.#listeners = new Listeners({
+      line: (socket) => this.#line.accept(socket),
+      resp: (socket) => socket.destroy(),
+      http: (socket) => socket.destroy(),
+    });
+  }
+
+  /** Where each surface can be reached. */
+  get addresses(): readonly { readonly surface: Surface; readonly listen: Listen }[] {
+    return this.#listeners.addresses;
+  }
+
+  get isStopping(): boolean {
+    return this.#isStopping;
+  }
+
+  /** Reads the configuration again and changes to it; if something is wrong, stays as it is. */
+  reload(): Promise<Reloaded> {
+    return this.#inTurn(async () => {
+      const loaded = this.#load();
+      const result =
+        'problems' in loaded ? failed(loaded.problems) : await this.#change(loaded.config);
+      if (result.ok) this.#log('info', 'reloaded', { limits: result.limits, kept: result.kept });
+      else {
+        const problems = result.problems.join('; ');
+        this.#log('error', 'reload failed, the last good configuration stays', { problems });
+      }
+      return result;
+    });
+  }
+
+  async #change(config: Config): Promise<Reloaded> {
+    if (this.#isStopping) return failed(['the daemon is stopping']);
+    try {
+      await this.#clients.prepare(config.limits);
+      await this.#listen(config);
+    } catch (error) {
+      if (error instanceof SluiceError) return failed([error.message]);
+      throw error;
+    }
+    const { made, dropped } = this.#shelf.stock(config.limits);
+    this.#config = config;
+    this.gate.change(config);
+    this.#watch(made);
+    this.#saveLater();
+    await closeAll(dropped);
+    this.#clients.keepOnly(config.limits);
+    const limits = this.#shelf.all.length;
+    return { ok: true, limits, kept: limits - made.length };
+  }
+
+  async #listen({ listen, admin }: Config): Promise<void> {
+    await this.#listeners.change(listen);
+    const open = listen.http.find((own) => !isLoopback(own));
+    if (open && admin.token === undefined) {
+      const at = showListen(open);
+      this.#log('warn', 'admin pages are off for want of a token: set admin.token', { at });
+    }
+  }
+
+  /** Answers what was asked, takes nothing more, and leaves its state to its successor. */
+  stop(): Promise<void> {
+    this.#isStopping = true;
+    return this.#inTurn(async () => {
+      this.#cancelSave();
+      await this.#listeners.close();
+      await new Promise<void>((resolve) => {
+        alarm(this.#clock, this.#clock.now() + LAST_WORDS_MS, resolve, true);
+      });
+      await this.#line.drain(this.#config.bounds.drainMs);
+      await this.save();
+      await closeAll(this.#shelf.all);
+      this.#clients.keepOnly([]);
+    });
+  }
+
+  #inTurn<T>(act: () => Promise<T>): Promise<T> {
+    const done = this.#busy.then(act);
+    this.#busy = done.catch(() => undefined);
+    return done;
+  }
+
+  /** Tells when a limit's decider is out of reach, and when it is back. */
+  #watch(made: readonly Shelved[]): void {
+    for (const { name: limit, engine } of made) {
+      if (engine instanceof Engine) continue;
+      engine.on((event) => {
+        if (event.type !== 'reach') return;
+        if (event.isReachable) this.#log('info', 'in reach again', { limit });
+        else this.#log('warn', 'out of reach', { limit, reason: reasonOf(event.why) });
+      });
+    }
+  }
+
+  // What is left to a successor.
+
+  /** Lays down the state of all keys, if there is a place for it. A full disk stops nobody. */
+  async save(): Promise<void> {
+    const { snapshot } = this.#config;
+    if (!snapshot) return;
+    const { file } = snapshot;
+    const parts = this.#parts();
+    try {
+      const savedAt = this.#clock.now();
+      const bytes = await writeSnapshot(file, { savedAt, seed: this.#seed, parts });
+      this.#log('info', 'snapshot written', { file, bytes });
+    } catch (error) {
+      this.#log('error', 'snapshot not written', { file, reason: reasonOf(error) });
+    }
+  }
+
+  #saveLater(): void {
+    this.#cancelSave();
+    const everyMs = this.#config.snapshot?.everyMs ?? Infinity;
+    if (everyMs === Infinity || this.#isStopping) return;
+    const at = this.#clock.now() + everyMs;
+    this.#cancelSave = alarm(
+      this.#clock,
+      at,
+      () => this.save().then(() => this.#saveLater()),
+      false,
+    );
+  }
+
+  /** Calls in flight do not outlive a daemon, so who counts them starts anew. */
+  #parts(): SnapshotPart[] {
+    return this.#shelf.all.flatMap(({ name, fingerprint, engine }) =>
+      engine instanceof Engine && !countsFlights(engine)
+        ? [{ name, fingerprint, copy: engine.copy() }]
+        : [],
+    );
+  }
+
+  #inherit(left: Snapshot | undefined): void {
+    for (const { name, fingerprint, copy } of left?.parts ?? []) {
+      const shelved = this.#shelf.get(name);
+      const isSame = shelved?.fingerprint === fingerprint;
+      if (isSame && shelved.engine instanceof Engine) shelved.engine.takeOver(copy);
+      else this.#log('warn', 'snapshot holds a limit that is gone or has changed', { limit: name });
+    }
+  }
+}
+
+/** What a predecessor left, if it can be used. */
+async function inheritance(
+  { snapshot }: Config,
+  clock: Clock,
+  log: Log,
+): Promise<Snapshot | undefined> {
+  if (!snapshot) return undefined;
+  const { file, maxAgeMs } = snapshot;
+  const read = await readSnapshot(file, clock.now(), maxAgeMs);
+  if ('snapshot' in read) {
+    log('info', 'snapshot read', { file, limits: read.snapshot.parts.length });
+    return read.snapshot;
+  }
+  if (!read.isMissing) log('warn', 'snapshot not used', { file, reason: read.reason });
+  return undefined;
+}
+
+const failed = (problems: readonly string[]): Reloaded => ({ ok: false, problems });
+
+const boundsOf = ({ bounds }: Config) => ({
+  connectionsMax: bounds.connections,
+  slowMs: bounds.slowMs,
+  idleMs: bounds.idleMs,
+});

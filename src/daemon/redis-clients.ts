@@ -1,0 +1,76 @@
+/**
+ * Connections to the Redis servers that limits are shared through: one for each address, made when the
+ * first limit needs it.
+ *
+ * A daemon starts whether or not Redis is there. Until it is, and whenever it is not, limits answer by
+ * their `onUnavailable`.
+ */
+
+import { ConfigError, reasonOf } from '../errors.ts';
+import { redis } from '../share/redis/redis.ts';
+import type { RemoteShareMaker } from '../share/remote.ts';
+import type { LimitConfig } from './config/limits.ts';
+import type { RedisConfig } from './config/redis.ts';
+import type { Log } from './log.ts';
+
+type Client = ReturnType<typeof import('redis')['createClient']>;
+type CreateClient = typeof import('redis')['createClient'];
+
+const RECONNECT_MS = 200;
+
+export class RedisClients {
+  readonly #log: Log;
+  readonly #clients = new Map<string, Client>();
+  #createClient: CreateClient | undefined;
+
+  constructor(log: Log) {
+    this.#log = log;
+  }
+
+  /** Loads the client's package if one of these limits needs it. @throws {ConfigError} if it is missing. */
+  async prepare(limits: readonly LimitConfig[]): Promise<void> {
+    const needing = limits.find((limit) => limit.redis);
+    if (!needing || this.#createClient) return;
+    try {
+      this.#createClient = (await import('redis')).createClient;
+    } catch (error) {
+      const expected = `left out, or the package "redis" installed (${reasonOf(error)})`;
+      throw new ConfigError(`limits.${needing.name}.redis`, expected, needing.redis?.url);
+    }
+  }
+
+  shareOf({ url, options }: RedisConfig): RemoteShareMaker {
+    return redis(this.#clientOf(url), options);
+  }
+
+  #clientOf(url: string): Client {
+    const known = this.#clients.get(url);
+    if (known) return known;
+    if (!this.#createClient) throw new Error('the package "redis" was not loaded');
+    const client = this.#createClient({
+      url,
+      disableOfflineQueue: true,
+      commandOptions: { timeout: undefined as never }, // each limit has a deadline of its own
+      socket: { reconnectStrategy: RECONNECT_MS },
+    });
+    client.on('error', () => {}); // limits tell that they cannot reach it
+    client.connect().catch((error: unknown) => {
+      this.#log('error', 'redis gave up', { url: safeUrl(url), reason: reasonOf(error) });
+    });
+    this.#clients.set(url, client as Client);
+    return client as Client;
+  }
+
+  /** Ends connections that none of these limits needs. */
+  keepOnly(limits: readonly LimitConfig[]): void {
+    const needed = new Set(limits.map((limit) => limit.redis?.url));
+    for (const [url, client] of this.#clients) {
+      if (needed.has(url)) continue;
+      client.destroy();
+      this.#clients.delete(url);
+    }
+  }
+}
+
+/** Without the password it may hold. */
+export const safeUrl = (url: string): string => url.replace(/\/\/[^@/]*@/, '//');

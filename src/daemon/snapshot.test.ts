@@ -1,0 +1,87 @@
+import { mkdtempSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { readSnapshot, type Snapshot, writeSnapshot } from './snapshot.ts';
+
+const NOW = 1_700_000_000_000;
+const DAY = 86_400_000;
+
+const snapshot: Snapshot = {
+  savedAt: NOW,
+  seed: [-7, 12],
+  parts: [
+    { name: 'none', fingerprint: '{}', copy: { entries: new Float64Array(0), freshAt: undefined } },
+    {
+      name: 'api',
+      fingerprint: '{"a":"\n"}',
+      copy: { entries: Float64Array.of(1.5, -2, NaN), freshAt: Float64Array.of(-Infinity, 9) },
+    },
+  ],
+};
+
+const place = (): string => join(mkdtempSync(join(tmpdir(), 'sluice-')), 'state');
+
+async function written(): Promise<string> {
+  const file = place();
+  await writeSnapshot(file, snapshot);
+  return file;
+}
+
+describe('a snapshot', () => {
+  test('is read as it was written, to the last bit', async () => {
+    const file = await written();
+    expect(await readSnapshot(file, NOW + 1000, DAY)).toEqual({ snapshot });
+  });
+
+  test('is for its owner only, and leaves nothing else behind', async () => {
+    const file = await written();
+    expect(statSync(file).mode & 0o777).toBe(0o600);
+    expect(readdirSync(join(file, '..'))).toEqual(['state']);
+  });
+
+  test('takes the place of the one before only when it is whole', async () => {
+    const file = await written();
+    await writeSnapshot(file, { ...snapshot, savedAt: NOW + 5 });
+    expect(await readSnapshot(file, NOW + 5, DAY)).toMatchObject({
+      snapshot: { savedAt: NOW + 5 },
+    });
+    const nowhere = join(file, 'not-a-folder', 'state');
+    await expect(writeSnapshot(nowhere, snapshot)).rejects.toThrow(/ENOTDIR|ENOENT/);
+  });
+
+  test('that is not there is no mistake', async () => {
+    expect(await readSnapshot(place(), NOW, DAY)).toMatchObject({ isMissing: true });
+  });
+
+  test('from the future or too old is not used', async () => {
+    const file = await written();
+    expect(await readSnapshot(file, NOW - 60_000, DAY)).toEqual({
+      reason: 'it is from the future',
+    });
+    expect(await readSnapshot(file, NOW + DAY + 1, DAY)).toEqual({ reason: 'it is 86400 s old' });
+  });
+
+  test('torn anywhere, or with any byte changed, is not used', async () => {
+    const file = await written();
+    const whole = readFileSync(file);
+    for (let length = 0; length < whole.length; length++) {
+      writeFileSync(file, whole.subarray(0, length));
+      expect(await readSnapshot(file, NOW, DAY)).toHaveProperty('reason');
+    }
+    for (let at = 0; at < whole.length; at++) {
+      const bent = Buffer.from(whole);
+      bent[at] ^= 0x41;
+      writeFileSync(file, bent);
+      expect(await readSnapshot(file, NOW, DAY)).toHaveProperty('reason');
+    }
+  });
+
+  test('that is something else altogether is not used', async () => {
+    const file = place();
+    writeFileSync(file, 'hello');
+    expect(await readSnapshot(file, NOW, DAY)).toEqual({
+      reason: 'it is no snapshot of this version',
+    });
+  });
+});

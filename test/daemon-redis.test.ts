@@ -1,0 +1,77 @@
+/** A limit that daemons share through Redis, and what they answer when it is gone. */
+
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { converse, folder, type RunningDaemon, startDaemon, until } from './support/daemon.ts';
+import { redisServer, type Service, startRedis } from './support/services.ts';
+
+const EPHEMERAL = ['--line', '127.0.0.1:0', '--resp', 'off', '--http', 'off'];
+
+describe.skipIf(redisServer() === undefined)('limits shared through Redis', () => {
+  let redis: Service;
+  let daemons: RunningDaemon[];
+  const place = folder();
+
+  beforeAll(async () => {
+    redis = await startRedis();
+    const url = `redis://127.0.0.1:${redis.port}`;
+    const config = place.file(
+      'sluice.yaml',
+      `
+limits:
+  open: { bucket: { rate: 1/h, burst: 5 }, match: 'open:*', redis: { url: '${url}', onUnavailable: allow } }
+  shut: { bucket: { rate: 1/h, burst: 5 }, match: 'shut:*', redis: { url: '${url}', onUnavailable: deny } }
+  here: { bucket: { rate: 1/h, burst: 5 } }
+`,
+    );
+    daemons = await Promise.all([1, 2].map(() => startDaemon([...EPHEMERAL, '--config', config])));
+  });
+
+  afterAll(async () => {
+    await Promise.all(daemons.map((daemon) => daemon.stop('SIGKILL')));
+    await redis.stop();
+    place.remove();
+  });
+
+  const ask = async (n: number, tags: readonly string[]): Promise<string[]> => {
+    const answer = await converse(daemons[n].at.line[0], tags.map((tag) => `${tag}\n`).join(''));
+    return answer.trim().split('\n');
+  };
+  const times = (tag: string, count: number): string[] => Array.from({ length: count }, () => tag);
+  const served = (answers: readonly string[]): number =>
+    answers.filter((own) => own === 'OK').length;
+
+  test('are one count for all daemons, and answers keep their order', async () => {
+    const mixed = times('shut:a', 3).flatMap((tag) => [tag, 'x']);
+    expect(await ask(0, mixed)).toEqual(times('OK', 6));
+    expect(served(await ask(1, times('shut:a', 9)))).toBe(2);
+    expect(served(await ask(0, times('shut:a', 9)))).toBe(0);
+    expect(served(await ask(1, times('x', 9)))).toBe(5); // decided there, and nobody else's
+  });
+
+  test('are answered by onUnavailable while Redis is gone, at once, and strictly again when it is back', async () => {
+    await redis.kill();
+    const at = performance.now();
+    expect(await ask(0, times('open:b', 9))).toEqual(times('OK', 9));
+    expect(await ask(0, times('shut:b', 9))).toEqual(times('NO', 9));
+    expect(served(await ask(0, times('y', 9)))).toBe(5);
+    expect(performance.now() - at).toBeLessThan(2000);
+    expect(daemons[0].log()).toMatch(/warn out of reach limit=shut reason=/);
+    await redis.restart();
+    await until(async () => (await ask(0, ['shut:c']))[0] === 'OK');
+    await daemons[0].logged(/info in reach again limit=shut/);
+  });
+
+  test('are answered in time while Redis does not answer', async () => {
+    redis.pause();
+    const at = performance.now();
+    const answers = await ask(1, [
+      ...times('shut:d', 50),
+      ...times('z', 5),
+      ...times('shut:d', 50),
+    ]);
+    expect(performance.now() - at).toBeLessThan(2000);
+    expect(answers).toEqual([...times('NO', 50), ...times('OK', 5), ...times('NO', 50)]);
+    redis.resume();
+    await until(async () => (await ask(1, ['shut:e']))[0] === 'OK');
+  });
+});

@@ -1,0 +1,265 @@
+/** The daemon as its users meet it: a process, sockets, signals, a file that changes. */
+
+import { spawnSync } from 'node:child_process';
+import { existsSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
+import { connect } from 'node:net';
+import { join } from 'node:path';
+import { afterEach, describe, expect, test } from 'vitest';
+import {
+  connectTo,
+  converse,
+  folder,
+  type RunningDaemon,
+  startDaemon,
+  until,
+} from './support/daemon.ts';
+
+const running: RunningDaemon[] = [];
+const folders: { remove(): void }[] = [];
+
+afterEach(async () => {
+  await Promise.all(running.splice(0).map((daemon) => daemon.stop('SIGKILL')));
+  for (const own of folders.splice(0)) own.remove();
+});
+
+async function start(args: readonly string[], env?: NodeJS.ProcessEnv): Promise<RunningDaemon> {
+  const daemon = await startDaemon(args, env);
+  running.push(daemon);
+  return daemon;
+}
+
+function place() {
+  const own = folder();
+  folders.push(own);
+  return own;
+}
+
+const EPHEMERAL = ['--line', '127.0.0.1:0', '--resp', '127.0.0.1:0', '--http', '127.0.0.1:0'];
+
+/** How often `tag` is served when it is asked for so often at once. */
+const served = async (daemon: RunningDaemon, tag: string, times: number): Promise<number> =>
+  (await converse(daemon.at.line[0], `${tag}\n`.repeat(times))).split('OK\n').length - 1;
+
+describe('sluice serve', () => {
+  test('says where it listens and how to try it, and answers there', async () => {
+    const daemon = await start(EPHEMERAL);
+    expect(daemon.out()).toMatch(/^sluice \d+\.\d+\.\d+, 1 limit from the defaults\n/);
+    expect(daemon.out()).toContain(`printf 'alice\\n' | nc -w 1 127.0.0.1 ${daemon.port('line')}`);
+    expect(await converse(daemon.at.line[0], `${'alice\n'.repeat(12)}bob\n`)).toBe(
+      `${'OK\n'.repeat(10)}NO\nNO\nOK\n`,
+    );
+  });
+
+  test('the same key is one key on TCP and on a Unix socket', async () => {
+    const socket = join(place().path, 'line.sock');
+    const daemon = await start([...EPHEMERAL, '--line', socket, '--burst', '3']);
+    expect(await converse(daemon.at.line[0], 'C\nC\n')).toBe('OK\nOK\n');
+    expect(await converse(socket, 'C\nC\n')).toBe('OK\nNO\n');
+    await daemon.stop();
+    expect(existsSync(socket)).toBe(false);
+  });
+
+  test('a wrong option or a taken port is one clear line, exit code 2', async () => {
+    const run = (...args: string[]) =>
+      spawnSync(process.execPath, ['dist/cli/main.js', 'serve', ...args], { encoding: 'utf8' });
+    expect(run('--burst', 'many')).toMatchObject({
+      status: 2,
+      stderr: expect.stringMatching(
+        /^sluice serve: --rate and --burst: expected `limits.default.bucket.burst`/,
+      ),
+    });
+    const daemon = await start(EPHEMERAL);
+    const taken = run(...EPHEMERAL.slice(2), '--line', daemon.at.line[0]);
+    expect(taken.stderr).toMatch(
+      /expected `listen.line` to be an address that nobody else uses, got "127/,
+    );
+    expect(taken.status).toBe(2);
+  });
+
+  test('a socket that a killed daemon left behind is taken over, a file is not', async () => {
+    const { path, file } = place();
+    const socket = join(path, 'line.sock');
+    const first = await start([...EPHEMERAL, '--line', socket]);
+    await first.stop('SIGKILL');
+    expect(existsSync(socket)).toBe(true);
+    const second = await start([...EPHEMERAL, '--line', socket]);
+    expect(await converse(socket, 'a\n')).toBe('OK\n');
+    await second.stop();
+    const notes = file('notes.txt', 'dear diary');
+    await expect(start([...EPHEMERAL, '--line', notes])).rejects.toThrow(
+      /`listen.line` to be a free path/,
+    );
+    expect(readFileSync(notes, 'utf8')).toBe('dear diary');
+  });
+});
+
+describe('a reload', () => {
+  const CONFIG = 'limits: { mine: { bucket: { rate: 1/m, burst: 3 } } }\n';
+
+  test('takes on what has changed and keeps the counts of what has not', async () => {
+    const { file } = place();
+    const config = file('sluice.yaml', CONFIG);
+    const daemon = await start([...EPHEMERAL, '--config', config]);
+    expect(await served(daemon, 'alice', 5)).toBe(3);
+    writeFileSync(config, `${CONFIG}allow: [bob]\n`);
+    daemon.signal('SIGHUP');
+    await daemon.logged(/info reloaded limits=1 kept=1/);
+    expect(await served(daemon, 'alice', 5)).toBe(0);
+    expect(await served(daemon, 'bob', 5)).toBe(5);
+  });
+
+  test('of a bad file changes nothing and says why', async () => {
+    const { file } = place();
+    const config = file('sluice.yaml', CONFIG);
+    const daemon = await start([...EPHEMERAL, '--config', config]);
+    writeFileSync(config, 'limits: { mine: { bucket: { rate: fast } } }\n');
+    daemon.signal('SIGHUP');
+    await daemon.logged(
+      /error reload failed, the last good configuration stays.*limits.mine.bucket.rate/,
+    );
+    expect(await served(daemon, 'alice', 5)).toBe(3);
+  });
+
+  test('does not end a connection, and listens elsewhere if so told', async () => {
+    const { path, file } = place();
+    const [first, second] = [join(path, 'a.sock'), join(path, 'b.sock')];
+    const listen = (where: string): string =>
+      `${CONFIG}listen: { line: ['127.0.0.1:0', '${where}'], resp: off, http: off }\n`;
+    const config = file('sluice.yaml', listen(first));
+    const daemon = await start(['--config', config]);
+    const socket = connectTo(first);
+    const heard: string[] = [];
+    socket.on('data', (chunk) => heard.push(String(chunk)));
+    socket.write('x\n');
+    await until(() => heard.join('') === 'OK\n');
+    writeFileSync(config, listen(second));
+    daemon.signal('SIGHUP');
+    await daemon.logged(/reloaded/);
+    socket.write('x\n');
+    await until(() => heard.join('') === 'OK\nOK\n');
+    expect(await converse(second, 'x\nx\n')).toBe('OK\nNO\n');
+    await expect(converse(first, 'x\n')).rejects.toThrow(/ENOENT|ECONNREFUSED/);
+    socket.destroy();
+  });
+});
+
+describe('a restart', () => {
+  const BURST = ['--rate', '1/m', '--burst', '5'];
+
+  test('hands out no fresh bursts', async () => {
+    const state = join(place().path, 'state');
+    const args = [...EPHEMERAL, ...BURST, '--snapshot', state];
+    const first = await start(args);
+    expect(await served(first, 'alice', 4)).toBe(4);
+    expect(await first.stop()).toBe(0);
+    const second = await start(args);
+    expect(await served(second, 'alice', 4)).toBe(1);
+    expect(await served(second, 'bob', 9)).toBe(5);
+  });
+
+  test('with a torn snapshot starts anew and says so', async () => {
+    const state = join(place().path, 'state');
+    const args = [...EPHEMERAL, ...BURST, '--snapshot', state];
+    const first = await start(args);
+    await served(first, 'alice', 9);
+    await first.stop();
+    truncateSync(state, 40);
+    const second = await start(args);
+    expect(second.log()).toMatch(/warn snapshot not used .*reason="it is torn"/);
+    expect(await served(second, 'alice', 9)).toBe(5);
+  });
+
+  test('that cannot save its state ends all the same, and says why', async () => {
+    const daemon = await start([...EPHEMERAL, '--snapshot', '/proc/nowhere/state']);
+    expect(await daemon.stop()).toBe(0);
+    expect(daemon.log()).toMatch(/error snapshot not written file=\/proc\/nowhere\/state reason=/);
+  });
+
+  test('answers what was asked before it stops', async () => {
+    const daemon = await start([...EPHEMERAL, '--rate', '1000000/s', '--burst', '1000000']);
+    const socket = connectTo(daemon.at.line[0]);
+    let answers = 0;
+    socket.on('data', (chunk: Buffer) => {
+      answers += chunk.length / 3;
+    });
+    await new Promise((resolve) => socket.once('connect', resolve));
+    socket.write('alice\n'.repeat(100_000));
+    await until(() => answers > 0);
+    const closed = new Promise((resolve) => socket.once('close', resolve));
+    const stopped = daemon.stop();
+    await closed;
+    expect(answers).toBe(100_000);
+    expect(await stopped).toBe(0);
+  });
+});
+
+describe('clients that misbehave', () => {
+  test('an endless line ends its connection, and nobody else notices', async () => {
+    const daemon = await start(EPHEMERAL);
+    const other = connectTo(daemon.at.line[0]);
+    const heard: string[] = [];
+    other.on('data', (chunk) => heard.push(String(chunk)));
+    const endless = connectTo(daemon.at.line[0]);
+    const ended = new Promise((resolve) => endless.once('close', resolve));
+    endless.on('error', () => {});
+    const pour = (): void => {
+      while (!endless.destroyed && endless.write(Buffer.alloc(65_536, 'x')));
+    };
+    endless.on('drain', pour);
+    endless.on('end', () => endless.destroy());
+    pour();
+    await ended;
+    other.write('alice\n');
+    await until(() => heard.join('') === 'OK\n');
+    other.destroy();
+  });
+
+  test('one that never reads its answers is not read either: memory stays bounded', async () => {
+    const { file } = place();
+    const config = file('sluice.yaml', 'bounds: { slow: 1s }\nlimits: {}\n');
+    const daemon = await start([...EPHEMERAL, '--config', config]);
+    const memory = (): number =>
+      Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${daemon.pid}/status`, 'utf8'))?.[1]) * 1024;
+    await served(daemon, 'warm', 1000);
+    const before = memory();
+    const deaf = connect(daemon.port('line'), '127.0.0.1');
+    deaf.on('error', () => {});
+    const closed = new Promise((resolve) => deaf.once('close', resolve));
+    deaf.pause();
+    let sent = 0;
+    const pour = (): void => {
+      for (let n = 0; n < 256 && sent < 64 * 1024 * 1024; n++) {
+        sent += 65_536;
+        if (!deaf.write(Buffer.alloc(65_536, 'tag\n'))) return;
+      }
+    };
+    deaf.on('drain', pour);
+    pour();
+    expect(await served(daemon, 'other', 100)).toBe(100);
+    expect(memory() - before).toBeLessThan(64 * 1024 * 1024);
+    await closed; // it was let go, and its last words came back
+    expect(await served(daemon, 'other', 100)).toBe(100);
+  });
+
+  test('more connections than the bound are turned away, and places come free again', async () => {
+    const { file } = place();
+    const config = file('sluice.yaml', 'bounds: { connections: 3 }\n');
+    const daemon = await start([...EPHEMERAL, '--config', config]);
+    const held = await Promise.all(
+      Array.from({ length: 3 }, async () => {
+        const socket = connectTo(daemon.at.line[0]);
+        socket.write('a\n');
+        await new Promise((resolve) => socket.once('data', resolve));
+        return socket;
+      }),
+    );
+    await expect(converse(daemon.at.line[0], '')).resolves.toBe('');
+    const turnedAway = await converse(daemon.at.line[0], 'a\n').catch(
+      (error: Error) => error.message,
+    );
+    expect(turnedAway).toMatch(/^$|ECONNRESET|EPIPE/);
+    held[0].destroy();
+    await until(async () => (await converse(daemon.at.line[0], 'b\n').catch(() => '')) === 'OK\n');
+    for (const socket of held) socket.destroy();
+  });
+});

@@ -1,0 +1,121 @@
+/**
+ * The built daemon as a process of its own, as a user would start it.
+ */
+
+import { type ChildProcess, spawn } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { connect, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+
+export interface RunningDaemon {
+  readonly pid: number;
+  /** `127.0.0.1:40123`, or a path, by surface, in the order of the configuration. */
+  readonly at: Readonly<Record<'line' | 'resp' | 'http', readonly string[]>>;
+  /** The port of a surface's first address. */
+  port(surface: 'line' | 'resp' | 'http'): number;
+  /** What it has said so far, on standard output and on standard error. */
+  readonly out: () => string;
+  readonly log: () => string;
+  /** Resolves when the log says so. */
+  logged(pattern: RegExp): Promise<void>;
+  signal(name: NodeJS.Signals): void;
+  /** Sends a signal, SIGTERM if none is named, and waits for the end; its exit code. */
+  stop(name?: NodeJS.Signals): Promise<number | null>;
+}
+
+const STARTS_WITHIN_MS = 15_000;
+
+/** Starts it, and waits until it says where it listens. Ports it may pick are 0. */
+export async function startDaemon(
+  args: readonly string[],
+  env: NodeJS.ProcessEnv = {},
+): Promise<RunningDaemon> {
+  const command = ['dist/cli/main.js', 'serve', ...args];
+  const child = spawn(process.execPath, command, {
+    env: { ...process.env, ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const texts = { out: '', log: '' };
+  child.stdout.on('data', (chunk: Buffer) => {
+    texts.out += chunk;
+  });
+  child.stderr.on('data', (chunk: Buffer) => {
+    texts.log += chunk;
+  });
+  const ended = new Promise<number | null>((resolve) => child.once('exit', resolve));
+  const killed = (): unknown => child.kill('SIGKILL');
+  process.once('exit', killed);
+  child.once('exit', () => process.off('exit', killed));
+  await until(() => texts.out.includes('ready\n') || child.exitCode !== null);
+  if (child.exitCode !== null) {
+    throw new Error(`ended with ${child.exitCode}: ${texts.log}${texts.out}`);
+  }
+  const at = { line: [] as string[], resp: [] as string[], http: [] as string[] };
+  for (const [, surface, where] of texts.out.matchAll(/^ {2}(line|resp|http) +(\S+)/gm)) {
+    at[surface as keyof typeof at].push(where);
+  }
+  return {
+    pid: child.pid ?? 0,
+    at,
+    port: (surface) => Number(at[surface][0].split(':').at(-1)),
+    out: () => texts.out,
+    log: () => texts.log,
+    logged: (pattern) => until(() => pattern.test(texts.log)),
+    signal: (name) => void child.kill(name),
+    async stop(name = 'SIGTERM') {
+      if (isRunning(child)) child.kill(name);
+      return ended;
+    },
+  };
+}
+
+const isRunning = (child: ChildProcess): boolean =>
+  child.exitCode === null && child.signalCode === null;
+
+/** Looks again and again until something holds, for no longer than a daemon may take. */
+export async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
+  const deadline = performance.now() + STARTS_WITHIN_MS;
+  while (!(await holds())) {
+    if (performance.now() > deadline) throw new Error('it did not happen in time');
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
+
+/** A folder of one's own, removed by what comes back beside it. */
+export function folder(): {
+  path: string;
+  file(name: string, text: string): string;
+  remove(): void;
+} {
+  const path = mkdtempSync(join(tmpdir(), 'sluice-'));
+  return {
+    path,
+    file(name, text) {
+      writeFileSync(join(path, name), text);
+      return join(path, name);
+    },
+    remove: () => rmSync(path, { recursive: true, force: true }),
+  };
+}
+
+/** A connection to `127.0.0.1:7610` or to a path. */
+export const connectTo = (where: string): Socket => {
+  if (where.startsWith('/')) return connect(where);
+  const [host, port] = where.split(':');
+  return connect(Number(port), host);
+};
+
+/** Sends these bytes, closes its side, and resolves with everything that was answered. */
+export function converse(where: string, bytes: string | Buffer): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const socket = connectTo(where);
+    let answer = '';
+    socket.on('data', (chunk: Buffer) => {
+      answer += chunk.toString('latin1');
+    });
+    socket.on('error', reject);
+    socket.on('close', () => resolve(answer));
+    socket.end(bytes);
+  });
+}
