@@ -1,9 +1,10 @@
 /** The daemon as its users meet it: a process, sockets, signals, a file that changes. */
 
-import { spawnSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import { existsSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
+import { connect as connectTls } from 'node:tls';
 import { afterEach, describe, expect, test } from 'vitest';
 import {
   connectTo,
@@ -261,5 +262,60 @@ describe('clients that misbehave', () => {
     held[0].destroy();
     await until(async () => (await converse(daemon.at.line[0], 'b\n').catch(() => '')) === 'OK\n');
     for (const socket of held) socket.destroy();
+  });
+});
+
+describe('TLS', () => {
+  const files = 'cert: test/support/tls/cert.pem, key: test/support/tls/key.pem';
+
+  test('is spoken where it is set, and a client that speaks plainly is let go', async () => {
+    const config = place().file(
+      'sluice.yaml',
+      `listen: { line: { at: '127.0.0.1:0', tls: { ${files} } }, resp: off, http: off }\n`,
+    );
+    const daemon = await start(['--config', config]);
+    const ca = readFileSync('test/support/tls/cert.pem');
+    const answer = await new Promise<string>((resolve, reject) => {
+      const socket = connectTls({ port: daemon.port('line'), host: 'localhost', ca });
+      let said = '';
+      socket.on('data', (chunk) => {
+        said += chunk;
+      });
+      socket.on('error', reject);
+      socket.on('close', () => resolve(said));
+      socket.end(`${'alice\n'.repeat(11)}`);
+    });
+    expect(answer).toBe(`${'OK\n'.repeat(10)}NO\n`);
+    const plain = await converse(daemon.at.line[0], 'alice\n').catch(() => '');
+    expect(plain).not.toContain('OK');
+  });
+
+  test('with a file that is missing is one clear line', async () => {
+    const config = place().file(
+      'sluice.yaml',
+      "listen: { line: { at: '127.0.0.1:0', tls: { cert: nowhere.pem, key: nowhere.pem } } }\n",
+    );
+    await expect(start(['--config', config])).rejects.toThrow(
+      /expected `listen.line.tls` to be files that can be read \(ENOENT.*nowhere.pem/,
+    );
+  });
+});
+
+describe('the seed of it all', () => {
+  const spoken = (command: string, ...args: string[]): string =>
+    execFileSync(command, args, {
+      input: 'C\nC\n204.112.101.1\n',
+      encoding: 'utf8',
+      timeout: 10_000,
+    });
+
+  test('the conversation works from a shell, on both kinds of socket', async () => {
+    const socket = join(place().path, 'line.sock');
+    const daemon = await start([...EPHEMERAL, '--line', socket, '--burst', '3']);
+    const port = String(daemon.port('line'));
+    expect(spoken('nc', '-N', '127.0.0.1', port)).toBe('OK\nOK\nOK\n');
+    expect(spoken('nc', '-N', '-U', socket)).toBe('OK\nNO\nOK\n');
+    expect(spoken('socat', '-t5', '-', `TCP:127.0.0.1:${port}`)).toBe('NO\nNO\nOK\n');
+    expect(spoken('socat', '-t5', '-', `UNIX-CONNECT:${socket}`)).toBe('NO\nNO\nNO\n');
   });
 });
