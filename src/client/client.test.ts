@@ -3,7 +3,7 @@
  * one that is killed, and one that comes back.
  */
 
-import { execFile, spawnSync } from 'node:child_process';
+import { execFile } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -169,30 +169,12 @@ describe('a daemon that is well', () => {
   });
 });
 
-/** A certificate for localhost, signed by itself; undefined if nobody can make one. */
-function certificate(): { key: string; cert: string } | undefined {
-  const folder = mkdtempSync(join(tmpdir(), 'sluice-tls-'));
-  const [key, cert] = ['key.pem', 'cert.pem'].map((name) => join(folder, name));
-  const subject = ['-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost'];
-  const kind = ['-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes'];
-  const { status } = spawnSync('openssl', [
-    'req',
-    ...kind,
-    '-keyout',
-    key,
-    '-out',
-    cert,
-    ...subject,
-  ]);
-  const made =
-    status === 0 ? { key: readFileSync(key, 'utf8'), cert: readFileSync(cert, 'utf8') } : undefined;
-  rmSync(folder, { recursive: true });
-  return made;
-}
+describe('a daemon behind TLS', () => {
+  const own = {
+    key: readFileSync('test/support/tls/key.pem', 'utf8'),
+    cert: readFileSync('test/support/tls/cert.pem', 'utf8'),
+  };
 
-const own = certificate();
-
-describe.skipIf(own === undefined)('a daemon behind TLS', () => {
   async function behindTls() {
     const bounds = { connectionsMax: 10, slowMs: 1000, idleMs: Infinity };
     const streams = new Streams(smallDaemon().resp, () => bounds, systemClock);
@@ -203,7 +185,7 @@ describe.skipIf(own === undefined)('a daemon behind TLS', () => {
   }
 
   test('answers who trusts it', async () => {
-    const sluice = client(await behindTls(), { tls: { ca: own?.cert } });
+    const sluice = client(await behindTls(), { tls: { ca: own.cert } });
     expect(await sluice.ask('a')).toEqual({ verdict: 'allow', remaining: 4 });
   });
 
