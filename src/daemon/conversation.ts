@@ -12,6 +12,9 @@ export interface Conversation {
    * returns.
    */
   hear(chunk: Buffer): boolean;
+
+  /** True once the client has ended it in so many words: then there was nothing wrong. */
+  readonly isGoodbye?: boolean;
 }
 
 /** Begins to talk with somebody new. */

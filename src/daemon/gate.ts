@@ -122,6 +122,7 @@ export class Gate {
 
   /** Takes what those give who decide here. */
   #take(route: Route, { tag, cost }: Ask): Taken {
+    if (route.quick) return { answer: askOne(route.quick, tag, cost), held: [] };
     for (const own of route.looked) {
       const decision = own.limiter.peek(keyFor(own, tag), cost);
       if (decision.verdict === 'deny') return { answer: { decision, limit: own.name }, held: [] };
@@ -169,6 +170,12 @@ export class Gate {
 interface Taken {
   readonly answer: Answer;
   readonly held: readonly Permit[];
+}
+
+/** One limit alone needs nobody to bring several together. */
+function askOne(limiter: Engine, tag: string, cost: number): Answer {
+  const decision = limiter.ask(tag, cost);
+  return decision.verdict === 'deny' ? { decision, limit: limiter.name } : { decision };
 }
 
 const isAllow = ({ decision }: Answer): boolean => decision.verdict === 'allow';

@@ -148,7 +148,7 @@ class Stream {
   #hear(chunk: Buffer): void {
     if (this.#isFinishing) return;
     if (!this.#conversation.hear(chunk)) {
-      this.#told.senseless();
+      if (!this.#conversation.isGoodbye) this.#told.senseless();
       this.#hangUp();
     } else if (this.#answers.owed > OWED_MAX) this.#socket.pause();
   }
