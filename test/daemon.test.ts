@@ -319,3 +319,97 @@ describe('the seed of it all', () => {
     expect(spoken('socat', '-t5', '-', `UNIX-CONNECT:${socket}`)).toBe('NO\nNO\nNO\n');
   });
 });
+
+describe('sluice check', () => {
+  const check = (...args: string[]) => {
+    const command = ['dist/cli/main.js', 'check', ...args];
+    const { status, stdout, stderr } = spawnSync(process.execPath, command, { encoding: 'utf8' });
+    return { status, said: stdout + stderr };
+  };
+
+  test('asks a daemon from a shell, and tells by its exit code', async () => {
+    const daemon = await start([...EPHEMERAL, '--rate', '1/m', '--burst', '3']);
+    const at = ['--at', daemon.at.resp[0]];
+    expect(check('alice', ...at, '--cost', '2')).toEqual({ status: 0, said: 'OK, 1 left\n' });
+    expect(await converse(daemon.at.line[0], 'alice\nalice\n')).toBe('OK\nNO\n');
+    expect(check('alice', ...at)).toMatchObject({
+      status: 1,
+      said: expect.stringMatching(/^NO, limit default: try again in \d+ ms\n$/),
+    });
+    expect(JSON.parse(check('alice', ...at, '--cost', '9', '--json').said)).toEqual({
+      verdict: 'deny',
+      retryAfterMs: 'never',
+      limit: 'default',
+    });
+    expect(check('alice', ...at, '--limit', 'nightly')).toEqual({
+      status: 2,
+      said: "sluice check: no limit is named 'nightly'\n",
+    });
+    await daemon.stop();
+    expect(check('alice', ...at).said).toMatch(
+      /^sluice check: sluice at .* is out of reach: .*ECONNREFUSED/,
+    );
+    expect(check('alice', ...at, '--open').status).toBe(0);
+  });
+
+  test('gives the password the daemon wants', async () => {
+    const password = 'correct-horse-battery';
+    const env = { SLUICE_RESP_PASSWORD: password };
+    const daemon = await start(EPHEMERAL, env);
+    expect(check('alice', '--at', daemon.at.resp[0])).toMatchObject({
+      status: 2,
+      said: expect.stringMatching(/NOAUTH/),
+    });
+    process.env.SLUICE_RESP_PASSWORD = password;
+    try {
+      expect(check('alice', '--at', daemon.at.resp[0]).status).toBe(0);
+    } finally {
+      delete process.env.SLUICE_RESP_PASSWORD;
+    }
+  });
+});
+
+describe('Redis clients', () => {
+  const cli = (daemon: RunningDaemon, ...args: string[]): string =>
+    execFileSync('redis-cli', ['-p', String(daemon.port('resp')), ...args], { encoding: 'utf8' });
+
+  test('redis-cli asks with a limit of its own, and for limits of the daemon', async () => {
+    const daemon = await start(EPHEMERAL);
+    expect(cli(daemon, 'CL.THROTTLE', 'user123', '15', '30', '60')).toBe('0\n16\n15\n-1\n2\n');
+    expect(cli(daemon, 'SLUICE.ASK', '*', 'alice', '4')).toBe('1\n6\n0\n\n\n');
+    expect(cli(daemon, 'INFO')).toContain('sluice_version:');
+  });
+
+  test('redis-benchmark runs against it', async () => {
+    const daemon = await start(EPHEMERAL);
+    const port = String(daemon.port('resp'));
+    const args = [
+      '-p',
+      port,
+      '-n',
+      '20000',
+      '-P',
+      '16',
+      '-q',
+      'CL.THROTTLE',
+      'a',
+      '15',
+      '30',
+      '60',
+    ];
+    expect(execFileSync('redis-benchmark', args, { encoding: 'utf8' })).toMatch(
+      /requests per second/,
+    );
+    expect(cli(daemon, 'CL.THROTTLE', 'a', '15', '30', '60')).toMatch(/^1\n16\n0\n/);
+  });
+
+  test('what they spent is still spent after a restart', async () => {
+    const args = [...EPHEMERAL, '--snapshot', join(place().path, 'state')];
+    const first = await start(args);
+    cli(first, 'CL.THROTTLE', 'a', '4', '1', '3600', '5');
+    await first.stop();
+    expect(cli(await start(args), 'CL.THROTTLE', 'a', '4', '1', '3600')).toMatch(
+      /^1\n5\n0\n3600\n/,
+    );
+  });
+});

@@ -41,6 +41,7 @@ describe('sluice config check', () => {
     ['listen: { line: { at: 1, STRAY: 1 } }'],
     ['listen: { line: { at: 1, tls: { cert: a, key: b, STRAY: 1 } } }'],
     ['admin: { STRAY: 1 }'],
+    ['resp: { STRAY: 1 }'],
     ['http: { STRAY: 1 }'],
     ['bounds: { STRAY: 1 }'],
     ['snapshot: { file: a, STRAY: 1 }'],
