@@ -290,6 +290,18 @@ describe('all of several limiters', () => {
     );
   });
 
+  test('what every part has given up is given up by all', () => {
+    const clock = new VirtualClock();
+    const short = limiter({ limit: per(1, 2), holdMax: '1s', clock });
+    const long = limiter({ limit: per(1, 2), holdMax: '5s', clock });
+    const permit = all([short, long]).tryAcquire('x');
+    const isSettledAt = [500, 1500, 6000].map((at) => {
+      clock.advance(at - clock.now());
+      return permit.verdict === 'allow' && permit.isSettled;
+    });
+    expect(isSettledAt).toEqual([false, false, true]);
+  });
+
   test('nonsense is named', () => {
     expect(() => all([])).toThrow('a list of at least one limiter');
     expect(() => all([{}] as never)).toThrow('`parts[0].limiter` to be a limiter');

@@ -375,12 +375,15 @@ export class AllOf implements Limiter {
       call.engine.admit(call.key, call.cost, at, waitedMs, call.partition),
     );
     const [{ dueAt, heldAt }] = permits;
-    return new Permit({ key, cost, dueAt, heldAt }, ({ used, ...rest }: Settled) => {
-      // All are worked out before any is settled: nonsense in one must not leave the others half done.
-      const settlements = held.map(({ call }) => ({ ...rest, ...usedOf(call, used) }));
-      for (const settled of settlements) requireResult(settled);
-      for (const [n, permit] of permits.entries()) permit.settle(settlements[n]);
-    });
+    return new Permit(
+      { key, cost, dueAt, heldAt, parts: permits },
+      ({ used, ...rest }: Settled) => {
+        // All are worked out before any is settled: nonsense in one must not leave the others half done.
+        const settlements = held.map(({ call }) => ({ ...rest, ...usedOf(call, used) }));
+        for (const settled of settlements) requireResult(settled);
+        for (const [n, permit] of permits.entries()) permit.settle(settlements[n]);
+      },
+    );
   }
 }
 

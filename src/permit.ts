@@ -21,6 +21,8 @@ interface Granted {
   readonly cost: number;
   readonly dueAt: Millis;
   readonly heldAt: Millis;
+  /** Those it stands for, where several limiters gave it together. */
+  readonly parts?: readonly Permit[];
 }
 
 export class Permit implements Disposable {
@@ -31,18 +33,22 @@ export class Permit implements Disposable {
   readonly dueAt: Millis;
   /** Since when it is out. */
   readonly heldAt: Millis;
+  readonly #parts: readonly Permit[] | undefined;
   #settle: ((settled: Settled) => void) | undefined;
 
-  constructor({ key, cost, dueAt, heldAt }: Granted, settle: (settled: Settled) => void) {
+  constructor({ key, cost, dueAt, heldAt, parts }: Granted, settle: (settled: Settled) => void) {
     this.key = key;
     this.cost = cost;
     this.dueAt = dueAt;
     this.heldAt = heldAt;
+    this.#parts = parts;
     this.#settle = settle;
   }
 
+  /** True also if it was held for too long, and nobody counts on it any more. */
   get isSettled(): boolean {
-    return this.#settle === undefined;
+    if (this.#settle === undefined) return true;
+    return this.#parts?.every((part) => part.isSettled) ?? false;
   }
 
   /** Says how it went, `ok` if nothing else is said. Settled twice counts once. */

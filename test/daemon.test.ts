@@ -1,9 +1,10 @@
 /** The daemon as its users meet it: a process, sockets, signals, a file that changes. */
 
-import { spawnSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import { existsSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
+import { connect as connectTls } from 'node:tls';
 import { afterEach, describe, expect, test } from 'vitest';
 import {
   connectTo,
@@ -261,5 +262,154 @@ describe('clients that misbehave', () => {
     held[0].destroy();
     await until(async () => (await converse(daemon.at.line[0], 'b\n').catch(() => '')) === 'OK\n');
     for (const socket of held) socket.destroy();
+  });
+});
+
+describe('TLS', () => {
+  const files = 'cert: test/support/tls/cert.pem, key: test/support/tls/key.pem';
+
+  test('is spoken where it is set, and a client that speaks plainly is let go', async () => {
+    const config = place().file(
+      'sluice.yaml',
+      `listen: { line: { at: '127.0.0.1:0', tls: { ${files} } }, resp: off, http: off }\n`,
+    );
+    const daemon = await start(['--config', config]);
+    const ca = readFileSync('test/support/tls/cert.pem');
+    const answer = await new Promise<string>((resolve, reject) => {
+      const socket = connectTls({ port: daemon.port('line'), host: 'localhost', ca });
+      let said = '';
+      socket.on('data', (chunk) => {
+        said += chunk;
+      });
+      socket.on('error', reject);
+      socket.on('close', () => resolve(said));
+      socket.end(`${'alice\n'.repeat(11)}`);
+    });
+    expect(answer).toBe(`${'OK\n'.repeat(10)}NO\n`);
+    const plain = await converse(daemon.at.line[0], 'alice\n').catch(() => '');
+    expect(plain).not.toContain('OK');
+  });
+
+  test('with a file that is missing is one clear line', async () => {
+    const config = place().file(
+      'sluice.yaml',
+      "listen: { line: { at: '127.0.0.1:0', tls: { cert: nowhere.pem, key: nowhere.pem } } }\n",
+    );
+    await expect(start(['--config', config])).rejects.toThrow(
+      /expected `listen.line.tls` to be files that can be read \(ENOENT.*nowhere.pem/,
+    );
+  });
+});
+
+describe('the seed of it all', () => {
+  const spoken = (command: string, ...args: string[]): string =>
+    execFileSync(command, args, {
+      input: 'C\nC\n204.112.101.1\n',
+      encoding: 'utf8',
+      timeout: 10_000,
+    });
+
+  test('the conversation works from a shell, on both kinds of socket', async () => {
+    const socket = join(place().path, 'line.sock');
+    const daemon = await start([...EPHEMERAL, '--line', socket, '--burst', '3']);
+    const port = String(daemon.port('line'));
+    expect(spoken('nc', '-N', '127.0.0.1', port)).toBe('OK\nOK\nOK\n');
+    expect(spoken('nc', '-N', '-U', socket)).toBe('OK\nNO\nOK\n');
+    expect(spoken('socat', '-t5', '-', `TCP:127.0.0.1:${port}`)).toBe('NO\nNO\nOK\n');
+    expect(spoken('socat', '-t5', '-', `UNIX-CONNECT:${socket}`)).toBe('NO\nNO\nNO\n');
+  });
+});
+
+describe('sluice check', () => {
+  const check = (...args: string[]) => {
+    const command = ['dist/cli/main.js', 'check', ...args];
+    const { status, stdout, stderr } = spawnSync(process.execPath, command, { encoding: 'utf8' });
+    return { status, said: stdout + stderr };
+  };
+
+  test('asks a daemon from a shell, and tells by its exit code', async () => {
+    const daemon = await start([...EPHEMERAL, '--rate', '1/m', '--burst', '3']);
+    const at = ['--at', daemon.at.resp[0]];
+    expect(check('alice', ...at, '--cost', '2')).toEqual({ status: 0, said: 'OK, 1 left\n' });
+    expect(await converse(daemon.at.line[0], 'alice\nalice\n')).toBe('OK\nNO\n');
+    expect(check('alice', ...at)).toMatchObject({
+      status: 1,
+      said: expect.stringMatching(/^NO, limit default: try again in \d+ ms\n$/),
+    });
+    expect(JSON.parse(check('alice', ...at, '--cost', '9', '--json').said)).toEqual({
+      verdict: 'deny',
+      retryAfterMs: 'never',
+      limit: 'default',
+    });
+    expect(check('alice', ...at, '--limit', 'nightly')).toEqual({
+      status: 2,
+      said: "sluice check: no limit is named 'nightly'\n",
+    });
+    await daemon.stop();
+    expect(check('alice', ...at).said).toMatch(
+      /^sluice check: sluice at .* is out of reach: .*ECONNREFUSED/,
+    );
+    expect(check('alice', ...at, '--open').status).toBe(0);
+  });
+
+  test('gives the password the daemon wants', async () => {
+    const password = 'correct-horse-battery';
+    const env = { SLUICE_RESP_PASSWORD: password };
+    const daemon = await start(EPHEMERAL, env);
+    expect(check('alice', '--at', daemon.at.resp[0])).toMatchObject({
+      status: 2,
+      said: expect.stringMatching(/NOAUTH/),
+    });
+    process.env.SLUICE_RESP_PASSWORD = password;
+    try {
+      expect(check('alice', '--at', daemon.at.resp[0]).status).toBe(0);
+    } finally {
+      delete process.env.SLUICE_RESP_PASSWORD;
+    }
+  });
+});
+
+describe('Redis clients', () => {
+  const cli = (daemon: RunningDaemon, ...args: string[]): string =>
+    execFileSync('redis-cli', ['-p', String(daemon.port('resp')), ...args], { encoding: 'utf8' });
+
+  test('redis-cli asks with a limit of its own, and for limits of the daemon', async () => {
+    const daemon = await start(EPHEMERAL);
+    expect(cli(daemon, 'CL.THROTTLE', 'user123', '15', '30', '60')).toBe('0\n16\n15\n-1\n2\n');
+    expect(cli(daemon, 'SLUICE.ASK', '*', 'alice', '4')).toBe('1\n6\n0\n\n\n');
+    expect(cli(daemon, 'INFO')).toContain('sluice_version:');
+  });
+
+  test('redis-benchmark runs against it', async () => {
+    const daemon = await start(EPHEMERAL);
+    const port = String(daemon.port('resp'));
+    const args = [
+      '-p',
+      port,
+      '-n',
+      '20000',
+      '-P',
+      '16',
+      '-q',
+      'CL.THROTTLE',
+      'a',
+      '15',
+      '30',
+      '60',
+    ];
+    expect(execFileSync('redis-benchmark', args, { encoding: 'utf8' })).toMatch(
+      /requests per second/,
+    );
+    expect(cli(daemon, 'CL.THROTTLE', 'a', '15', '30', '60')).toMatch(/^1\n16\n0\n/);
+  });
+
+  test('what they spent is still spent after a restart', async () => {
+    const args = [...EPHEMERAL, '--snapshot', join(place().path, 'state')];
+    const first = await start(args);
+    cli(first, 'CL.THROTTLE', 'a', '4', '1', '3600', '5');
+    await first.stop();
+    expect(cli(await start(args), 'CL.THROTTLE', 'a', '4', '1', '3600')).toMatch(
+      /^1\n5\n0\n3600\n/,
+    );
   });
 });

@@ -60,7 +60,7 @@ function exists(url: URL): boolean {
 describe('docs/limits.md', () => {
   const page = readFileSync('docs/limits.md', 'utf8');
   const policies = readdirSync('src/policy').filter(
-    (file) => !/test|policy|limit|cost|instant|all|partitions/.test(file),
+    (file) => !/test|policy|limit|cost|instant|all|partitions|cell/.test(file),
   );
 
   test.each(policies)('documents every option of %s', (file) => {

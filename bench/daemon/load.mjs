@@ -30,7 +30,7 @@ const KINDS = {
   line: { ask: (tag) => `${tag}\n`, newlines: 1 },
   incr: { ask: (tag) => resp('INCR', tag), newlines: 1 },
   lua: { ask: (tag) => resp('EVALSHA', extra[0], '1', tag, ...extra.slice(1)), newlines: 1 },
-  cell: { ask: (tag) => resp('CL.THROTTLE', tag, '999999', '1000000', '1'), newlines: 6 },
+  cell: { ask: (tag) => resp('CL.THROTTLE', tag, '1000000000', '1000', '1'), newlines: 6 },
 };
 
 const { ask, newlines } = KINDS[kind];

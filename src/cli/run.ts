@@ -1,6 +1,7 @@
 /** Finds the command that was typed and runs it; every way to get it wrong ends in one clear line. */
 
 import { SluiceError } from '../errors.ts';
+import { check } from './check.ts';
 import {
   type Command,
   type CommandGroup,
@@ -18,7 +19,7 @@ import { trace } from './trace.ts';
 const SLUICE: CommandGroup = {
   name: 'sluice',
   summary: 'keeps calls inside a limit',
-  commands: [serve, explain, config, trace, simulate],
+  commands: [serve, check, explain, config, trace, simulate],
 };
 
 export function run(words: readonly string[], terminal: Terminal): number | Promise<number> {

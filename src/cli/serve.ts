@@ -36,7 +36,7 @@ options:
   --log text|json     how to write the log, which goes to standard error
 
 Options outweigh the environment (SLUICE_LINE, SLUICE_RESP, SLUICE_HTTP, SLUICE_ADMIN_TOKEN,
-SLUICE_SNAPSHOT, SLUICE_LOG, SLUICE_UNMATCHED), and the environment outweighs the file.
+SLUICE_RESP_PASSWORD, SLUICE_SNAPSHOT, SLUICE_LOG, SLUICE_UNMATCHED), and the environment outweighs the file.
 
 signals:
   SIGHUP              reads the configuration again; a bad one changes nothing

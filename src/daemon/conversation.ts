@@ -8,9 +8,13 @@ import type { Answers } from './answers.ts';
 export interface Conversation {
   /**
    * Takes in what came and answers what can be answered. False: what came makes no sense to go on
-   * with; whatever was answered by then is sent, and the connection ends.
+   * with; whatever was answered by then is sent, and the connection ends. The chunk is good until this
+   * returns.
    */
   hear(chunk: Buffer): boolean;
+
+  /** True once the client has ended it in so many words: then there was nothing wrong. */
+  readonly isGoodbye?: boolean;
 }
 
 /** Begins to talk with somebody new. */

@@ -13,6 +13,7 @@ import { alarm, type Clock, type Millis, systemClock } from '../clock.ts';
 import { reasonOf, SluiceError } from '../errors.ts';
 import { Engine } from '../limiter.ts';
 import { type Random, systemRandom } from '../random.ts';
+import { Cells } from '../share/cells.ts';
 import { type HashSeed, hasher, hashSeed } from '../share/hash.ts';
 import type { Loaded } from './config/file.ts';
 import { isLoopback, type Listen, showListen } from './config/listen.ts';
@@ -22,6 +23,8 @@ import { lineProtocol } from './line.ts';
 import { Listeners } from './listeners.ts';
 import type { Log } from './log.ts';
 import { RedisClients } from './redis-clients.ts';
+import { respProtocol } from './resp/conversation.ts';
+import { RESP_BOUNDS } from './resp/parser.ts';
 import { closeAll, countsFlights, Shelf, type Shelved } from './shelf.ts';
 import { readSnapshot, type Snapshot, type SnapshotPart, writeSnapshot } from './snapshot.ts';
 import { Streams } from './streams.ts';
@@ -43,6 +46,9 @@ export type Reloaded =
   | { readonly ok: true; readonly limits: number; readonly kept: number }
   | { readonly ok: false; readonly problems: readonly string[] };
 
+/** How a snapshot calls the keys of CL.THROTTLE; no limit can have this name. */
+const CELLS = '*cells';
+
 /** A stopping daemon goes on answering for so long: what was sent to it may still be on its way. */
 const LAST_WORDS_MS: Millis = 50;
 
@@ -62,6 +68,8 @@ export class Daemon {
   readonly #clients: RedisClients;
   readonly #shelf: Shelf;
   readonly #line: Streams;
+  readonly #cells: Cells;
+  readonly #resp: Streams;
   readonly #listeners: Listeners<Surface>;
   #config: Config;
   #isStopping = false;
@@ -83,7 +91,7 @@ export class Daemon {
     return daemon;
   }
 
-  private constructor(config: Config, { log, load, clock }: DaemonSetting, own: Own) {
+  private constructor(config: Config, { log, load, clock, version }: DaemonSetting, own: Own) {
     this.#config = config;
     this.#log = log;
     this.#load = load;
@@ -98,9 +106,21 @@ export class Daemon {
     this.gate = gate;
     const line = lineProtocol(gate.isAllowed.bind(gate), () => this.#config.bounds.key);
     this.#line = new Streams(line, () => boundsOf(this.#config), own.clock);
+    const cellsMax = config.bounds.cells;
+    this.#cells = new Cells({ hasher: hash, keysMax: cellsMax, ...(clock && { clock }) });
+    const resp = respProtocol({
+      gate,
+      cells: this.#cells,
+      version,
+      clock: own.clock,
+      clients: () => this.#resp.counts.open,
+      token: () => this.#config.resp.password,
+      bounds: () => ({ ...RESP_BOUNDS, keyBytesMax: this.#config.bounds.key }),
+    });
+    this.#resp = new Streams(resp, () => boundsOf(this.#config), own.clock);
     this.#listeners = new Listeners({
       line: (socket) => this.#line.accept(socket),
-      resp: (socket) => socket.destroy(),
+      resp: (socket) => this.#resp.accept(socket),
       http: (socket) => socket.destroy(),
     });
   }
@@ -167,7 +187,8 @@ export class Daemon {
       await new Promise<void>((resolve) => {
         alarm(this.#clock, this.#clock.now() + LAST_WORDS_MS, resolve, true);
       });
-      await this.#line.drain(this.#config.bounds.drainMs);
+      const { drainMs } = this.#config.bounds;
+      await Promise.all([this.#line.drain(drainMs), this.#resp.drain(drainMs)]);
       await this.save();
       await closeAll(this.#shelf.all);
       this.#clients.keepOnly([]);
@@ -224,15 +245,23 @@ export class Daemon {
 
   /** Calls in flight do not outlive a daemon, so who counts them starts anew. */
   #parts(): SnapshotPart[] {
-    return this.#shelf.all.flatMap(({ name, fingerprint, engine }) =>
-      engine instanceof Engine && !countsFlights(engine)
-        ? [{ name, fingerprint, copy: engine.copy() }]
-        : [],
-    );
+    const cells = { name: CELLS, fingerprint: '', copy: this.#cells.copy() };
+    return [
+      cells,
+      ...this.#shelf.all.flatMap(({ name, fingerprint, engine }) =>
+        engine instanceof Engine && !countsFlights(engine)
+          ? [{ name, fingerprint, copy: engine.copy() }]
+          : [],
+      ),
+    ];
   }
 
   #inherit(left: Snapshot | undefined): void {
     for (const { name, fingerprint, copy } of left?.parts ?? []) {
+      if (name === CELLS) {
+        this.#cells.takeOver(copy);
+        continue;
+      }
       const shelved = this.#shelf.get(name);
       const isSame = shelved?.fingerprint === fingerprint;
       if (isSame && shelved.engine instanceof Engine) shelved.engine.takeOver(copy);

@@ -127,7 +127,7 @@ export class Gate {
 
   /** Takes what those give who decide here. */
   #take(route: Route, { tag, cost }: Ask): Taken {
-    if (route.quick) return { answer: single(route.quick, tag, cost), held: [] };
+    if (route.quick) return { answer: askOne(route.quick, tag, cost), held: [] };
     for (const own of route.looked) {
       const decision = own.limiter.peek(keyFor(own, tag), cost);
       if (decision.verdict === 'deny') return { answer: { decision, limit: own.name }, held: [] };
@@ -177,10 +177,10 @@ interface Taken {
   readonly held: readonly Permit[];
 }
 
-/** One limit alone needs nobody to look at all of them first. */
-function single(engine: Engine, tag: string, cost: number): Answer {
-  const decision = engine.ask(tag, cost);
-  return decision.verdict === 'deny' ? { decision, limit: engine.name } : { decision };
+/** One limit alone needs nobody to bring several together. */
+function askOne(limiter: Engine, tag: string, cost: number): Answer {
+  const decision = limiter.ask(tag, cost);
+  return decision.verdict === 'deny' ? { decision, limit: limiter.name } : { decision };
 }
 
 const isAllow = ({ decision }: Answer): boolean => decision.verdict === 'allow';

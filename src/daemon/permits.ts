@@ -2,7 +2,7 @@
  * Permits that callers of the daemon hold: by a name that travels, until they settle.
  *
  * A limiter takes back what was held for too long (`holdMax`), so nothing is lost when a caller dies;
- * what is settled already makes room here when room is needed.
+ * those are forgotten here as new ones come, so that there are few more than are out.
  */
 
 import type { Permit } from '../permit.ts';
@@ -10,11 +10,17 @@ import type { Permit } from '../permit.ts';
 /** Callers that hold more than this at once get no permit to settle with: they are let through. */
 const PERMITS_MAX = 1_000_000;
 
+/** So many come at least, and at most, between two looks for those that were lost. */
+const SWEEP_EVERY_MIN = 1024;
+const SWEEP_EVERY_MAX = 65_536;
+
 type Result = Parameters<Permit['settle']>[0];
 
 export class Permits {
   readonly #held = new Map<string, readonly Permit[]>();
   #next = 1;
+  /** How many may still come before those that were lost meanwhile are looked for. */
+  #sweepIn = SWEEP_EVERY_MIN;
 
   get size(): number {
     return this.#held.size;
@@ -23,7 +29,7 @@ export class Permits {
   /** A name for what is held for one call; undefined if there is nothing to settle, or no room. */
   add(permits: readonly Permit[]): string | undefined {
     if (permits.length === 0) return undefined;
-    if (this.#held.size >= PERMITS_MAX) this.#sweep();
+    if (--this.#sweepIn <= 0) this.#sweep();
     if (this.#held.size >= PERMITS_MAX) {
       for (const permit of permits) permit.settle({ outcome: 'failed' });
       return undefined;
@@ -47,5 +53,6 @@ export class Permits {
     for (const [name, permits] of this.#held) {
       if (permits.every((permit) => permit.isSettled)) this.#held.delete(name);
     }
+    this.#sweepIn = Math.min(SWEEP_EVERY_MAX, Math.max(SWEEP_EVERY_MIN, this.#held.size));
   }
 }

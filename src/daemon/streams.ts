@@ -10,6 +10,7 @@ import type { Socket } from 'node:net';
 import { alarm, type Clock, type Millis } from '../clock.ts';
 import { Answers } from './answers.ts';
 import type { Conversation, Converse } from './conversation.ts';
+import { heardInPlace } from './own-buffer.ts';
 
 export interface StreamBounds {
   /** The most connections at once, over all addresses of a surface. */
@@ -115,8 +116,13 @@ class Stream {
   #patience: (() => void) | undefined;
   #isFinishing = false;
 
-  constructor(socket: Socket, converse: Converse, bounds: StreamBounds, clock: Clock, told: Told) {
-    this.#socket = socket;
+  constructor(
+    accepted: Socket,
+    converse: Converse,
+    bounds: StreamBounds,
+    clock: Clock,
+    told: Told,
+  ) {
     this.#bounds = bounds;
     this.#clock = clock;
     this.#told = told;
@@ -125,10 +131,11 @@ class Stream {
       () => this.#goOn(),
     );
     this.#conversation = converse(this.#answers);
+    const socket = heardInPlace(accepted, (chunk) => this.#hear(chunk));
+    this.#socket = socket;
     socket.setNoDelay(true);
     socket.setKeepAlive(true, KEEP_ALIVE_MS);
     if (bounds.idleMs < Infinity) socket.setTimeout(bounds.idleMs, () => this.#hangUp());
-    socket.on('data', (chunk: Buffer) => this.#hear(chunk));
     socket.on('drain', () => this.#goOn());
     socket.on('end', () => this.#hangUp());
     socket.on('error', () => socket.destroy()); // it hung up: nothing to tell anybody
@@ -141,7 +148,7 @@ class Stream {
   #hear(chunk: Buffer): void {
     if (this.#isFinishing) return;
     if (!this.#conversation.hear(chunk)) {
-      this.#told.senseless();
+      if (!this.#conversation.isGoodbye) this.#told.senseless();
       this.#hangUp();
     } else if (this.#answers.owed > OWED_MAX) this.#socket.pause();
   }

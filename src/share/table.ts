@@ -53,13 +53,16 @@ export interface TableCopy {
   readonly freshAt: Float64Array | undefined;
 }
 
+/** What a table has to know of a rule. */
+type Keeping = Pick<Policy, 'width' | 'start' | 'forgetAt' | 'evictAt'>;
+
 export class KeyTable {
   /** The state of all keys; an index from `find` or `place` says where one key's begins. */
   cells!: Float64Array;
   /** How many keys gave up their place while still in use. */
   evicted = 0;
 
-  readonly #policy: Policy;
+  readonly #policy: Keeping;
   readonly #hasher: Hasher;
   readonly #keysMax: number;
   readonly #stride: number;
@@ -71,7 +74,7 @@ export class KeyTable {
   /** By slice: when the last key that had to make room would have been as good as new. */
   #freshAt: Float64Array | undefined;
 
-  constructor(policy: Policy, hasher: Hasher, keysMax: number) {
+  constructor(policy: Keeping, hasher: Hasher, keysMax: number) {
     this.#policy = policy;
     this.#hasher = hasher;
     this.#keysMax = keysMax;

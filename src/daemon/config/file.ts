@@ -35,6 +35,7 @@ const VARIABLES: Readonly<Record<string, Outweighing['path']>> = {
   SLUICE_RESP: ['listen', 'resp'],
   SLUICE_HTTP: ['listen', 'http'],
   SLUICE_ADMIN_TOKEN: ['admin', 'token'],
+  SLUICE_RESP_PASSWORD: ['resp', 'password'],
   SLUICE_SNAPSHOT: ['snapshot'],
   SLUICE_LOG: ['log'],
   SLUICE_UNMATCHED: ['unmatched'],
@@ -118,7 +119,7 @@ function finish(
 }
 
 /** Fields whose line is not shown, in case it ends up in a log. */
-const HOLDS_SECRETS = /(?:^|\.)(?:token|url)$/;
+const HOLDS_SECRETS = /(?:^|\.)(?:token|password|url)$/;
 
 const concerns = (path: string, { field }: ConfigError): boolean =>
   field === path || field.startsWith(`${path}.`) || field.startsWith(`${path}[`);

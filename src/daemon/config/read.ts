@@ -47,6 +47,8 @@ export interface Config {
     readonly http: readonly Listen[];
   };
   readonly admin: { readonly token: string | undefined };
+  /** What RESP clients must AUTH with; none: nothing. */
+  readonly resp: { readonly password: string | undefined };
   readonly http: HttpConfig;
   readonly bounds: Bounds;
   readonly snapshot: SnapshotConfig | undefined;
@@ -68,8 +70,8 @@ const DEFAULT_LIMITS = { default: { bucket: { rate: '1/s', burst: 10 } } };
 
 const DAY_MS: Millis = 86_400_000;
 
-/** A token that can be guessed protects nothing. */
-const TOKEN_CHARS_MIN = 16;
+/** A secret that can be guessed protects nothing. */
+const SECRET_CHARS_MIN = 16;
 
 /** What was read, or everything that is wrong with it. */
 export type ReadResult =
@@ -91,7 +93,8 @@ export function readConfig(value: unknown): ReadResult {
   const fields = attempt(() => new Fields('', value ?? {}, 'a configuration'));
   const config = fields && {
     listen: attempt(() => readListen(fields)),
-    admin: attempt(() => readAdmin(fields)),
+    admin: attempt(() => readSecret(fields, 'admin', 'token')),
+    resp: attempt(() => readSecret(fields, 'resp', 'password')),
     http: attempt(() => readHttp(fields.raw('http') ?? {}, 'http')),
     bounds: attempt(() => readBounds(fields)),
     snapshot: attempt(() => readSnapshot(fields)),
@@ -115,17 +118,22 @@ function readListen(fields: Fields): Config['listen'] {
   return listen;
 }
 
-function readAdmin(fields: Fields): Config['admin'] {
-  const own = new Fields('admin', fields.raw('admin') ?? {});
-  const isToken = (value: unknown): value is string =>
-    typeof value === 'string' && value.length >= TOKEN_CHARS_MIN && /^[\x21-\x7e]+$/.test(value);
-  const expected = `at least ${TOKEN_CHARS_MIN} letters, digits or signs without spaces`;
-  const token = own.raw('token');
-  if (token !== undefined && !isToken(token)) {
-    throw new ConfigError(own.at('token'), expected, 'one that is not'); // a secret is not shown
-  }
+/** A section with nothing but a secret in it, which is never shown. */
+function readSecret<Name extends string>(
+  fields: Fields,
+  section: string,
+  name: Name,
+): { readonly [Own in Name]: string | undefined } {
+  const own = new Fields(section, fields.raw(section) ?? {});
+  const secret = own.raw(name);
   own.done();
-  return { token };
+  const isSecret =
+    typeof secret === 'string' &&
+    secret.length >= SECRET_CHARS_MIN &&
+    /^[\x21-\x7e]+$/.test(secret);
+  if (secret === undefined || isSecret) return { [name]: secret } as never;
+  const expected = `at least ${SECRET_CHARS_MIN} letters, digits or signs without spaces`;
+  throw new ConfigError(own.at(name), expected, 'one that is not');
 }
 
 function readBounds(fields: Fields): Bounds {

@@ -1,0 +1,95 @@
+/** `sluice check`: asks a running daemon from a shell. */
+
+import { connect } from '../client/index.ts';
+import {
+  type Command,
+  EXIT_MISSED,
+  EXIT_OK,
+  EXIT_USAGE,
+  rangeFlag,
+  readArgs,
+  UsageError,
+} from './command.ts';
+
+export const check: Command = {
+  name: 'check',
+  summary: 'asks a running daemon whether a call may happen',
+  help: `usage: sluice check TAG [options]
+
+Asks the daemon whether one more call may happen for a key, and counts it.
+
+options:
+  --at ADDRESS       where its RESP surface is: host:port or a path; default 127.0.0.1:7611
+  --limit NAME       one limit by its name; default: those that are for the key
+  --cost N           what the call weighs; 0 only looks; default 1
+  --deadline TIME    how long to wait for an answer; default 1s
+  --open             let the call happen if the daemon does not answer
+  --json             the answer for machines
+
+The password, if the daemon wants one, comes from $SLUICE_RESP_PASSWORD.
+Exit code 0 if it may happen, 1 if not, 2 if the daemon could not be asked.
+
+examples:
+  sluice check alice
+  sluice check backup --limit nightly --open && ./backup.sh`,
+
+  async run(args, terminal) {
+    const { values, positionals } = readArgs(args, {
+      at: { type: 'string' },
+      limit: { type: 'string' },
+      cost: { type: 'string' },
+      deadline: { type: 'string' },
+      open: { type: 'boolean' },
+      json: { type: 'boolean' },
+    });
+    const [tag, ...others] = positionals;
+    if (tag === undefined || others.length > 0) {
+      throw new UsageError('expected one key; see --help');
+    }
+    const cost = rangeFlag('cost', values.cost, 1, { min: 0 });
+    const password = process.env.SLUICE_RESP_PASSWORD;
+    const client = connect({
+      at: values.at ?? '127.0.0.1:7611',
+      deadline: (values.deadline as `${number}s` | undefined) ?? '1s',
+      onUnavailable: values.open ? 'allow' : 'deny',
+      ...(password && { token: password }),
+    });
+    try {
+      const limit = values.limit === undefined ? {} : { limit: values.limit };
+      const { unavailable, ...answer } = await client.ask(tag, { cost, ...limit });
+      if (unavailable) {
+        const instead = values.open ? '; let through all the same' : '';
+        const why = unavailable.message.replace(/^.*: ERR /, ''); // it did answer: that this makes no sense
+        terminal.complain(`sluice check: ${why}${instead}`);
+        return values.open ? EXIT_OK : EXIT_USAGE;
+      }
+      const isAllowed = answer.verdict === 'allow';
+      terminal.print(values.json ? JSON.stringify(finite(answer)) : inWords(answer));
+      return isAllowed ? EXIT_OK : EXIT_MISSED;
+    } finally {
+      await client.close();
+    }
+  },
+};
+
+type Answered = Awaited<ReturnType<ReturnType<typeof connect>['ask']>>;
+
+function inWords(answer: Answered): string {
+  if (answer.verdict === 'allow') {
+    return answer.remaining === Infinity ? 'OK' : `OK, ${answer.remaining} left`;
+  }
+  const by = answer.limit === undefined ? '' : `, limit ${answer.limit}`;
+  if (answer.retryAfterMs === Infinity) return `NO${by}: it can never fit`;
+  return answer.retryAfterMs > 0
+    ? `NO${by}: try again in ${Math.ceil(answer.retryAfterMs)} ms`
+    : `NO${by}`;
+}
+
+/** JSON has no Infinity: "never" for a wait without end, and nothing for a rest without end. */
+function finite(answer: Answered): object {
+  return Object.fromEntries(
+    Object.entries(answer)
+      .filter(([name, value]) => value !== Infinity || name === 'retryAfterMs')
+      .map(([name, value]) => [name, value === Infinity ? 'never' : value]),
+  );
+}

@@ -1,0 +1,115 @@
+import { readFileSync } from 'node:fs';
+import { afterAll, describe, expect, test } from 'vitest';
+import { folder } from '../../test/support/daemon.ts';
+import { sluice } from '../../test/support/terminal.ts';
+import { LIMIT_KINDS } from '../limiter.ts';
+
+const place = folder();
+afterAll(() => place.remove());
+
+describe('sluice config check', () => {
+  test('finds nothing wrong with the example', () => {
+    const { code, out } = sluice('config', 'check', 'sluice.example.yaml');
+    expect(code).toBe(0);
+    expect(out).toMatch(
+      /^sluice.example.yaml is fine: 4 limits, 2 overrides\n {2}line {2}127.0.0.1:7610\n/,
+    );
+  });
+
+  test('tells everything that is wrong, exit code 1', () => {
+    const file = place.file(
+      'bad.yaml',
+      'limits:\n  a: { bucket: { rate: x } }\n  b: { buckt: 1 }\n',
+    );
+    const { code, err } = sluice('config', 'check', file);
+    expect(code).toBe(1);
+    expect(err).toMatch(/bad.yaml:2:\d+: expected `limits.a.bucket.rate`/);
+    expect(err).toMatch(/bad.yaml:3:\d+: expected `limits.b.buckt`/);
+  });
+
+  test('wants one file', () => {
+    expect(sluice('config', 'check')).toMatchObject({
+      code: 2,
+      err: 'sluice config check: expected one file; see --help',
+    });
+  });
+
+  /** Every option there is, out of the reader's own mouth: it names them when it finds one it does not know. */
+  test.each([
+    ['STRAY: 1'],
+    ['listen: { STRAY: 1 }'],
+    ['listen: { line: { at: 1, STRAY: 1 } }'],
+    ['listen: { line: { at: 1, tls: { cert: a, key: b, STRAY: 1 } } }'],
+    ['admin: { STRAY: 1 }'],
+    ['resp: { STRAY: 1 }'],
+    ['http: { STRAY: 1 }'],
+    ['bounds: { STRAY: 1 }'],
+    ['snapshot: { file: a, STRAY: 1 }'],
+    ['limits: { a: { bucket: { rate: 1 }, STRAY: 1 } }'],
+  ])('every option that %s could have meant is documented, and in the example', (text) => {
+    const file = place.file('stray.yaml', text);
+    const [, names] =
+      /STRAY` to be one of (.*), got/.exec(sluice('config', 'check', file).err) ?? [];
+    const options = (names ?? '').split(', ').filter((name) => !LIMIT_KINDS.includes(name));
+    expect(options.length).toBeGreaterThan(0);
+    for (const page of ['docs/config.md', 'sluice.example.yaml']) {
+      const shown = readFileSync(page, 'utf8');
+      const missing = options.filter((name) => !new RegExp(`\\b${name}\\b`).test(shown));
+      expect({ page, missing }).toEqual({ page, missing: [] });
+    }
+  });
+});
+
+describe('sluice explain', () => {
+  const explain = (key: string, ...more: string[]) =>
+    sluice('explain', key, '--config', 'sluice.example.yaml', ...more);
+
+  test('says which limits apply, and why these', () => {
+    expect(explain('ip:10.1.2.3').out).toBe(`"ip:10.1.2.3": 2 limits decide, all or nothing
+  ✓ per-client[ip:10.1.2.3]: has an override for ip:10.1.2.3, is the most specific
+      {"bucket":{"rate":"100/s"}}
+  ✓ everybody: matches *, applies always; all keys count together
+      {"bucket":{"rate":"1000/s"}}
+  ✓ trial: matches ip:*, applies always; shadow mode: counts, never refuses
+      {"bucket":{"rate":"5/s"}}
+  · default: matches *, but per-client is more specific`);
+  });
+
+  test('says when a list decides', () => {
+    expect(explain('ip:203.0.113.9').out).toMatch(/always denied: the deny list has ip:203/);
+    expect(explain('health:x').out).toMatch(/always allowed: the allow list has health:…/);
+    expect(explain('ip:127.0.0.1').out).toMatch(/· per-client: its allow list has the key/);
+  });
+
+  test('is what the page shows', () => {
+    const { out } = explain('ip:10.1.2.3');
+    expect(readFileSync('docs/config.md', 'utf8')).toContain(out);
+  });
+
+  test('has a form for machines', () => {
+    expect(JSON.parse(explain('bob', '--json').out)).toMatchObject({
+      key: 'bob',
+      verdict: '2 limits decide, all or nothing',
+      limits: [
+        { name: 'everybody', isApplied: true },
+        { name: 'default', isApplied: true },
+        {},
+        {},
+      ],
+    });
+  });
+
+  test('explains what a daemon without a configuration does', () => {
+    expect(sluice('explain', 'bob').out).toMatch(
+      /^"bob": one limit decides\n {2}✓ default: matches \*/,
+    );
+  });
+
+  test('of a bad configuration is one complaint, exit code 2', () => {
+    const file = place.file('worse.yaml', 'limits: 7\n');
+    expect(sluice('explain', 'bob', '--config', file)).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('worse.yaml:1:1: expected `limits` to be limits by name, got 7'),
+    });
+  });
+});

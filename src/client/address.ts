@@ -1,0 +1,57 @@
+/**
+ * Where a daemon is: a host and a port, or a socket in the file system.
+ */
+
+import { ConfigError } from '../errors.ts';
+import { isRecord } from '../options.ts';
+
+export type Address =
+  /** `127.0.0.1:7611`, `[::1]:7611`, `sluice.internal`, `/run/sluice.sock` */
+  string | { readonly host?: string; readonly port?: number } | { readonly path: string };
+
+/** What `net.connect` takes. */
+export type Place = { readonly host: string; readonly port: number } | { readonly path: string };
+
+export const PORT_DEFAULT = 7611;
+const HOST_DEFAULT = '127.0.0.1';
+
+const EXPECTED = 'an address such as "127.0.0.1:7611" or "/run/sluice.sock"';
+
+/** A name or an address, in brackets if it has colons; and a port, or none. */
+const HOST_AND_PORT = /^(?:\[([\da-f:.]+)\]|([^\s:/[\]]+))?(?::(\d{1,5}))?$/i;
+
+/** @throws {ConfigError} if nobody could be there. */
+export function placeOf(at: unknown = {}): Place {
+  if (typeof at === 'string') return isPath(at) ? { path: at } : hostAndPort(at);
+  if (!isRecord(at)) throw new ConfigError('at', EXPECTED, at);
+  const { host = HOST_DEFAULT, port = PORT_DEFAULT, path, ...rest } = at;
+  const [stray] = Object.keys(rest);
+  if (stray !== undefined) throw new ConfigError(`at.${stray}`, 'one of host, port, path', stray);
+  if (path !== undefined) {
+    if (typeof path !== 'string' || path === '') throw new ConfigError('at.path', 'a path', path);
+    return { path };
+  }
+  if (typeof host !== 'string' || host === '') throw new ConfigError('at.host', 'a name', host);
+  return { host, port: requirePort(port, 'at.port') };
+}
+
+const isPath = (text: string): boolean => /^[./]*\//.test(text);
+
+function hostAndPort(text: string): Place {
+  const found = text === '' ? null : HOST_AND_PORT.exec(text);
+  if (!found) throw new ConfigError('at', EXPECTED, text);
+  const [, inBrackets, plain, port] = found;
+  return {
+    host: inBrackets ?? plain ?? HOST_DEFAULT,
+    port: port === undefined ? PORT_DEFAULT : requirePort(Number(port), 'at'),
+  };
+}
+
+function requirePort(port: unknown, field: string): number {
+  const isPort = typeof port === 'number' && Number.isInteger(port) && port > 0 && port < 65_536;
+  if (!isPort) throw new ConfigError(field, 'a port from 1 to 65535', port);
+  return port;
+}
+
+export const show = (place: Place): string =>
+  'path' in place ? place.path : `${place.host}:${place.port}`;

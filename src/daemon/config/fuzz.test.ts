@@ -1,0 +1,156 @@
+/**
+ * Anybody may write anything into a file. Whatever it is, it is read or refused in words, and nothing else.
+ */
+
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import fc from 'fast-check';
+import { afterAll, describe, expect, test } from 'vitest';
+import { folder } from '../../../test/support/daemon.ts';
+import { readPattern } from '../pattern.ts';
+import { readSnapshot } from '../snapshot.ts';
+import { readText } from './file.ts';
+
+/** `FUZZ=1000000 npx vitest run src/daemon/config/fuzz.test.ts` runs as many of each. */
+const numRuns = Number(process.env.FUZZ ?? 3000);
+const timeout = 60_000 + numRuns;
+
+const place = folder();
+afterAll(() => place.remove());
+
+const WORDS = [
+  ...['limits', 'listen', 'line', 'bucket', 'rate', 'burst', 'match', 'overrides', 'regex', 'glob'],
+  ...[
+    'allow',
+    'deny',
+    'always',
+    'per',
+    'shadow',
+    'redis',
+    'url',
+    'tls',
+    'snapshot',
+    'bounds',
+    'http',
+  ],
+  ...[
+    '10/s',
+    '127.0.0.1:0',
+    '/x.sock',
+    '*',
+    'ip:*',
+    '(a+)+',
+    '1e999',
+    '-1',
+    'off',
+    'null',
+    '~',
+    '.inf',
+  ],
+  ...[
+    ': ',
+    ', ',
+    '\n',
+    '\n  ',
+    '{',
+    '}',
+    '[',
+    ']',
+    '- ',
+    '&a',
+    '*a',
+    '<<',
+    '"',
+    "'",
+    '|',
+    '>',
+    '#',
+    '\t',
+  ],
+];
+
+const yaml = fc.oneof(
+  fc.array(fc.constantFrom(...WORDS), { maxLength: 40 }).map((words) => words.join('')),
+  fc.string({ unit: 'binary', maxLength: 200 }),
+);
+
+/** A configuration that is nearly right: values of all kinds in places that exist. */
+const anything = fc.oneof(fc.anything({ maxDepth: 3 }), fc.constantFrom(...WORDS));
+const nearly = fc.record(
+  {
+    listen: fc.oneof(anything, fc.record({ line: anything, resp: anything, http: anything })),
+    limits: fc.dictionary(
+      fc.constantFrom('a', 'b', 'a b', '__proto__', ''),
+      fc.oneof(anything, fc.record({ bucket: anything, match: anything, overrides: anything })),
+    ),
+    http: anything,
+    bounds: anything,
+    snapshot: anything,
+    admin: anything,
+    allow: anything,
+  },
+  { requiredKeys: [] },
+);
+
+const isHandled = (text: string): boolean => {
+  const loaded = readText('fuzz.yaml', text);
+  return (
+    'config' in loaded ||
+    loaded.problems.every((problem) => typeof problem === 'string' && problem !== '')
+  );
+};
+
+describe('whatever is written', () => {
+  test('as a configuration is read, or refused in words', { timeout }, () => {
+    fc.assert(fc.property(yaml, isHandled), { numRuns });
+  });
+
+  test('in the right places is read, or refused in words', { timeout }, () => {
+    fc.assert(
+      fc.property(nearly, (value) => {
+        let text: string;
+        try {
+          text = JSON.stringify(value) ?? '';
+        } catch {
+          return; // what JSON cannot say is not in a file
+        }
+        expect(isHandled(text)).toBe(true);
+      }),
+      { numRuns },
+    );
+  });
+
+  test('as a pattern is read, or refused in words, and then answers any key', { timeout }, () => {
+    const source = fc.oneof(
+      fc
+        .array(
+          fc.constantFrom('a', '(', ')', '*', '+', '?', '[', ']', '|', '\\', '{2}', '.', '^', '$'),
+        )
+        .map((own) => own.join('')),
+      fc.string(),
+    );
+    const kind = fc.constantFrom('exact', 'prefix', 'glob', 'regex');
+    fc.assert(
+      fc.property(source, kind, fc.string({ unit: 'binary' }), (text, own, key) => {
+        try {
+          expect(typeof readPattern({ [own]: text }, 'match').matches(key)).toBe('boolean');
+        } catch (error) {
+          expect(error).toMatchObject({ name: 'ConfigError' });
+        }
+      }),
+      { numRuns },
+    );
+  });
+
+  test('as a snapshot is ignored', { timeout }, async () => {
+    const file = join(place.path, 'state');
+    const start = Buffer.from('sluice snapshot 1\n');
+    await fc.assert(
+      fc.asyncProperty(fc.uint8Array({ maxLength: 200 }), fc.boolean(), async (bytes, isBegun) => {
+        writeFileSync(file, isBegun ? Buffer.concat([start, bytes]) : bytes);
+        expect(await readSnapshot(file, 0, Infinity)).toHaveProperty('reason');
+      }),
+      { numRuns: Math.ceil(numRuns / 10) },
+    );
+  });
+});

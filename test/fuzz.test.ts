@@ -1,0 +1,16 @@
+/**
+ * Whatever anybody sends to the daemon's conversations, nothing is thrown, answers come in order and do not
+ * depend on how the bytes were cut. A short play of what `npm run soak:fuzz` does a million times.
+ */
+
+import { execFile } from 'node:child_process';
+import { promisify } from 'node:util';
+import { expect, test } from 'vitest';
+
+const run = promisify(execFile);
+
+test('nonsense is survived', { timeout: 60_000 }, async () => {
+  const args = ['--expose-gc', 'bench/soak/fuzz.mjs', '--inputs', '20000', '--seed', '7'];
+  const { stdout } = await run(process.execPath, args, { timeout: 50_000 });
+  expect(stdout).toMatch(/^resp: 20000 inputs, .*\nline: 20000 inputs, .*\nnothing was thrown/);
+});
