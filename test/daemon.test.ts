@@ -2,6 +2,7 @@
 
 import { execFileSync, spawnSync } from 'node:child_process';
 import { existsSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
+import { get as httpsGet } from 'node:https';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { connect as connectTls } from 'node:tls';
@@ -14,6 +15,7 @@ import {
   startDaemon,
   until,
 } from './support/daemon.ts';
+import { hasShellTools, redisServer } from './support/services.ts';
 
 const running: RunningDaemon[] = [];
 const folders: { remove(): void }[] = [];
@@ -301,7 +303,7 @@ describe('TLS', () => {
   });
 });
 
-describe('the seed of it all', () => {
+describe.skipIf(!hasShellTools())('the seed of it all', () => {
   const spoken = (command: string, ...args: string[]): string =>
     execFileSync(command, args, {
       input: 'C\nC\n204.112.101.1\n',
@@ -369,7 +371,7 @@ describe('sluice check', () => {
   });
 });
 
-describe('Redis clients', () => {
+describe.skipIf(redisServer() === undefined)('Redis clients', () => {
   const cli = (daemon: RunningDaemon, ...args: string[]): string =>
     execFileSync('redis-cli', ['-p', String(daemon.port('resp')), ...args], { encoding: 'utf8' });
 
@@ -411,5 +413,100 @@ describe('Redis clients', () => {
     expect(cli(await start(args), 'CL.THROTTLE', 'a', '4', '1', '3600')).toMatch(
       /^1\n5\n0\n3600\n/,
     );
+  });
+});
+
+describe('HTTP', () => {
+  const get = (daemon: RunningDaemon, path: string, init?: RequestInit) =>
+    fetch(`http://${daemon.at.http[0]}${path}`, init);
+
+  test('checks count with all other surfaces, and say what is left', async () => {
+    const daemon = await start([...EPHEMERAL, '--rate', '1/m', '--burst', '3']);
+    expect(await converse(daemon.at.line[0], 'alice\n')).toBe('OK\n');
+    const fine = await get(daemon, '/check?key=alice&cost=2');
+    expect(fine.status).toBe(200);
+    expect(fine.headers.get('ratelimit')).toBe('"default";r=0;t=60');
+    const refused = await get(daemon, '/check?key=alice');
+    expect(refused.status).toBe(429);
+    expect(refused.headers.get('retry-after')).toBe('60');
+    expect(refused.headers.get('content-type')).toBe('application/problem+json');
+    expect(await converse(daemon.at.line[0], 'alice\n')).toBe('NO\n');
+  });
+
+  test('a reload over HTTP says what is wrong, and what stays', async () => {
+    const config = place().file('sluice.yaml', 'limits: { a: { bucket: { rate: 1/s } } }\n');
+    const daemon = await start([...EPHEMERAL, '--config', config]);
+    expect(await (await get(daemon, '/reload', { method: 'POST' })).json()).toMatchObject({
+      ok: true,
+      kept: 1,
+    });
+    writeFileSync(config, 'limits: { a: { bucket: {} } }\n');
+    const bad = await get(daemon, '/reload', { method: 'POST' });
+    expect(bad.status).toBe(422);
+    expect(await bad.text()).toContain('limits.a.bucket.rate');
+    expect(await (await get(daemon, '/metrics')).text()).toContain(
+      'sluice_reloads_total{result="failed"} 1',
+    );
+  });
+
+  test('on another address than loopback, everything but checks wants the token', async () => {
+    const open = ['--line', 'off', '--resp', 'off', '--http', '0.0.0.0:0'];
+    const without = await start(open);
+    expect(without.log()).toMatch(/warn admin pages are off for want of a token/);
+    const local = (daemon: RunningDaemon, path: string, token?: string) =>
+      fetch(`http://127.0.0.1:${daemon.port('http')}${path}`, {
+        headers: token ? { authorization: `Bearer ${token}` } : {},
+      });
+    expect((await local(without, '/metrics')).status).toBe(403);
+    expect((await local(without, '/check?key=a')).status).toBe(200);
+    const token = 'correct-horse-battery';
+    const daemon = await start(open, { SLUICE_ADMIN_TOKEN: token });
+    expect((await local(daemon, '/metrics')).status).toBe(401);
+    expect((await local(daemon, '/metrics', 'wrong')).status).toBe(401);
+    expect((await local(daemon, '/metrics', token)).status).toBe(200);
+    expect((await local(daemon, '/healthz')).status).toBe(200);
+  });
+
+  test('the feed tells once a second what happened', async () => {
+    const daemon = await start(EPHEMERAL);
+    const response = await get(daemon, '/feed');
+    const reader = (response.body as ReadableStream<Uint8Array>).getReader();
+    let heard = '';
+    const read = async (): Promise<boolean> => {
+      heard += Buffer.from((await reader.read()).value ?? []).toString();
+      return /event: second\ndata: .*"default":\{"allowed":10,"denied":2/.test(heard);
+    };
+    await served(daemon, 'alice', 12);
+    await until(read);
+    expect(heard).toMatch(/event: snapshot/);
+    await reader.cancel();
+  });
+
+  test('TLS is spoken on every TCP surface', async () => {
+    const tls = 'tls: { cert: test/support/tls/cert.pem, key: test/support/tls/key.pem }';
+    const listen = ['line', 'resp', 'http'].map((own) => `${own}: { at: "127.0.0.1:0", ${tls} }`);
+    const config = place().file('sluice.yaml', `listen: { ${listen.join(', ')} }\n`);
+    const daemon = await start(['--config', config]);
+    const ca = ['--cacert', 'test/support/tls/cert.pem'];
+    const url = `https://localhost:${daemon.port('http')}/check?key=a`;
+    const ssl = { ca: readFileSync('test/support/tls/cert.pem') };
+    const answer = await new Promise<string>((resolve, reject) => {
+      httpsGet(url, ssl, (response) => response.on('data', (chunk) => resolve(String(chunk)))).on(
+        'error',
+        reject,
+      );
+    });
+    expect(JSON.parse(answer)).toMatchObject({ allowed: true });
+    const args = ['--tls', ...ca, '-h', 'localhost', '-p', String(daemon.port('resp')), 'PING'];
+    expect(execFileSync('redis-cli', args, { encoding: 'utf8' })).toBe('PONG\n');
+  });
+
+  test('a stopping daemon is not ready, and answers what is being asked', async () => {
+    const daemon = await start(EPHEMERAL);
+    expect((await get(daemon, '/readyz')).status).toBe(200);
+    const asked = Promise.all(Array.from({ length: 20 }, () => get(daemon, '/check?key=a')));
+    await asked;
+    expect(await daemon.stop()).toBe(0);
+    await expect(get(daemon, '/readyz')).rejects.toThrow();
   });
 });

@@ -61,7 +61,12 @@ function daemon(clock) {
   const own = hasher([3, 5]);
   const shelf = new Shelf({ clock, hasher: own, shareOf: () => undefined });
   shelf.stock(LIMITS);
-  const gate = new Gate({ allow: [], deny: [], unmatched: 'allow', limits: LIMITS }, shelf, own);
+  const gate = new Gate(
+    { allow: [], deny: [], unmatched: 'allow', limits: LIMITS },
+    shelf,
+    own,
+    () => 0,
+  );
   const late = [];
   const later = (answer) => new Promise((resolve) => late.push(() => resolve(answer)));
   const isLate = (tag) => tag.length % 7 === 6;
@@ -150,11 +155,11 @@ const QUESTIONS = [
   () => ['SLUICE.ASK', '*', key(), 'HOLD'],
   () => [
     'SLUICE.SETTLE',
-    String(below(50)),
+    `${below(50)}-0`,
     oneOf(['ok', 'busy', 'ignored', 'fine']),
     ...many(2, number),
   ],
-  () => ['SLUICE.SETTLE', String(below(50)), 'ok', oneOf(['USED', 'RTT', 'RETRYAFTER']), number()],
+  () => ['SLUICE.SETTLE', `${below(50)}-0`, 'ok', oneOf(['USED', 'RTT', 'RETRYAFTER']), number()],
   () => ['SLUICE.INSPECT', key(), ...many(1, () => oneOf(['*', 'everybody', 'nobody']))],
   () => ['PING', ...many(2, key)],
   () => ['HELLO', ...many(1, () => oneOf(['2', '3', '4', 'x']))],

@@ -19,9 +19,12 @@ import type { Loaded } from './config/file.ts';
 import { isLoopback, type Listen, showListen } from './config/listen.ts';
 import type { Config } from './config/read.ts';
 import { Gate } from './gate.ts';
+import { keyFrom } from './http/key.ts';
+import { type HttpNow, HttpSurface } from './http/surface.ts';
 import { lineProtocol } from './line.ts';
 import { Listeners } from './listeners.ts';
 import type { Log } from './log.ts';
+import { describeLimits, Metrics } from './metrics.ts';
 import { RedisClients } from './redis-clients.ts';
 import { respProtocol } from './resp/conversation.ts';
 import { RESP_BOUNDS } from './resp/parser.ts';
@@ -70,6 +73,8 @@ export class Daemon {
   readonly #line: Streams;
   readonly #cells: Cells;
   readonly #resp: Streams;
+  readonly #http: HttpSurface;
+  readonly #metrics: Metrics;
   readonly #listeners: Listeners<Surface>;
   #config: Config;
   #isStopping = false;
@@ -91,7 +96,11 @@ export class Daemon {
     return daemon;
   }
 
-  private constructor(config: Config, { log, load, clock, version }: DaemonSetting, own: Own) {
+  private constructor(
+    config: Config,
+    { log, load, clock, random, version }: DaemonSetting,
+    own: Own,
+  ) {
     this.#config = config;
     this.#log = log;
     this.#load = load;
@@ -102,7 +111,7 @@ export class Daemon {
     const shareOf = this.#clients.shareOf.bind(this.#clients);
     this.#shelf = new Shelf({ hasher: hash, clock, shareOf });
     this.#watch(this.#shelf.stock(config.limits).made);
-    const gate = new Gate(config, this.#shelf, hash);
+    const gate = new Gate(config, this.#shelf, hash, random);
     this.gate = gate;
     const line = lineProtocol(gate.isAllowed.bind(gate), () => this.#config.bounds.key);
     this.#line = new Streams(line, () => boundsOf(this.#config), own.clock);
@@ -118,10 +127,26 @@ export class Daemon {
       bounds: () => ({ ...RESP_BOUNDS, keyBytesMax: this.#config.bounds.key }),
     });
     this.#resp = new Streams(resp, () => boundsOf(this.#config), own.clock);
+    this.#http = new HttpSurface(
+      {
+        gate,
+        version,
+        clock: own.clock,
+        metrics: () => this.#metrics.text(),
+        reload: () => this.reload(),
+        isReady: () => !this.#isStopping,
+        rules: () => this.#config,
+        limits: () => describeLimits(this.#config.limits, this.#shelf),
+        onError: (error) => log('error', 'a request over HTTP failed', { reason: reasonOf(error) }),
+      },
+      httpBy(config),
+    );
+    const watched = { line: this.#line, resp: this.#resp, http: this.#http, cells: this.#cells };
+    this.#metrics = new Metrics({ ...watched, version, permits: gate.permits }, this.#shelf);
     this.#listeners = new Listeners({
       line: (socket) => this.#line.accept(socket),
       resp: (socket) => this.#resp.accept(socket),
-      http: (socket) => socket.destroy(),
+      http: (socket, listen) => this.#http.accept(socket, isLoopback(listen)),
     });
   }
 
@@ -140,6 +165,7 @@ export class Daemon {
       const loaded = this.#load();
       const result =
         'problems' in loaded ? failed(loaded.problems) : await this.#change(loaded.config);
+      this.#metrics.reloaded(result.ok);
       if (result.ok) this.#log('info', 'reloaded', { limits: result.limits, kept: result.kept });
       else {
         const problems = result.problems.join('; ');
@@ -161,6 +187,8 @@ export class Daemon {
     const { made, dropped } = this.#shelf.stock(config.limits);
     this.#config = config;
     this.gate.change(config);
+    this.#http.change(httpBy(config));
+    this.#metrics.change({ made, dropped });
     this.#watch(made);
     this.#saveLater();
     await closeAll(dropped);
@@ -188,7 +216,8 @@ export class Daemon {
         alarm(this.#clock, this.#clock.now() + LAST_WORDS_MS, resolve, true);
       });
       const { drainMs } = this.#config.bounds;
-      await Promise.all([this.#line.drain(drainMs), this.#resp.drain(drainMs)]);
+      const surfaces = [this.#line, this.#resp, this.#http];
+      await Promise.all(surfaces.map((surface) => surface.drain(drainMs)));
       await this.save();
       await closeAll(this.#shelf.all);
       this.#clients.keepOnly([]);
@@ -293,4 +322,16 @@ const boundsOf = ({ bounds }: Config) => ({
   connectionsMax: bounds.connections,
   slowMs: bounds.slowMs,
   idleMs: bounds.idleMs,
+});
+
+const httpBy = ({ admin, http, bounds }: Config): HttpNow => ({
+  admin,
+  keyOf: keyFrom(http),
+  bounds: {
+    keyMax: bounds.key,
+    bodyMax: bounds.body,
+    connectionsMax: bounds.connections,
+    slowMs: bounds.slowMs,
+    idleMs: bounds.idleMs,
+  },
 });

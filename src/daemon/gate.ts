@@ -11,6 +11,7 @@ import { allow, type Decision, deny, NEVER } from '../decision.ts';
 import type { Inspection } from '../inspection.ts';
 import { Engine } from '../limiter.ts';
 import type { Permit } from '../permit.ts';
+import { type Random, systemRandom } from '../random.ts';
 import type { Hasher } from '../share/hash.ts';
 import { Permits } from './permits.ts';
 import {
@@ -53,12 +54,13 @@ export const isUnknown = (answer: Answer | Unknown): answer is Unknown => 'unkno
 const ALLOWED: Answer = { decision: allow(Number.MAX_SAFE_INTEGER) };
 
 export class Gate {
-  readonly permits = new Permits();
+  readonly permits: Permits;
   readonly shelf: Shelf;
   readonly #hasher: Hasher;
   #routes: Routes;
 
-  constructor(config: RoutesConfig, shelf: Shelf, hasher: Hasher) {
+  constructor(config: RoutesConfig, shelf: Shelf, hasher: Hasher, random: Random = systemRandom) {
+    this.permits = new Permits(random);
     this.shelf = shelf;
     this.#hasher = hasher;
     this.#routes = new Routes(config, shelf);

@@ -91,7 +91,7 @@ function exact(text: string, path: string): Pattern {
 function prefix(text: string, path: string): Pattern {
   requireShort(text, path);
   const start = tagOf(text);
-  return { text: `${text}…`, weight: text.length, matches: (tag) => tag.startsWith(start) };
+  return { text: `${text}*`, weight: text.length, matches: (tag) => tag.startsWith(start) };
 }
 
 function glob(text: string, path: string): Pattern {

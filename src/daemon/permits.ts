@@ -6,6 +6,7 @@
  */
 
 import type { Permit } from '../permit.ts';
+import type { Random } from '../random.ts';
 
 /** Callers that hold more than this at once get no permit to settle with: they are let through. */
 const PERMITS_MAX = 1_000_000;
@@ -18,9 +19,14 @@ type Result = Parameters<Permit['settle']>[0];
 
 export class Permits {
   readonly #held = new Map<string, readonly Permit[]>();
+  readonly #random: Random;
   #next = 1;
   /** How many may still come before those that were lost meanwhile are looked for. */
   #sweepIn = SWEEP_EVERY_MIN;
+
+  constructor(random: Random) {
+    this.#random = random;
+  }
 
   get size(): number {
     return this.#held.size;
@@ -34,7 +40,8 @@ export class Permits {
       for (const permit of permits) permit.settle({ outcome: 'failed' });
       return undefined;
     }
-    const name = String(this.#next++);
+    // So that nobody settles what is somebody else's by counting.
+    const name = `${this.#next++}-${Math.floor(this.#random() * 2 ** 48).toString(36)}`;
     this.#held.set(name, permits);
     return name;
   }

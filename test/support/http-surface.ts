@@ -44,7 +44,7 @@ export function gateWith(given: Given, clock: Clock, rules = rulesOf(given)): Ga
   };
   const shelf = new Shelf({ clock, hasher: own, shareOf });
   shelf.stock(rules.limits);
-  return new Gate(rules, shelf, own);
+  return new Gate(rules, shelf, own, () => 0);
 }
 
 export function surfaceWith(given: Given = {}): HttpSurface {

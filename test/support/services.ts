@@ -27,8 +27,8 @@ export interface Service {
 
 const STARTS_WITHIN_MS = 15_000;
 
-/** nginx knows no long options, and says its version with this one only. */
-const VERSION_FLAG: Readonly<Record<string, string>> = { nginx: '-v' };
+/** Some know no long options, and say that they are there with this one only. */
+const VERSION_FLAG: Readonly<Record<string, string>> = { nginx: '-v', nc: '-h', socat: '-V' };
 
 const has = (command: string): boolean =>
   spawnSync(command, [VERSION_FLAG[command] ?? '--version']).status === 0;
@@ -91,6 +91,16 @@ async function startRedisAt(port: number, ...args: string[]): Promise<Service> {
     (folder) => ['--port', `${port}`, '--dir', folder, ...flags, ...args],
     port,
   );
+}
+
+let shellTools: boolean | undefined;
+
+/** Whether sockets can be talked to from a shell: OpenBSD's nc, and socat. */
+export function hasShellTools(): boolean {
+  shellTools ??=
+    (commandOf(['nc'], 'netcat-openbsd') ?? missing('nc', 'netcat-openbsd')) !== undefined &&
+    (commandOf(['socat'], 'socat') ?? missing('socat', 'socat')) !== undefined;
+  return shellTools;
 }
 
 let nginxCommand: string | undefined | false = false;

@@ -1,8 +1,9 @@
 /** Runs once before all tests: finds or installs the servers they need, so that no two tests try at once. */
 
-import { nginxServer, redisServer } from './services.ts';
+import { hasShellTools, nginxServer, redisServer } from './services.ts';
 
 export default function setUp(): void {
   redisServer();
   nginxServer();
+  hasShellTools();
 }

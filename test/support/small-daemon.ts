@@ -43,7 +43,7 @@ export function smallDaemon(clock: Clock = systemClock, extra: Extra = {}): Smal
     },
   });
   shelf.stock(limits);
-  const gate = new Gate({ allow: [], deny: [], unmatched: 'allow', limits }, shelf, own);
+  const gate = new Gate({ allow: [], deny: [], unmatched: 'allow', limits }, shelf, own, () => 0);
   const cells = new Cells({ hasher: own, clock, keysMax: 100_000 });
   const resp = respProtocol({ gate, cells, version: '1.2.3', clock, ...extra });
   const isAllowed = gate.isAllowed.bind(gate);

@@ -82,6 +82,10 @@ colour: red
       'limits: { a: { bucket: { rate: 1 }, overrides: [{ bucket: { rate: 1 } }] } }',
       'overrides[0].match',
     ],
+    [
+      'limits: { a: { bucket: { rate: 1 }, overrides: [{ match: "x*", bucket: { rate: 1 } }, { match: { prefix: x }, bucket: { rate: 2 } }] } }',
+      '`limits.a.overrides[1].match` to be unlike that of the other overrides',
+    ],
     ['limits: { a: { bucket: { rate: 1 }, keysMax: 0 } }', '`limits.a.keysMax`'],
     ['limits: { a: { bucket: { rate: 1 }, redis: { url: x } } }', '`limits.a.redis.url`'],
     [

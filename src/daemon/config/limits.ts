@@ -114,10 +114,13 @@ function readOverrides(limit: Fields, redis: RedisConfig | undefined): readonly 
   if (value.length > OVERRIDES_MAX) {
     throw new ConfigError(path, `at most ${OVERRIDES_MAX} overrides`, `${value.length} of them`);
   }
+  const seen = new Set<string>();
   return value.map((own, n) => {
     const fields = new Fields(`${path}[${n}]`, own, 'an object with `match` and a rule');
     if (!fields.has('match')) fields.fail('match', 'a pattern');
     const match = readPattern(fields.raw('match'), fields.at('match'));
+    if (seen.has(match.text)) fields.fail('match', 'unlike that of the other overrides');
+    seen.add(match.text);
     const rule = readRule(fields, redis);
     fields.done();
     return { match, rule };

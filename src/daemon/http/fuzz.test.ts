@@ -42,7 +42,7 @@ const URLS = [
 const BODIES = [
   '{"limit":"api","key":"alice","cost":1.5,"hold":true,"status":403}',
   '[{"key":"a"},{"key":"café","limit":"jobs","hold":true},{"key":"eve","cost":0}]',
-  '{"permit":"1","outcome":"failed","used":0,"rttMs":12,"retryAfterMs":1000}',
+  '{"permit":"1-0","outcome":"failed","used":0,"rttMs":12,"retryAfterMs":1000}',
   '{"__proto__":{"key":"a"},"constructor":1}',
   'limit=api&key=alice&cost=1&hold=0',
   'permit=3&outcome=busy&rttMs=7',

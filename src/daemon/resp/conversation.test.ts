@@ -124,12 +124,12 @@ describe('SLUICE.ASK', () => {
   test('a call in flight is held until it is settled', () => {
     const { ask } = setUp();
     const permits = [1, 2].map(() => ask('SLUICE.ASK', '*', 'flight:1', 'HOLD').split(' ').at(-1));
-    expect(permits).toEqual(['1', '2']);
+    expect(permits).toEqual(['1-0', '2-0']);
     expect(ask('SLUICE.ASK', '*', 'flight:1', '1', 'hold')).toBe('*5 :0 :0 :0 $7 flights $0');
-    expect(ask('SLUICE.SETTLE', '1', 'OK', 'RTT', '20', 'USED', '1')).toBe(':1');
-    expect(ask('SLUICE.SETTLE', '1', 'ok')).toBe(':0');
+    expect(ask('SLUICE.SETTLE', '1-0', 'OK', 'RTT', '20', 'USED', '1')).toBe(':1');
+    expect(ask('SLUICE.SETTLE', '1-0', 'ok')).toBe(':0');
     expect(ask('SLUICE.SETTLE', 'nonsense')).toBe(':0');
-    expect(ask('SLUICE.ASK', '*', 'flight:1', '1', 'HOLD')).toMatch(/^\*5 :1 .* 3$/);
+    expect(ask('SLUICE.ASK', '*', 'flight:1', '1', 'HOLD')).toMatch(/^\*5 :1 .* 3-0$/);
   });
 
   test('says what is wrong with a question', () => {
@@ -138,12 +138,12 @@ describe('SLUICE.ASK', () => {
     expect(ask('SLUICE.ASK', '*', 'k', 'x')).toBe('-ERR value is not a valid float');
     expect(ask('SLUICE.ASK', '*', 'k', '-1')).toBe('-ERR value is not a valid float');
     expect(ask('SLUICE.ASK', '*', 'k', '1', 'x')).toBe('-ERR syntax error');
-    expect(ask('SLUICE.SETTLE', '1', 'fine')).toBe(
+    expect(ask('SLUICE.SETTLE', '1-0', 'fine')).toBe(
       '-ERR outcome must be ok, busy, timeout, failed, ignored',
     );
-    expect(ask('SLUICE.SETTLE', '1', 'ok', 'RTT')).toBe('-ERR syntax error');
-    expect(ask('SLUICE.SETTLE', '1', 'ok', 'RTT', 'x')).toBe('-ERR value is not a valid float');
-    expect(ask('SLUICE.SETTLE', '1', 'ok', '__proto__', '1')).toBe('-ERR syntax error');
+    expect(ask('SLUICE.SETTLE', '1-0', 'ok', 'RTT')).toBe('-ERR syntax error');
+    expect(ask('SLUICE.SETTLE', '1-0', 'ok', 'RTT', 'x')).toBe('-ERR value is not a valid float');
+    expect(ask('SLUICE.SETTLE', '1-0', 'ok', '__proto__', '1')).toBe('-ERR syntax error');
   });
 });
 

@@ -1,0 +1,154 @@
+/**
+ * What a daemon has to tell of itself: the figures of every limit, and its own beside them.
+ */
+
+import { type Prometheus, prometheus } from '../adapters/metrics/prometheus.ts';
+import type { Cells } from '../share/cells.ts';
+import type { LimitConfig } from './config/limits.ts';
+import type { HttpSurface } from './http/surface.ts';
+import type { Permits } from './permits.ts';
+import { safeUrl } from './redis-clients.ts';
+import type { Shelf, Stocked } from './shelf.ts';
+import type { StreamCounts } from './streams.ts';
+
+/** Whose figures these are. */
+export interface Watched {
+  readonly version: string;
+  readonly line: { readonly counts: StreamCounts };
+  readonly resp: { readonly counts: StreamCounts };
+  readonly http: Pick<HttpSurface, 'counts'>;
+  readonly cells: Cells;
+  readonly permits: Permits;
+}
+
+export class Metrics {
+  readonly #watched: Watched;
+  readonly #limits: Prometheus;
+  #reloads = 0;
+  #reloadsFailed = 0;
+
+  constructor(watched: Watched, shelf: Shelf) {
+    this.#watched = watched;
+    this.#limits = prometheus(shelf.all.map(({ engine }) => engine));
+  }
+
+  /** The limits have changed. */
+  change({ made, dropped }: Stocked): void {
+    for (const { engine } of dropped) this.#limits.remove(engine);
+    for (const { engine } of made) this.#limits.add(engine);
+  }
+
+  reloaded(isFine: boolean): void {
+    if (isFine) this.#reloads++;
+    else this.#reloadsFailed++;
+  }
+
+  text(): string {
+    return this.#limits.text() + this.#own().flatMap(lines).join('');
+  }
+
+  #own(): readonly Family[] {
+    const { version, line, resp, http, cells, permits } = this.#watched;
+    const surfaces = { line: line.counts, resp: resp.counts, http: http.counts };
+    const by = (
+      read: (counts: { open: number; accepted: number; refused: number; slow: number }) => number,
+    ) => Object.entries(surfaces).map(([surface, counts]): Sample => [{ surface }, read(counts)]);
+    return [
+      gauge('sluice_info', 'What runs here.', [[{ version }, 1]]),
+      gauge(
+        'sluice_connections',
+        'Connections right now.',
+        by(({ open }) => open),
+      ),
+      counter(
+        'sluice_connections_accepted_total',
+        'Connections taken.',
+        by(({ accepted }) => accepted),
+      ),
+      counter(
+        'sluice_connections_refused_total',
+        'Connections turned away: too many.',
+        by(({ refused }) => refused),
+      ),
+      counter(
+        'sluice_connections_slow_total',
+        'Connections let go: they did not read.',
+        by(({ slow }) => slow),
+      ),
+      counter(
+        'sluice_connections_senseless_total',
+        'Connections ended: what they said made no sense.',
+        [
+          [{ surface: 'line' }, line.counts.senseless],
+          [{ surface: 'resp' }, resp.counts.senseless],
+        ],
+      ),
+      counter(
+        'sluice_http_responses_total',
+        'HTTP responses by status.',
+        Object.entries(http.counts.answered).map(([status, count]): Sample => [{ status }, count]),
+      ),
+      counter('sluice_cells_decisions_total', 'CL.THROTTLE decided.', [
+        [{ verdict: 'allow' }, cells.allowed],
+        [{ verdict: 'deny' }, cells.denied],
+      ]),
+      gauge('sluice_cells_keys', 'Keys of CL.THROTTLE.', [[{}, cells.keys]]),
+      gauge('sluice_cells_memory_bytes', 'Memory held for them.', [[{}, cells.bytes]]),
+      gauge('sluice_permits', 'Permits that callers hold.', [[{}, permits.size]]),
+      counter('sluice_reloads_total', 'Configurations read again.', [
+        [{ result: 'ok' }, this.#reloads],
+        [{ result: 'failed' }, this.#reloadsFailed],
+      ]),
+    ];
+  }
+}
+
+type Sample = readonly [labels: Readonly<Record<string, string>>, value: number];
+
+interface Family {
+  readonly name: string;
+  readonly kind: 'counter' | 'gauge';
+  readonly help: string;
+  readonly samples: readonly Sample[];
+}
+
+const counter = (name: string, help: string, samples: readonly Sample[]): Family => ({
+  name,
+  kind: 'counter',
+  help,
+  samples,
+});
+
+const gauge = (name: string, help: string, samples: readonly Sample[]): Family => ({
+  name,
+  kind: 'gauge',
+  help,
+  samples,
+});
+
+const lines = ({ name, kind, help, samples }: Family): string[] => [
+  `# HELP ${name} ${help}\n`,
+  `# TYPE ${name} ${kind}\n`,
+  ...samples.map(([labels, value]) => `${name}${inBraces(labels)} ${value}\n`),
+];
+
+/** Labels here are words of our own, which need no escaping. */
+function inBraces(labels: Readonly<Record<string, string>>): string {
+  const pairs = Object.entries(labels).map(([name, value]) => `${name}="${value}"`);
+  return pairs.length > 0 ? `{${pairs.join(',')}}` : '';
+}
+
+/** The limits there are, for whoever wants to list them. */
+export function describeLimits(limits: readonly LimitConfig[], shelf: Shelf): unknown {
+  return limits.map(({ name, rule, match, always, per, shadow, overrides, redis }) => ({
+    name,
+    rule: rule.limit,
+    match: match.map(({ text }) => text),
+    always,
+    per,
+    shadow,
+    overrides: overrides.map((own) => ({ match: own.match.text, rule: own.rule.limit })),
+    ...(redis && { redis: safeUrl(redis.url) }),
+    stats: shelf.get(name)?.engine.stats(),
+  }));
+}
