@@ -18,7 +18,7 @@ import {
 import type { Random } from '../random.ts';
 import { type Hasher, hasher, hashSeed } from './hash.ts';
 import type { Share } from './share.ts';
-import { KeyTable, type TableCopy } from './table.ts';
+import { KeyTable, type TableCopy, type TablePage } from './table.ts';
 
 export interface LocalOptions {
   readonly clock: Clock;
@@ -109,6 +109,21 @@ export class LocalShare implements Share {
 
   standings(key: string, now = this.#clock.now()): Standing[] {
     return this.#policy.standings(this.#copyOf(key, now), 0, now);
+  }
+
+  /** Takes in news of a key that this share's hasher has hashed. */
+  hearHashed(low: number, high: number, news: News): boolean {
+    const now = this.#clock.now();
+    const i = this.#table.placeHashed(low, high, now);
+    return i >= 0 && this.#policy.hear(this.#table.cells, i, news, now);
+  }
+
+  from(cursor: number, most: number): TablePage {
+    return this.#table.from(cursor, most, this.#clock.now());
+  }
+
+  raise(low: number, high: number, freshAt: Millis): void {
+    this.#table.raise(low, high, freshAt, this.#clock.now());
   }
 
   copy(): TableCopy {

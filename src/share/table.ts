@@ -56,6 +56,12 @@ export interface TableCopy {
 /** What a table has to know of a rule. */
 type Keeping = Pick<Policy, 'width' | 'start' | 'forgetAt' | 'evictAt'>;
 
+/** A part of a table: three numbers a key, and where to go on; 0: that was all. */
+export interface TablePage {
+  readonly entries: readonly number[];
+  readonly next: number;
+}
+
 export class KeyTable {
   /** The state of all keys; an index from `find` or `place` says where one key's begins. */
   cells!: Float64Array;
@@ -143,6 +149,27 @@ export class KeyTable {
       if ((low === 0 && high === 0) || !this.#isEmpty(this.#slotOf(low, high))) continue;
       const to = this.#add(low, high, now);
       if (to >= 0) this.cells.set(entries.subarray(from + 1, from + this.#stride), to);
+    }
+  }
+
+  /** How keys stand, from a place on: hash and when each is as good as new; at most so many. */
+  from(cursor: number, most: number, now: Millis): TablePage {
+    const entries: number[] = [];
+    let slot = cursor;
+    for (; slot <= this.#mask && entries.length < most * 3; slot++) {
+      if (!this.#isLive(slot, now)) continue;
+      const at = slot * this.#stride;
+      const freshAt = this.#policy.forgetAt(this.cells, at + 1);
+      entries.push(this.#hashes[at * 2], this.#hashes[at * 2 + 1], freshAt);
+    }
+    return { entries, next: slot > this.#mask ? 0 : slot };
+  }
+
+  /** Sees to it that a key is as good as new no sooner than then. */
+  raise(low: number, high: number, freshAt: Millis, now: Millis): void {
+    const i = this.placeHashed(low, high, now);
+    if (i >= 0 && this.#policy.forgetAt(this.cells, i) < freshAt) {
+      this.#policy.start(this.cells, i, now, freshAt);
     }
   }
 

@@ -1,0 +1,531 @@
+/**
+ * How peers keep one limit: each serves by its own count, tells what it served, and takes off what the
+ * others say they did.
+ *
+ *     served(key) ──▶ noted ──▶ report, numbered ──▶ everybody ──▶ hear(key, hits)
+ *                                    │
+ *                                    └─ kept for a while: whoever missed it can have it again
+ *
+ * An engine meets no socket and no clock: what came goes in with the time, what is to be sent comes out,
+ * and it says when it wants to be woken. So it lives in a simulated network as it lives in a real one.
+ *
+ * A node that is heard for the first time has to prove that it is there now, by answering with a number
+ * made for it: what somebody recorded earlier and sends again proves nothing. From then on each of its
+ * reports counts once, in whatever order they come, and what does not come is asked for.
+ */
+
+import type { Millis } from '../../clock.ts';
+import type { Random } from '../../random.ts';
+import { Heard } from './heard.ts';
+import { Hits } from './hits.ts';
+import {
+  ALL,
+  decode,
+  ENTRY,
+  type Entries,
+  encode,
+  fitting,
+  type Message,
+  type NodeId,
+} from './wire.ts';
+
+/** Sends a datagram to a node that was heard before, or to everybody. */
+export type Send = (to: NodeId, bytes: Uint8Array) => void;
+
+/** One limit, as the engine meets it. */
+export interface PeerLimit {
+  /** What all of the fleet call it: the same rule under the same name is the same number. */
+  readonly id: number;
+  /** Others served so many. */
+  hear(low: number, high: number, hits: number): void;
+  /** How keys stand from a place on, at most so many: entries without their limit, and where to go on. */
+  stateFrom(cursor: number, most: number): { readonly entries: Entries; readonly next: number };
+  /** A key is as good as new in so long, and no sooner. */
+  raise(low: number, high: number, freshInMs: Millis): void;
+}
+
+export interface PeerOptions {
+  /** How often it reports. */
+  readonly intervalMs: Millis;
+  /** `prompt` also reports as soon as a key has so many hits that nobody was told of. */
+  readonly exchange: 'interval' | 'prompt';
+  readonly slack: number;
+  /** Reports a second at most, also when much is prompt: more is told in fewer, fuller ones. */
+  readonly reportsMax: number;
+  /** A peer that was silent for so long is gone. */
+  readonly goneMs: Millis;
+  /** How long, and how many bytes of, its own reports it keeps for those who missed them. */
+  readonly historyMs: Millis;
+  readonly historyBytes: number;
+  /** For people. */
+  readonly name: string;
+}
+
+export const PEER_DEFAULTS: PeerOptions = {
+  intervalMs: 100,
+  exchange: 'prompt',
+  slack: 1,
+  reportsMax: 100,
+  goneMs: 5000,
+  historyMs: 60_000,
+  historyBytes: 4 * 1024 * 1024,
+  name: '',
+};
+
+/** Peers known at once; more are not heard. */
+export const PEERS_MAX = 4096;
+
+/** Strangers that were asked to prove that they are there, and have not yet. */
+const STRANGERS_MAX = 1024;
+
+/** A report out of order is not missing yet. */
+const OVERTAKEN_MS: Millis = 10;
+
+/** How often a peer is asked for what is missing, and a stranger who it is. */
+const ASK_AGAIN_MS: Millis = 50;
+
+/** What is missing is asked for in so many ranges at once. */
+const RANGES_MAX = 32;
+
+/** Reports sent again for one question. */
+const AGAIN_MAX = 64;
+
+/** Entries of how keys stand in one datagram, and datagrams for one question. */
+const STATE_ENTRIES = 80;
+const STATE_DATAGRAMS = 8;
+
+/** Datagrams that may go out at once after a quiet spell. */
+const REPORTS_BURST = 10;
+
+/** What is known of another node. */
+export interface PeerView {
+  readonly id: NodeId;
+  readonly name: string;
+  /** How long ago it was heard last. */
+  readonly ageMs: Millis;
+  /** Reports that were heard, asked for again, given up. */
+  readonly heard: number;
+  readonly missing: number;
+  readonly lost: number;
+}
+
+interface Peer {
+  readonly id: NodeId;
+  name: string;
+  heardAt: Millis;
+  readonly heard: Heard;
+  reports: number;
+  /** Since when something is missing; Infinity: nothing is. */
+  missingSince: Millis;
+  /** When it may be asked again. */
+  askAt: Millis;
+}
+
+interface Stranger {
+  readonly nonce: number;
+  askAt: Millis;
+}
+
+interface Kept {
+  readonly seq: number;
+  readonly at: Millis;
+  readonly bytes: Uint8Array;
+}
+
+/** What has been sent and what came, from the start on. */
+export interface PeerCounts {
+  readonly reports: number;
+  readonly sent: number;
+  readonly sentBytes: number;
+  readonly received: number;
+  readonly senseless: number;
+  readonly duplicates: number;
+  readonly repaired: number;
+}
+
+export class PeerEngine {
+  readonly id: NodeId;
+  readonly #options: PeerOptions;
+  readonly #random: Random;
+  readonly #send: Send;
+  readonly #limits: PeerLimit[] = [];
+  readonly #byId = new Map<number, PeerLimit>();
+  readonly #hits = new Hits();
+  readonly #peers = new Map<NodeId, Peer>();
+  readonly #strangers = new Map<NodeId, Stranger>();
+  #history: Kept[] = [];
+  #historyBytes = 0;
+  #seq = 0;
+  #reportAt: Millis;
+  #beatAt: Millis;
+  #tokens = REPORTS_BURST;
+  #tokensAt: Millis;
+  #isUrgent = false;
+  /** Whom this one learns from how keys stand, and from where on. */
+  #learning: { from: NodeId; limit: number; cursor: number; askAt: Millis } | undefined;
+  #hasLearned = false;
+  readonly counts = {
+    reports: 0,
+    sent: 0,
+    sentBytes: 0,
+    received: 0,
+    senseless: 0,
+    duplicates: 0,
+    repaired: 0,
+  };
+
+  constructor(options: PeerOptions, random: Random, send: Send, now: Millis) {
+    this.#options = options;
+    this.#random = random;
+    this.#send = send;
+    this.id = this.#number();
+    this.#reportAt = now + options.intervalMs;
+    this.#beatAt = now;
+    this.#tokensAt = now;
+  }
+
+  /** A number of 48 bits that nobody else has, and never 0. */
+  #number(): number {
+    return 1 + Math.floor(this.#random() * (2 ** 48 - 1));
+  }
+
+  /** Takes on a limit; what comes back is how `served` calls it. */
+  join(limit: PeerLimit): number {
+    this.#byId.set(limit.id, limit);
+    return this.#limits.push(limit) - 1;
+  }
+
+  // From the side of the limits.
+
+  /** A call was let through here. True if somebody should be told before the interval is over. */
+  served(limit: number, low: number, high: number, hits: number): boolean {
+    if (hits <= 0) return false;
+    const unheard = this.#hits.add(limit, low, high, hits);
+    if (this.#options.exchange === 'prompt' ? unheard < this.#options.slack : !this.#hits.isFull) {
+      return false;
+    }
+    const isNews = !this.#isUrgent;
+    this.#isUrgent = true;
+    return isNews;
+  }
+
+  /** A call that was let through did not happen. What others were told already stays told. */
+  unserved(limit: number, low: number, high: number, hits: number): void {
+    this.#hits.takeBack(limit, low, high, hits);
+  }
+
+  // From the side of the clock.
+
+  /** When `tick` has something to do. */
+  wakeAt(now: Millis): Millis {
+    let at = Math.min(this.#reportAt, this.#beatAt);
+    if (this.#isUrgent) at = Math.min(at, this.#tokenAt(now));
+    for (const peer of this.#peers.values()) {
+      if (peer.missingSince < Infinity) at = Math.min(at, peer.askAt);
+    }
+    if (this.#learning) at = Math.min(at, this.#learning.askAt);
+    return at;
+  }
+
+  tick(now: Millis): void {
+    const isDue = now >= this.#reportAt;
+    if (isDue || (this.#isUrgent && this.#tokenAt(now) <= now)) this.#report(now);
+    if (isDue) this.#nextInterval(now);
+    if (now >= this.#beatAt) this.#beat(now);
+    this.#askForMissing(now);
+    this.#learn(now);
+    this.#forget(now);
+  }
+
+  #nextInterval(now: Millis): void {
+    const { intervalMs } = this.#options;
+    this.#reportAt +=
+      intervalMs * Math.max(1, Math.ceil((now - this.#reportAt) / intervalMs + 1e-9));
+  }
+
+  /** When a report may go out that does not wait for the interval. */
+  #tokenAt(now: Millis): Millis {
+    this.#refill(now);
+    if (this.#tokens >= 1) return now;
+    return this.#tokensAt + ((1 - this.#tokens) * 1000) / this.#options.reportsMax;
+  }
+
+  #refill(now: Millis): void {
+    const gained = (Math.max(0, now - this.#tokensAt) * this.#options.reportsMax) / 1000;
+    this.#tokens = Math.min(REPORTS_BURST, this.#tokens + gained);
+    this.#tokensAt = Math.max(this.#tokensAt, now);
+  }
+
+  /** Tells everybody what was served since the last time, in as many datagrams as it takes. */
+  #report(now: Millis): void {
+    this.#isUrgent = false;
+    if (this.#hits.size === 0) return;
+    const entries = this.#hits.drain(this.#limits.map(({ id }) => id));
+    for (let at = 0; at < entries.length; ) {
+      const count = fitting(entries, at) * ENTRY;
+      this.#sendReport(entries.slice(at, at + count), now);
+      at += count;
+    }
+    this.#refill(now);
+    this.#tokens -= 1;
+    this.#beatAt = now + this.#options.intervalMs;
+  }
+
+  #sendReport(entries: Entries, now: Millis): void {
+    this.#seq++;
+    this.counts.reports++;
+    const bytes = this.#say({ kind: 'report', from: this.id, to: ALL, seq: this.#seq, entries });
+    this.#history.push({ seq: this.#seq, at: now, bytes });
+    this.#historyBytes += bytes.length;
+  }
+
+  /** Says that it is there, so that a lost last report is missed, and newcomers are found. */
+  #beat(now: Millis): void {
+    const isAlone = this.#peers.size === 0;
+    if (isAlone)
+      this.#say({ kind: 'hello', from: this.id, to: ALL, nonce: this.#nonceFor(ALL, now) });
+    else this.#say({ kind: 'beat', from: this.id, to: ALL, seq: this.#seq });
+    const everyMs = isAlone ? 200 : Math.min(1000, this.#options.goneMs / 4);
+    this.#beatAt = now + Math.max(this.#options.intervalMs, everyMs);
+  }
+
+  // From the side of the network.
+
+  /** Takes in a datagram. Whatever cannot be understood, or is not for this node, changes nothing. */
+  receive(bytes: Uint8Array, now: Millis): void {
+    this.take(decode(bytes), now);
+  }
+
+  /** The same for one that was decoded already. */
+  take(message: Message | undefined, now: Millis): void {
+    if (message === undefined) {
+      this.counts.senseless++;
+      return;
+    }
+    const { from, to } = message;
+    if (from === this.id || (to !== ALL && to !== this.id)) return;
+    this.counts.received++;
+    const peer = this.#peers.get(from);
+    if (!peer) {
+      this.#meet(message, now);
+      return;
+    }
+    peer.heardAt = now;
+    switch (message.kind) {
+      case 'report':
+        this.#hear(peer, message.seq, message.entries);
+        break;
+      case 'beat':
+        peer.heard.noteLast(message.seq);
+        break;
+      case 'hello':
+        this.#welcome(from, message.nonce);
+        break;
+      case 'missing':
+        this.#sendAgain(from, message.ranges);
+        break;
+      case 'gone':
+        peer.heard.giveUp(message.seq);
+        this.#learnFrom(from, now);
+        break;
+      case 'ask-state':
+        this.#tellState(from, message.limit, message.cursor);
+        break;
+      case 'state':
+        this.#learned(message, now);
+        break;
+    }
+    this.#noteMissing(peer, now);
+  }
+
+  #hear(peer: Peer, seq: number, entries: Entries): void {
+    if (!peer.heard.accept(seq)) {
+      this.counts.duplicates++;
+      return;
+    }
+    peer.reports++;
+    if (peer.missingSince < Infinity && seq < peer.heard.last) this.counts.repaired++;
+    for (let at = 0; at < entries.length; at += ENTRY) {
+      this.#byId.get(entries[at])?.hear(entries[at + 1], entries[at + 2], entries[at + 3]);
+    }
+  }
+
+  // Who is there.
+
+  /** A node that was not heard before has to prove that it is there now. */
+  #meet(message: Message, now: Millis): void {
+    const { from } = message;
+    if (message.kind === 'hello') this.#welcome(from, message.nonce);
+    if (message.kind === 'welcome' && this.#isAnswered(from, message.nonce)) {
+      this.#admit(from, message.seq, message.name, now);
+      return;
+    }
+    const stranger = this.#strangers.get(from);
+    if (this.#peers.size >= PEERS_MAX || (stranger && now < stranger.askAt)) return;
+    this.#say({ kind: 'hello', from: this.id, to: from, nonce: this.#nonceFor(from, now) });
+  }
+
+  #welcome(to: NodeId, nonce: number): void {
+    const { name } = this.#options;
+    this.#say({ kind: 'welcome', from: this.id, to, nonce, seq: this.#seq, name });
+  }
+
+  #nonceFor(id: NodeId, now: Millis): number {
+    const nonce = this.#strangers.get(id)?.nonce ?? this.#number();
+    if (this.#strangers.size >= STRANGERS_MAX && !this.#strangers.has(id)) this.#strangers.clear();
+    this.#strangers.set(id, { nonce, askAt: now + ASK_AGAIN_MS });
+    return nonce;
+  }
+
+  #isAnswered(from: NodeId, nonce: number): boolean {
+    return this.#strangers.get(from)?.nonce === nonce || this.#strangers.get(ALL)?.nonce === nonce;
+  }
+
+  /**
+   * From now on it is heard. One that has just begun itself is told by a neighbour how keys stand, and
+   * hears what comes from here on; others want everything the newcomer still has.
+   */
+  #admit(id: NodeId, seq: number, name: string, now: Millis): void {
+    this.#strangers.delete(id);
+    const heard = new Heard(this.#hasLearned ? 0 : seq);
+    heard.noteLast(seq);
+    const peer = { id, name, heardAt: now, heard, reports: 0, missingSince: Infinity, askAt: now };
+    this.#peers.set(id, peer);
+    this.#noteMissing(peer, now);
+    if (!this.#hasLearned) this.#learnFrom(id, now);
+  }
+
+  /** Forgets who is gone for longer than anything of it could come again, and what is too old to repeat. */
+  #forget(now: Millis): void {
+    const { goneMs, historyMs, historyBytes } = this.#options;
+    for (const [id, peer] of this.#peers) {
+      if (now - peer.heardAt > Math.max(goneMs, historyMs)) this.#peers.delete(id);
+    }
+    let old = 0;
+    for (; old < this.#history.length; old++) {
+      const { at, bytes } = this.#history[old];
+      if (now - at <= historyMs && this.#historyBytes <= historyBytes) break;
+      this.#historyBytes -= bytes.length;
+    }
+    if (old > 0) this.#history = this.#history.slice(old);
+  }
+
+  // What did not come.
+
+  #noteMissing(peer: Peer, now: Millis): void {
+    if (peer.heard.isComplete) peer.missingSince = Infinity;
+    else if (peer.missingSince === Infinity) {
+      peer.missingSince = now;
+      peer.askAt = now + OVERTAKEN_MS;
+    }
+  }
+
+  #askForMissing(now: Millis): void {
+    for (const peer of this.#peers.values()) {
+      if (peer.missingSince === Infinity || now < peer.askAt) continue;
+      const ranges = peer.heard.missing(RANGES_MAX);
+      peer.askAt = now + ASK_AGAIN_MS;
+      if (now - peer.heardAt > this.#options.goneMs) continue; // nobody is there to ask
+      this.#say({ kind: 'missing', from: this.id, to: peer.id, ranges });
+    }
+  }
+
+  #sendAgain(to: NodeId, ranges: readonly number[]): void {
+    const oldest = this.#history[0]?.seq ?? this.#seq + 1;
+    let left = AGAIN_MAX;
+    if (ranges.length > 0 && ranges[0] < oldest) {
+      this.#say({ kind: 'gone', from: this.id, to, seq: oldest - 1 });
+    }
+    for (let n = 0; n + 1 < ranges.length; n += 2) {
+      const from = Math.max(ranges[n], oldest);
+      const end = Math.min(ranges[n] + ranges[n + 1], this.#seq + 1);
+      for (let seq = from; seq < end && left > 0; seq++, left--) {
+        this.#put(to, this.#history[seq - oldest].bytes);
+      }
+    }
+  }
+
+  // How keys stand elsewhere.
+
+  #learnFrom(from: NodeId, now: Millis): void {
+    this.#learning ??= { from, limit: 0, cursor: 0, askAt: now };
+  }
+
+  #learn(now: Millis): void {
+    const learning = this.#learning;
+    if (!learning || now < learning.askAt) return;
+    const limit = this.#limits[learning.limit];
+    const isThere =
+      now - (this.#peers.get(learning.from)?.heardAt ?? -Infinity) < this.#options.goneMs;
+    if (!limit || !isThere) {
+      this.#learning = undefined;
+      this.#hasLearned ||= limit === undefined;
+      return;
+    }
+    learning.askAt = now + ASK_AGAIN_MS;
+    const { from: to, cursor } = learning;
+    this.#say({ kind: 'ask-state', from: this.id, to, limit: limit.id, cursor });
+  }
+
+  #tellState(to: NodeId, id: number, from: number): void {
+    const limit = this.#byId.get(id);
+    let cursor = from;
+    for (let n = 0; n < STATE_DATAGRAMS && (n === 0 || cursor > 0); n++) {
+      const { entries, next } = limit?.stateFrom(cursor, STATE_ENTRIES) ?? NOTHING;
+      this.#say({ kind: 'state', from: this.id, to, limit: id, cursor, next, entries });
+      cursor = next;
+    }
+  }
+
+  #learned(state: Extract<Message, { kind: 'state' }>, now: Millis): void {
+    const limit = this.#byId.get(state.limit);
+    const { entries } = state;
+    for (let at = 0; limit && at < entries.length; at += ENTRY) {
+      limit.raise(entries[at + 1], entries[at + 2], entries[at + 3]);
+    }
+    const learning = this.#learning;
+    const isNext =
+      learning?.from === state.from &&
+      this.#limits[learning.limit] === limit &&
+      learning.cursor === state.cursor;
+    if (!learning || !isNext) return;
+    learning.cursor = state.next;
+    learning.askAt = now + OVERTAKEN_MS; // more of the same answer may be on its way
+    if (state.next > 0) return;
+    learning.limit++;
+    learning.askAt = now;
+  }
+
+  /** Nobody was there to learn from: what is known here is all there is. */
+  startAlone(): void {
+    this.#hasLearned = true;
+  }
+
+  /** Everybody who was heard lately. */
+  peers(now: Millis): PeerView[] {
+    return [...this.#peers.values()]
+      .filter((peer) => now - peer.heardAt <= this.#options.goneMs)
+      .map(({ id, name, heardAt, reports, heard }) => ({
+        id,
+        name,
+        ageMs: now - heardAt,
+        heard: reports,
+        missing: heard.missing(RANGES_MAX).reduce((sum, own, n) => sum + (n % 2 ? own : 0), 0),
+        lost: heard.lost,
+      }));
+  }
+
+  #say(message: Message): Uint8Array {
+    const bytes = encode(message);
+    this.#put(message.to, bytes);
+    return bytes;
+  }
+
+  #put(to: NodeId, bytes: Uint8Array): void {
+    this.counts.sent++;
+    this.counts.sentBytes += bytes.length;
+    this.#send(to, bytes);
+  }
+}
+
+const NOTHING = { entries: [], next: 0 };

@@ -1,0 +1,92 @@
+/**
+ * Hits that were served here and not told to anybody yet, by limit and key.
+ *
+ * A note is made for every call that is let through, so this is a table of numbers like the one with the
+ * buckets: no objects, no strings. It is emptied by every report, and full long before it is large.
+ */
+
+import { ENTRY, type Entries } from './wire.ts';
+
+/** More keys than this are told at once, so that there is room again. A power of two. */
+const PLACES = 8192;
+const KEYS_MAX = PLACES / 2;
+
+export class Hits {
+  /** Hash, low and high; which limit. */
+  readonly #keys = new Int32Array(PLACES * 3);
+  readonly #counts = new Float64Array(PLACES);
+  /** Places in use, in the order they came. */
+  readonly #used = new Int32Array(KEYS_MAX);
+  #size = 0;
+
+  get size(): number {
+    return this.#size;
+  }
+
+  get isFull(): boolean {
+    return this.#size >= KEYS_MAX;
+  }
+
+  /** Adds to a key's hits; how many they are by now. */
+  add(limit: number, low: number, high: number, hits: number): number {
+    const place = this.#place(limit, low, high);
+    this.#counts[place] += hits;
+    return this.#counts[place];
+  }
+
+  /** Takes back what was not told yet, as far as there is something; how much that was. */
+  takeBack(limit: number, low: number, high: number, hits: number): number {
+    const place = this.#find(limit, low, high);
+    const taken = Math.min(hits, this.#counts[place]);
+    this.#counts[place] -= taken;
+    return taken;
+  }
+
+  /** Everything, and nothing is left. Entries of one limit stand together. */
+  drain(limits: readonly number[]): Entries {
+    const entries: number[] = [];
+    for (let limit = 0; limit < limits.length; limit++) {
+      for (let n = 0; n < this.#size; n++) {
+        const place = this.#used[n];
+        const at = place * 3;
+        if (this.#keys[at + 2] !== limit || this.#counts[place] <= 0) continue;
+        entries.push(limits[limit], this.#keys[at], this.#keys[at + 1], this.#counts[place]);
+      }
+    }
+    for (let n = 0; n < this.#size; n++) {
+      const place = this.#used[n];
+      this.#keys.fill(0, place * 3, place * 3 + 3);
+      this.#counts[place] = 0;
+    }
+    this.#size = 0;
+    return entries;
+  }
+
+  /** The place of a key, or the free one where it belongs. A hash is never all zeros. */
+  #find(limit: number, low: number, high: number): number {
+    const keys = this.#keys;
+    let place = (low ^ limit) & (PLACES - 1);
+    for (; ; place = (place + 1) & (PLACES - 1)) {
+      const at = place * 3;
+      const isFree = keys[at] === 0 && keys[at + 1] === 0;
+      if (isFree || (keys[at] === low && keys[at + 1] === high && keys[at + 2] === limit)) {
+        return place;
+      }
+    }
+  }
+
+  #place(limit: number, low: number, high: number): number {
+    const place = this.#find(limit, low, high);
+    const at = place * 3;
+    if (this.#keys[at] === 0 && this.#keys[at + 1] === 0) {
+      this.#keys[at] = low;
+      this.#keys[at + 1] = high;
+      this.#keys[at + 2] = limit;
+      this.#used[this.#size++] = place;
+    }
+    return place;
+  }
+}
+
+/** How many keys there are in these entries. */
+export const keysIn = (entries: Entries): number => entries.length / ENTRY;

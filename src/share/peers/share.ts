@@ -1,0 +1,162 @@
+/**
+ * Peers: this process decides, from what it has served and what it has heard.
+ *
+ * A share that decides alone, and tells the fleet of every call it lets through; what others tell comes
+ * in from the side and is taken off, below zero if need be. Denied calls are nobody's business.
+ */
+
+import type { Clock, Millis } from '../../clock.ts';
+import type { Decision } from '../../decision.ts';
+import { ConfigError } from '../../errors.ts';
+import type { News, Policy, Settlement, Standing, View } from '../../policy/policy.ts';
+import type { Random } from '../../random.ts';
+import type { Hasher } from '../hash.ts';
+import { LocalShare } from '../local.ts';
+import type { Share } from '../share.ts';
+import type { TableCopy } from '../table.ts';
+import type { PeerLimit } from './engine.ts';
+import type { Entries } from './wire.ts';
+
+/** What a share needs of its fleet. */
+export interface Fleet {
+  /** All of a fleet hash alike. */
+  readonly hasher: Hasher;
+  /** Takes on a limit; what comes back is how `served` calls it. */
+  join(limit: PeerLimit): number;
+  /** A call was let through here. */
+  served(limit: number, low: number, high: number, hits: number): void;
+  /** One did not happen after all. */
+  unserved(limit: number, low: number, high: number, hits: number): void;
+}
+
+export interface PeersSetting {
+  readonly name: string;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly keysMax: number;
+}
+
+export class PeersShare implements Share {
+  readonly #local: LocalShare;
+  readonly #fleet: Fleet;
+  readonly #hasher: Hasher;
+  readonly #limit: number;
+
+  /** @throws {ConfigError} if the rule can do nothing with what others served. */
+  constructor(policy: Policy, { name, clock, random, keysMax }: PeersSetting, fleet: Fleet) {
+    requireBuckets(policy);
+    this.#fleet = fleet;
+    this.#hasher = fleet.hasher;
+    const local = new LocalShare(policy, { clock, random, keysMax, hasher: fleet.hasher });
+    this.#local = local;
+    this.#limit = fleet.join({
+      id: limitId(name, policy),
+      hear: (low, high, hits) => void local.hearHashed(low, high, { hits }),
+      stateFrom: (cursor, most) => pageOf(local, cursor, most, clock.now()),
+      raise: (low, high, freshInMs) => local.raise(low, high, clock.now() + freshInMs),
+    });
+  }
+
+  get keys(): number {
+    return this.#local.keys;
+  }
+
+  get evicted(): number {
+    return this.#local.evicted;
+  }
+
+  get bytes(): number {
+    return this.#local.bytes;
+  }
+
+  ask(key: string, cost: number, part?: number): Decision {
+    return this.#told(this.#local.ask(key, cost, part), cost);
+  }
+
+  askHashed(low: number, high: number, cost: number): Decision {
+    const decision = this.#local.askHashed(low, high, cost);
+    if (decision.verdict === 'allow') this.#fleet.served(this.#limit, low, high, cost);
+    return decision;
+  }
+
+  askNow(key: string, cost: number, now: Millis, part?: number): Decision {
+    return this.#told(this.#local.askNow(key, cost, now, part), cost);
+  }
+
+  take(key: string, most: number): number {
+    const taken = this.#local.take(key, most);
+    if (taken > 0) this.#served(taken);
+    return taken;
+  }
+
+  settle(key: string, settlement: Settlement): void {
+    this.#local.settle(key, settlement);
+    const { outcome, cost, used = cost } = settlement;
+    const more = outcome === 'ignored' ? -cost : used - cost;
+    if (more > 0) this.#served(more);
+    else if (more < 0) {
+      this.#fleet.unserved(this.#limit, this.#hasher.low, this.#hasher.high, -more);
+    }
+  }
+
+  peek(key: string, cost: number, part?: number): Decision {
+    return this.#local.peek(key, cost, part);
+  }
+
+  hear(key: string, news: News): boolean {
+    return this.#local.hear(key, news);
+  }
+
+  inspect(key: string, now?: Millis): View {
+    return this.#local.inspect(key, now);
+  }
+
+  standings(key: string, now?: Millis): Standing[] {
+    return this.#local.standings(key, now);
+  }
+
+  copy(): TableCopy {
+    return this.#local.copy();
+  }
+
+  takeOver(copy: TableCopy): void {
+    this.#local.takeOver(copy);
+  }
+
+  #told(decision: Decision, cost: number): Decision {
+    if (decision.verdict === 'allow') this.#served(cost);
+    return decision;
+  }
+
+  /** The key is the one that was hashed last: a moment ago, to find its numbers. */
+  #served(hits: number): void {
+    this.#fleet.served(this.#limit, this.#hasher.low, this.#hasher.high, hits);
+  }
+}
+
+function requireBuckets(policy: Policy): void {
+  if (policy.formulas?.every(({ kind }) => kind === 'bucket')) return;
+  throw new ConfigError('limit', 'made of buckets when peers share it', policy.kind);
+}
+
+/** The same rule under the same name is the same limit for all of the fleet; others are kept apart. */
+function limitId(name: string, policy: Policy): number {
+  const text = JSON.stringify([name, policy.formulas]);
+  let hash = 0x811c9dc5;
+  for (let n = 0; n < text.length; n++) hash = Math.imul(hash ^ text.charCodeAt(n), 0x01000193);
+  return hash >>> 0;
+}
+
+function pageOf(
+  local: LocalShare,
+  cursor: number,
+  most: number,
+  now: Millis,
+): { entries: Entries; next: number } {
+  const { entries: rows, next } = local.from(cursor, most);
+  const entries: number[] = [];
+  for (let n = 0; n < rows.length; n += 3) {
+    entries.push(0, rows[n], rows[n + 1], Math.max(1, Math.ceil(rows[n + 2] - now)));
+  }
+  return { entries, next };
+}

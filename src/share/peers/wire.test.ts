@@ -1,0 +1,89 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { DATAGRAM_BYTES_MAX, decode, ENTRY, encode, fitting, type Message } from './wire.ts';
+
+const id = fc.integer({ min: 1, max: 2 ** 48 - 1 });
+const seq = fc.nat({ max: Number.MAX_SAFE_INTEGER });
+const int32 = fc.integer({ min: -(2 ** 31), max: 2 ** 31 - 1 });
+const amount = fc.oneof(
+  fc.integer({ min: 1, max: Number.MAX_SAFE_INTEGER }),
+  fc.double({ min: 1e-9, max: 1e9, noNaN: true }),
+);
+const entry = fc.tuple(fc.integer({ min: 0, max: 2 ** 32 - 1 }), int32, int32, amount);
+const entries = fc.array(entry, { maxLength: 40 }).map((own) => own.flat());
+const body = fc.oneof(
+  fc.record({ kind: fc.constant('hello'), nonce: id }),
+  fc.record({ kind: fc.constant('welcome'), nonce: id, seq, name: fc.string({ maxLength: 16 }) }),
+  fc.record({ kind: fc.constant('report'), seq, entries }),
+  fc.record({ kind: fc.constant('beat'), seq }),
+  fc.record({ kind: fc.constant('gone'), seq }),
+  fc.record({
+    kind: fc.constant('missing'),
+    ranges: fc.array(seq, { maxLength: 20 }).filter((own) => own.length % 2 === 0),
+  }),
+  fc.record({ kind: fc.constant('ask-state'), limit: fc.nat(), cursor: seq }),
+  fc.record({ kind: fc.constant('state'), limit: fc.nat(), cursor: seq, next: seq, entries }),
+);
+const message = fc
+  .tuple(id, fc.oneof(fc.constant(0), id), body)
+  .map(([from, to, own]) => ({ from, to, ...own }) as Message);
+
+describe('what peers say', () => {
+  test('is understood as it was meant', () => {
+    fc.assert(
+      fc.property(message, (own) => {
+        expect(decode(encode(own))).toEqual(own);
+      }),
+    );
+  });
+
+  test('cut short, prolonged or of another version is not understood', () => {
+    fc.assert(
+      fc.property(message, fc.nat(), (own, at) => {
+        const bytes = encode(own);
+        const cut = decode(bytes.subarray(0, at % bytes.length));
+        // A list of entries may end sooner; nothing else may.
+        if (cut) expect(['report', 'state']).toContain(cut.kind);
+        expect(decode(Uint8Array.of(2, ...bytes.subarray(1)))).toBeUndefined();
+      }),
+    );
+  });
+
+  test('at random means nothing, or something, and never fails', () => {
+    const start = fc.tuple(fc.constant(1), fc.nat(9)).map((own) => Uint8Array.from(own));
+    fc.assert(
+      fc.property(start, fc.uint8Array({ maxLength: 100 }), (head, rest) => {
+        const own = decode(Uint8Array.of(...head, ...rest));
+        if (own) expect(decode(encode(own))).toEqual(own);
+      }),
+      { numRuns: 5000 },
+    );
+  });
+
+  test('takes nine bytes for a key with a few hits', () => {
+    const report = (keys: number): number =>
+      encode({
+        kind: 'report',
+        from: 1,
+        to: 0,
+        seq: 1,
+        entries: Array.from({ length: keys }, (_, n) => [7, n, -n, 3]).flat(),
+      }).length;
+    expect(report(101) - report(1)).toBe(900);
+  });
+
+  test('fits a datagram when it is cut as told', () => {
+    fc.assert(
+      fc.property(fc.array(entry, { minLength: 1, maxLength: 300 }), (own) => {
+        const all = own.sort(([a], [b]) => a - b).flat();
+        for (let at = 0; at < all.length; ) {
+          const count = fitting(all, at) * ENTRY;
+          const part = all.slice(at, at + count);
+          const bytes = encode({ kind: 'report', from: 1, to: 0, seq: 2 ** 50, entries: part });
+          expect(bytes.length).toBeLessThanOrEqual(DATAGRAM_BYTES_MAX);
+          at += count;
+        }
+      }),
+    );
+  });
+});

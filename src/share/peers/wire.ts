@@ -1,0 +1,391 @@
+/**
+ * What peers say to each other, as bytes.
+ *
+ *     ┌─────────┬──────┬──────┬──────┬───────────────────────────────
+ *     │ version │ kind │ from │ to   │ what it says, by its kind
+ *     └─ 1 ─────┴─ 1 ──┴─ 6 ──┴─ 6 ──┴───────────────────────────────
+ *
+ * A node's name in the fleet is 48 bits, made anew each time it starts; `to` is 0 for everybody. A key is
+ * its 64-bit hash: all of a fleet hash alike, so nobody has to send it as text. Numbers are as short as
+ * they are small (seven bits a byte), so that a key with a few hits takes nine bytes.
+ *
+ * Whatever cannot be understood is not: `decode` gives undefined, also for a version yet to come.
+ */
+
+export const VERSION = 1;
+
+/** The most a datagram carries without being cut into pieces on its way, with room for what seals it. */
+export const DATAGRAM_BYTES_MAX = 1200;
+
+const HEADER_BYTES = 14;
+
+/** A node, for as long as it runs: a whole number below 2^48. */
+export type NodeId = number;
+
+/** To everybody. */
+export const ALL: NodeId = 0;
+
+/** Which hits: limit, the key's hash in two halves, how many; four numbers each, one behind the other. */
+export type Entries = readonly number[];
+export const ENTRY = 4;
+
+interface Addressed {
+  readonly from: NodeId;
+  readonly to: NodeId;
+}
+
+export type Message = Addressed &
+  (Hello | Welcome | Report | Beat | Missing | Gone | AskState | Told);
+
+/** Are you there? Whoever answers with the same nonce is. */
+interface Hello {
+  readonly kind: 'hello';
+  readonly nonce: number;
+}
+
+/** I am, and my last report was `seq`. */
+interface Welcome {
+  readonly kind: 'welcome';
+  readonly nonce: number;
+  readonly seq: number;
+  readonly name: string;
+}
+
+/** What I served since my report before. */
+interface Report {
+  readonly kind: 'report';
+  readonly seq: number;
+  readonly entries: Entries;
+}
+
+/** I am still here; my last report was `seq`. */
+interface Beat {
+  readonly kind: 'beat';
+  readonly seq: number;
+}
+
+/** I did not get these reports of yours: pairs of the first and how many. */
+interface Missing {
+  readonly kind: 'missing';
+  readonly ranges: readonly number[];
+}
+
+/** Of my reports, none up to `seq` can be had any more. */
+interface Gone {
+  readonly kind: 'gone';
+  readonly seq: number;
+}
+
+/** Tell me how your keys of a limit stand, from this place on. */
+interface AskState {
+  readonly kind: 'ask-state';
+  readonly limit: number;
+  readonly cursor: number;
+}
+
+/** How keys stand: instead of hits, in how many milliseconds each is as good as new. */
+interface Told {
+  readonly kind: 'state';
+  readonly limit: number;
+  readonly cursor: number;
+  /** Where to go on; 0: that was all. */
+  readonly next: number;
+  readonly entries: Entries;
+}
+
+export type Kind = Message['kind'];
+
+/** In the order of their numbers on the wire, which never changes. */
+const KINDS: readonly Kind[] = [
+  'hello',
+  'welcome',
+  'report',
+  'beat',
+  'missing',
+  'gone',
+  'ask-state',
+  'state',
+];
+
+/** Names are for people, and short. */
+const NAME_BYTES_MAX = 64;
+
+const RANGES_MAX = 64;
+
+const scratch = new Uint8Array(DATAGRAM_BYTES_MAX + 64);
+const view = new DataView(scratch.buffer);
+
+/** Writes into one piece of memory, from the start on. */
+class Writer {
+  at = 0;
+
+  byte(value: number): void {
+    scratch[this.at++] = value;
+  }
+
+  u32(value: number): void {
+    view.setUint32(this.at, value >>> 0);
+    this.at += 4;
+  }
+
+  id(value: NodeId): void {
+    view.setUint16(this.at, Math.floor(value / 2 ** 32));
+    this.u32At(this.at + 2, value % 2 ** 32);
+    this.at += 6;
+  }
+
+  u32At(at: number, value: number): void {
+    view.setUint32(at, value >>> 0);
+  }
+
+  /** A whole number from 0 on. */
+  whole(value: number): void {
+    let rest = value;
+    while (rest >= 128) {
+      scratch[this.at++] = (rest % 128) | 128;
+      rest = Math.floor(rest / 128);
+    }
+    scratch[this.at++] = rest;
+  }
+
+  /** Any number above 0: whole ones short, others after a 0, in full. */
+  amount(value: number): void {
+    if (Number.isSafeInteger(value)) {
+      this.whole(value);
+      return;
+    }
+    this.byte(0);
+    view.setFloat64(this.at, value);
+    this.at += 8;
+  }
+
+  text(value: string): void {
+    const bytes = new TextEncoder().encode(value).subarray(0, NAME_BYTES_MAX);
+    this.byte(bytes.length);
+    scratch.set(bytes, this.at);
+    this.at += bytes.length;
+  }
+
+  done(): Uint8Array {
+    return scratch.slice(0, this.at);
+  }
+}
+
+/** The most bytes one entry can take: a limit, how many of it, a hash, an amount. */
+const ENTRY_BYTES_MAX = 4 + 1 + 8 + 9;
+
+export function encode(message: Message): Uint8Array {
+  const writer = new Writer();
+  writer.byte(VERSION);
+  writer.byte(KINDS.indexOf(message.kind));
+  writer.id(message.from);
+  writer.id(message.to);
+  switch (message.kind) {
+    case 'hello':
+      writer.id(message.nonce);
+      break;
+    case 'welcome':
+      writer.id(message.nonce);
+      writer.whole(message.seq);
+      writer.text(message.name);
+      break;
+    case 'report':
+      writer.whole(message.seq);
+      writeEntries(writer, message.entries, 0);
+      break;
+    case 'beat':
+    case 'gone':
+      writer.whole(message.seq);
+      break;
+    case 'missing':
+      writer.byte(message.ranges.length / 2);
+      for (const number of message.ranges) writer.whole(number);
+      break;
+    case 'ask-state':
+      writer.u32(message.limit);
+      writer.whole(message.cursor);
+      break;
+    case 'state':
+      writer.u32(message.limit);
+      writer.whole(message.cursor);
+      writer.whole(message.next);
+      writeEntries(writer, message.entries, 0);
+      break;
+  }
+  return writer.done();
+}
+
+/**
+ * How many of these entries, from `from` on, fit into one datagram. Entries of one limit stand together,
+ * so a limit is named once for all of them.
+ */
+export function fitting(entries: Entries, from: number): number {
+  let room = DATAGRAM_BYTES_MAX - HEADER_BYTES - 3 * 8 - ENTRY_BYTES_MAX;
+  let at = from;
+  let limit = -1;
+  while (at < entries.length) {
+    if (entries[at] !== limit) room -= 6;
+    limit = entries[at];
+    room -= 8 + amountBytes(entries[at + 3]);
+    if (room < 0) break;
+    at += ENTRY;
+  }
+  return Math.max(1, (at - from) / ENTRY);
+}
+
+function amountBytes(value: number): number {
+  if (!Number.isSafeInteger(value)) return 9;
+  let bytes = 1;
+  for (let rest = value; rest >= 128; rest = Math.floor(rest / 128)) bytes++;
+  return bytes;
+}
+
+function writeEntries(writer: Writer, entries: Entries, from: number): void {
+  for (let at = from; at < entries.length; ) {
+    let end = at;
+    while (end < entries.length && entries[end] === entries[at]) end += ENTRY;
+    writer.u32(entries[at]);
+    writer.whole((end - at) / ENTRY);
+    for (; at < end; at += ENTRY) {
+      writer.u32(entries[at + 1]);
+      writer.u32(entries[at + 2]);
+      writer.amount(entries[at + 3]);
+    }
+  }
+}
+
+/** Reads what somebody sent, who may be anybody: it ends where the bytes end. */
+class Reader {
+  readonly #bytes: Uint8Array;
+  readonly #view: DataView;
+  #at = 0;
+  isFine = true;
+
+  constructor(bytes: Uint8Array) {
+    this.#bytes = bytes;
+    this.#view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  }
+
+  /** Where the next `count` bytes begin; -1 if there are fewer. */
+  #take(count: number): number {
+    const at = this.#at;
+    this.#at += count;
+    if (this.#at <= this.#bytes.length) return at;
+    this.isFine = false;
+    return -1;
+  }
+
+  get isAtEnd(): boolean {
+    return this.#at === this.#bytes.length;
+  }
+
+  byte(): number {
+    const at = this.#take(1);
+    return at < 0 ? 0 : this.#bytes[at];
+  }
+
+  u32(): number {
+    const at = this.#take(4);
+    return at < 0 ? 0 : this.#view.getUint32(at);
+  }
+
+  id(): NodeId {
+    const at = this.#take(6);
+    return at < 0 ? 0 : this.#view.getUint16(at) * 2 ** 32 + this.#view.getUint32(at + 2);
+  }
+
+  whole(): number {
+    let value = 0;
+    let factor = 1;
+    for (let n = 0; n < 8; n++, factor *= 128) {
+      const byte = this.byte();
+      value += (byte & 127) * factor;
+      if (byte < 128) return this.#checked(value);
+    }
+    this.isFine = false;
+    return 0;
+  }
+
+  #checked(value: number): number {
+    if (Number.isSafeInteger(value)) return value;
+    this.isFine = false;
+    return 0;
+  }
+
+  amount(): number {
+    const value = this.whole();
+    if (value > 0) return value;
+    const at = this.#take(8);
+    const exact = at < 0 ? 0 : this.#view.getFloat64(at);
+    if (!(exact > 0 && exact < Infinity)) this.isFine = false;
+    return exact;
+  }
+
+  text(): string {
+    const length = this.byte();
+    const at = this.#take(length);
+    if (at < 0 || length > NAME_BYTES_MAX) {
+      this.isFine = false;
+      return '';
+    }
+    return new TextDecoder().decode(this.#bytes.subarray(at, at + length));
+  }
+}
+
+/** What was said; undefined if it cannot be understood. */
+export function decode(bytes: Uint8Array): Message | undefined {
+  const reader = new Reader(bytes);
+  if (reader.byte() !== VERSION) return undefined;
+  const kind = KINDS[reader.byte()];
+  const from = reader.id();
+  const to = reader.id();
+  if (kind === undefined || !reader.isFine || from === ALL) return undefined;
+  const message = { from, to, ...bodyOf(kind, reader) } as Message;
+  return reader.isFine && reader.isAtEnd ? message : undefined;
+}
+
+function bodyOf(kind: Kind, reader: Reader): object {
+  switch (kind) {
+    case 'hello':
+      return { kind, nonce: reader.id() };
+    case 'welcome':
+      return { kind, nonce: reader.id(), seq: reader.whole(), name: reader.text() };
+    case 'report':
+      return { kind, seq: reader.whole(), entries: readEntries(reader) };
+    case 'beat':
+    case 'gone':
+      return { kind, seq: reader.whole() };
+    case 'missing':
+      return { kind, ranges: readRanges(reader) };
+    case 'ask-state':
+      return { kind, limit: reader.u32(), cursor: reader.whole() };
+    case 'state':
+      return {
+        kind,
+        limit: reader.u32(),
+        cursor: reader.whole(),
+        next: reader.whole(),
+        entries: readEntries(reader),
+      };
+  }
+}
+
+function readEntries(reader: Reader): Entries {
+  const entries: number[] = [];
+  while (reader.isFine && !reader.isAtEnd) {
+    const limit = reader.u32();
+    const count = reader.whole();
+    for (let n = 0; n < count && reader.isFine; n++) {
+      entries.push(limit, reader.u32() | 0, reader.u32() | 0, reader.amount());
+    }
+  }
+  return entries;
+}
+
+function readRanges(reader: Reader): readonly number[] {
+  const count = reader.byte();
+  if (count > RANGES_MAX) reader.isFine = false;
+  const ranges: number[] = [];
+  for (let n = 0; n < count * 2 && reader.isFine; n++) ranges.push(reader.whole());
+  return ranges;
+}
