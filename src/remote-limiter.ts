@@ -27,7 +27,7 @@ import { requireCost } from './policy/cost.ts';
 import type { News, Policy } from './policy/policy.ts';
 import type { Random } from './random.ts';
 import { type RemoteEntry, type RemotePatience, RemoteWaitingRoom } from './remote-waiting.ts';
-import type { Answer, RemoteShare, RemoteShareMaker } from './share/remote.ts';
+import { type Answer, CLOSED, type RemoteShare, type RemoteShareMaker } from './share/remote.ts';
 
 export interface RemoteAcquireOptions {
   /** Gives up, and gives the place back, when it aborts. */
@@ -61,7 +61,7 @@ export interface RemoteLimiter {
   on(listener: Listener): () => void;
   /** What it holds now, and what it has done since it was made. */
   stats(): RemoteStats;
-  /** Gives back what it holds and stops. The connection is yours, and stays open. */
+  /** Refuses those who wait, gives back what it holds and stops. The connection is yours, and stays open. */
   close(): Promise<void>;
   readonly clock: Clock;
   readonly random: Random;
@@ -103,6 +103,7 @@ export class RemoteEngine implements RemoteLimiter {
   readonly #pauses = new Pauses();
   readonly #pauseMaxMs: Millis;
   #makeshift = 0;
+  #isClosed = false;
 
   constructor(policy: Policy, maker: RemoteShareMaker, settings: RemoteSettings) {
     const { name, clock, random, queue, keysMax } = settings;
@@ -179,6 +180,7 @@ export class RemoteEngine implements RemoteLimiter {
     requireCost(cost);
     requirePatience(options);
     const { signal, maxWaitMs = Infinity, priority = 0 } = options;
+    if (this.#isClosed) return this.#ledger.refuse(key, cost, CLOSED, 0);
     if (maxWaitMs <= 0 && !this.#room.hasLine(key)) return this.tryAcquire(key, cost);
     const since = this.clock.now();
     const patience: RemotePatience = { maxWaitMs, priority, ...(signal && { signal }) };
@@ -277,8 +279,10 @@ export class RemoteEngine implements RemoteLimiter {
     return { ...this.#ledger.read(), waiting, isReachable, makeshift };
   }
 
-  close(): Promise<void> {
-    return this.#share.close();
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    await this.#room.close();
+    await this.#share.close();
   }
 
   async #asked(answer: Promise<{ decision: Decision; isMakeshift?: boolean }>): Promise<Decision> {

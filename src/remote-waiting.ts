@@ -16,7 +16,7 @@ import { alarm, type Clock, type Millis } from './clock.ts';
 import { type Decision, NEVER, WHEN_SETTLED } from './decision.ts';
 import type { Order } from './line.ts';
 import type { Random } from './random.ts';
-import { type Answer, jitterMsMax, type RemoteShare } from './share/remote.ts';
+import { type Answer, CLOSED, jitterMsMax, type RemoteShare } from './share/remote.ts';
 import type { Reason } from './waiting.ts';
 
 export interface RemoteWaitingOptions {
@@ -69,6 +69,8 @@ interface Line {
   readonly waiters: Waiter[];
   /** Ends the sleep of the line, if it sleeps. */
   wake: (() => void) | undefined;
+  /** Until nobody stands in it. */
+  served: Promise<void> | undefined;
 }
 
 /** What a line is told that has to sleep: when it opens, and how long before it is worth asking. */
@@ -86,14 +88,17 @@ const SETTLE_POLL_MS = 50;
 export class RemoteWaitingRoom {
   readonly #options: RemoteWaitingOptions;
   readonly #lines = new Map<string, Line>();
-  #waiting = 0;
+  /** In a line, or out of it with a place that is not due yet. */
+  readonly #waiters = new Set<Waiter>();
+  /** What is on its way back to the decider. */
+  readonly #givingBack = new Set<Promise<void>>();
 
   constructor(options: RemoteWaitingOptions) {
     this.#options = options;
   }
 
   get size(): number {
-    return this.#waiting;
+    return this.#waiters.size;
   }
 
   hasLine(key: string): boolean {
@@ -114,7 +119,7 @@ export class RemoteWaitingRoom {
   enter(key: string, cost: number, patience: RemotePatience): Promise<RemoteEntry | RemoteRefusal> {
     const { signal, maxWaitMs, priority } = patience;
     if (signal?.aborted) return Promise.reject(signal.reason);
-    if (this.#waiting >= this.#options.waitersMax && this.#lines.has(key)) {
+    if (this.#waiters.size >= this.#options.waitersMax && this.#lines.has(key)) {
       return Promise.resolve({ verdict: 'deny', retryAfterMs: 0, reason: 'queue-full' });
     }
     return new Promise((resolve, reject) => {
@@ -123,7 +128,7 @@ export class RemoteWaitingRoom {
       let stop = (): void => {};
       const leave = (): void => {
         waiter.isWaiting = false;
-        this.#waiting--;
+        this.#waiters.delete(waiter);
         waiter.release?.();
         stop();
         signal?.removeEventListener('abort', onAbort);
@@ -150,9 +155,18 @@ export class RemoteWaitingRoom {
       };
       if (deadline < Infinity && maxWaitMs > 0) stop = alarm(clock, deadline, giveUp, keepAlive);
       signal?.addEventListener('abort', onAbort, { once: true });
-      this.#waiting++;
+      this.#waiters.add(waiter);
       this.#join(key, waiter);
     });
+  }
+
+  /** Refuses all who wait, at once; what they had or are about to get has been given back when it is over. */
+  async close(): Promise<void> {
+    // The latest first: of places reserved only the last there is can be taken back.
+    for (const waiter of [...this.#waiters].reverse()) waiter.finish(CLOSED);
+    this.pokeAll();
+    await Promise.all([...this.#lines.values()].map(({ served }) => served));
+    await Promise.all(this.#givingBack);
   }
 
   #join(key: string, waiter: Waiter): void {
@@ -161,9 +175,9 @@ export class RemoteWaitingRoom {
       this.#insert(line.waiters, waiter);
       return;
     }
-    const own: Line = { key, waiters: [waiter], wake: undefined };
+    const own: Line = { key, waiters: [waiter], wake: undefined, served: undefined };
     this.#lines.set(key, own);
-    this.#serve(own);
+    own.served = this.#serve(own);
   }
 
   #insert(waiters: Waiter[], waiter: Waiter): void {
@@ -253,7 +267,9 @@ export class RemoteWaitingRoom {
   }
 
   #giveBack(key: string, cost: number, dueAt: Millis, holder?: string): void {
-    this.#options.share.settle(key, { outcome: 'ignored', cost, dueAt, holder });
+    const back = this.#options.share.settle(key, { outcome: 'ignored', cost, dueAt, holder });
+    this.#givingBack.add(back);
+    back.finally(() => this.#givingBack.delete(back));
   }
 
   /** Keeps a place until it is due, out of the line; it is used then, or given back, or wasted. */

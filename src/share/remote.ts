@@ -58,7 +58,7 @@ export interface RemoteShare {
   readonly waiting?: number;
   /** False while the decider is out of reach. */
   readonly isReachable: boolean;
-  /** Gives back what it holds and stops. The connection is the user's, and stays open. */
+  /** Lets those go who wait in a line of its own, gives back what it holds and stops. The connection stays open. */
   close(): Promise<void>;
 }
 
@@ -76,8 +76,11 @@ export type FairEntry =
   | {
       readonly verdict: 'deny';
       readonly retryAfterMs: Millis;
-      readonly reason: 'never' | 'too-long' | 'queue-full' | 'not-now';
+      readonly reason: 'never' | 'too-long' | 'queue-full' | 'not-now' | 'closed';
     };
+
+/** What whoever waits is told when the limiter is closed. */
+export const CLOSED = { verdict: 'deny', retryAfterMs: 0, reason: 'closed' } as const;
 
 /** How a remote share is made, once the rule is known. */
 export interface RemoteShareMaker {

@@ -14,7 +14,7 @@
 import { alarm, type Clock, type Millis } from '../../clock.ts';
 import { NEVER } from '../../decision.ts';
 import type { Random } from '../../random.ts';
-import type { FairEntry, FairPatience } from '../remote.ts';
+import { CLOSED, type FairEntry, type FairPatience } from '../remote.ts';
 import { decisionOf } from './call.ts';
 import type { Subscriber } from './client.ts';
 import type { Pipe } from './pipe.ts';
@@ -56,6 +56,12 @@ export class FairRoom {
   readonly #lines = new Map<string, Line>();
   #joined = 0;
   #waiting = 0;
+  /** What was sent for those who wait, and is not answered. */
+  readonly #underWay = new Set<Promise<unknown>>();
+  readonly #closed: Promise<void>;
+  #endClosed = (): void => {};
+  #isClosed = false;
+  #isListening = false;
   #beat: (() => void) | undefined;
   #ready: Promise<void> | undefined;
 
@@ -63,6 +69,9 @@ export class FairRoom {
     this.#options = options;
     const letters = () => options.random().toString(36).slice(2, 10);
     this.#process = `${letters()}${letters()}`;
+    this.#closed = new Promise((resolve) => {
+      this.#endClosed = resolve;
+    });
   }
 
   get size(): number {
@@ -76,7 +85,8 @@ export class FairRoom {
     if (this.#waiting >= this.#options.waitersMax) {
       return { verdict: 'deny', retryAfterMs: 0, reason: 'queue-full' };
     }
-    await this.#listen();
+    if (!this.#isListening) await Promise.race([this.#listen(), this.#closed]);
+    if (this.#isClosed) return CLOSED;
     signal?.throwIfAborted(); // it may have, while the connection was made
     return new Promise((resolve, reject) => {
       const { clock } = this.#options;
@@ -114,14 +124,24 @@ export class FairRoom {
       signal?.addEventListener('abort', onAbort, { once: true });
       this.#waiting++;
       line.waiters.set(waiter.id, waiter);
-      this.#ask(waiter);
+      this.#track(this.#ask(waiter));
       this.#beatLater();
     });
   }
 
+  /** Refuses all who wait, at once; nobody of this process stands in Redis's line when it is over. */
   async close(): Promise<void> {
+    this.#isClosed = true;
+    this.#endClosed();
+    for (const waiter of [...this.#lines.values()].flatMap(({ waiters }) => [
+      ...waiters.values(),
+    ])) {
+      this.#leaveLine(waiter);
+      waiter.finish(CLOSED);
+    }
     this.#beat?.();
     this.#beat = undefined;
+    while (this.#underWay.size > 0) await Promise.all(this.#underWay); // what is answered now is given back
     await this.#options.subscriber.stop();
   }
 
@@ -139,12 +159,22 @@ export class FairRoom {
 
   /** Hears whose turn it is, from whoever had its turn before. */
   #listen(): Promise<void> {
-    this.#ready ??= this.#options.subscriber.listen(`sluice:turn:${this.#process}`, (message) => {
+    const hear = (message: string): void => {
       const [id, ms] = message.split(' ', 2);
       const key = message.slice(id.length + ms.length + 2);
       this.#turn(this.#lines.get(key)?.waiters.get(id), Number(ms));
+    };
+    const { subscriber } = this.#options;
+    this.#ready ??= subscriber.listen(`sluice:turn:${this.#process}`, hear).then(() => {
+      this.#isListening = true;
     });
     return this.#ready;
+  }
+
+  /** Closing waits for it. */
+  #track(work: Promise<unknown>): void {
+    this.#underWay.add(work);
+    work.finally(() => this.#underWay.delete(work));
   }
 
   /** Its turn has come, and it may ask in so long. */
@@ -152,7 +182,7 @@ export class FairRoom {
     if (!waiter?.isWaiting || waiter.isAsking) return;
     const { clock } = this.#options;
     waiter.cancel?.();
-    waiter.cancel = alarm(clock, clock.now() + ms, () => this.#ask(waiter), true);
+    waiter.cancel = alarm(clock, clock.now() + ms, () => this.#track(this.#ask(waiter)), true);
   }
 
   async #ask(waiter: Waiter): Promise<void> {
@@ -182,11 +212,11 @@ export class FairRoom {
 
   #giveBack({ line, cost }: Waiter, at: Millis): void {
     const text = `signored ${cost} ${cost} ${at}`;
-    this.#options.pipe.send(line.key, text).catch(() => {});
+    this.#track(this.#options.pipe.send(line.key, text).catch(() => {}));
   }
 
   #leaveLine({ id, line }: Waiter): void {
-    this.#options.pipe.send(line.key, `x${id}`).catch(() => {});
+    this.#track(this.#options.pipe.send(line.key, `x${id}`).catch(() => {}));
   }
 
   /** While somebody waits: says that this process is alive, and asks who is first. */
@@ -195,7 +225,9 @@ export class FairRoom {
     const { clock } = this.#options;
     const beat = async (): Promise<void> => {
       this.#beat = undefined;
-      await Promise.all([...this.#lines.values()].map((line) => this.#beatFor(line)));
+      const beats = Promise.all([...this.#lines.values()].map((line) => this.#beatFor(line)));
+      this.#track(beats);
+      await beats;
       if (this.#waiting > 0) this.#beatLater();
     };
     this.#beat = alarm(clock, clock.now() + BEAT_MS, beat, true);
@@ -205,7 +237,7 @@ export class FairRoom {
     try {
       const { told } = await this.#options.pipe.send(key, `b${this.#process}`);
       if (told === '-') {
-        for (const waiter of waiters.values()) this.#ask(waiter); // the line is gone: join again
+        for (const waiter of waiters.values()) this.#track(this.#ask(waiter)); // the line is gone: join again
         return;
       }
       const [first, ms] = String(told).split(' ');
