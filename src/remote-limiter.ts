@@ -242,10 +242,12 @@ export class RemoteEngine implements RemoteLimiter {
     this.#ledger.settled(key, cost, outcome, known);
     if (retryAfterMs !== undefined) this.#pause(key, retryAfterMs);
     const isAsAsked = outcome !== 'ignored' && (used ?? cost) === cost && !this.#policy.learns;
-    if (!isAsAsked && !isMakeshift) {
-      await this.#share.settle(key, { outcome, cost, dueAt, holder, ...known });
-    }
-    this.#room.poke(key);
+    const told =
+      isAsAsked || isMakeshift
+        ? undefined
+        : this.#share.settle(key, { outcome, cost, dueAt, holder, ...known });
+    this.#room.poke(key); // whoever waits here asks right behind it, in the same trip or the next
+    await told;
   }
 
   async hear(key: string, news: News): Promise<boolean> {

@@ -69,6 +69,10 @@ interface Line {
   readonly waiters: Waiter[];
   /** Ends the sleep of the line, if it sleeps. */
   wake: (() => void) | undefined;
+  /** Something came back since it asked last: what it is about to hear may be older than that. */
+  isPoked: boolean;
+  /** How long it sleeps when it can only look again. */
+  lookMs: Millis;
   /** Until nobody stands in it. */
   served: Promise<void> | undefined;
 }
@@ -82,8 +86,12 @@ interface Refused {
 /** How many ask together. */
 const FRONT_MAX = 64;
 
-/** How long to sleep where nobody can say when it opens: a call in flight must settle, far away. */
-const SETTLE_POLL_MS = 50;
+/**
+ * How long to sleep where nobody can say when it opens, at first and at most: a call must settle. One of this
+ * process wakes the line at once; for those elsewhere it looks again, twice as late each time.
+ */
+const LOOK_MS_FIRST = 20;
+const LOOK_MS_MAX = 250;
 
 export class RemoteWaitingRoom {
   readonly #options: RemoteWaitingOptions;
@@ -107,7 +115,11 @@ export class RemoteWaitingRoom {
 
   /** Something came back: the front of the key's line may try again. */
   poke(key: string): void {
-    this.#lines.get(key)?.wake?.();
+    const line = this.#lines.get(key);
+    if (line === undefined) return;
+    line.lookMs = LOOK_MS_FIRST;
+    line.isPoked = true;
+    line.wake?.();
   }
 
   /** Whoever decides is back: all lines may try again. */
@@ -175,7 +187,14 @@ export class RemoteWaitingRoom {
       this.#insert(line.waiters, waiter);
       return;
     }
-    const own: Line = { key, waiters: [waiter], wake: undefined, served: undefined };
+    const own: Line = {
+      key,
+      waiters: [waiter],
+      wake: undefined,
+      isPoked: false,
+      lookMs: LOOK_MS_FIRST,
+      served: undefined,
+    };
     this.#lines.set(key, own);
     own.served = this.#serve(own);
   }
@@ -195,9 +214,11 @@ export class RemoteWaitingRoom {
       this.#drop(line);
       if (line.waiters.length === 0) break;
       const pausedMs = this.#options.pausedMs(line.key);
+      line.isPoked = false;
       const refused = pausedMs > 0 ? { opensInMs: pausedMs, aheadMs: 0 } : await this.#ask(line);
       this.#drop(line);
-      if (refused === undefined) continue;
+      if (refused === undefined) line.lookMs = LOOK_MS_FIRST;
+      if (refused === undefined || (line.isPoked && refused.opensInMs === WHEN_SETTLED)) continue;
       this.#refuseWhoCannotWait(line, refused.opensInMs);
       if (line.waiters.length > 0) await this.#sleep(line, refused);
     }
@@ -321,9 +342,12 @@ export class RemoteWaitingRoom {
 
   #sleep(line: Line, { opensInMs, aheadMs }: Refused): Promise<void> {
     const { clock, random, keepAlive } = this.#options;
-    const ms = opensInMs === WHEN_SETTLED ? SETTLE_POLL_MS : Math.max(0, opensInMs - aheadMs);
-    // Who is handed a place ahead is whoever comes first: half of that time is left to chance.
-    const jitter = Math.max(jitterMsMax(ms), aheadMs / 2) * random();
+    const isLook = opensInMs === WHEN_SETTLED;
+    const ms = isLook ? line.lookMs / 2 : Math.max(0, opensInMs - aheadMs);
+    // Who is handed a place ahead is whoever comes first: half of that time is left to chance, as of a look.
+    const chanceMs = isLook ? line.lookMs / 2 : Math.max(jitterMsMax(ms), aheadMs / 2);
+    const jitter = chanceMs * random();
+    line.lookMs = isLook ? Math.min(LOOK_MS_MAX, 2 * line.lookMs) : LOOK_MS_FIRST;
     return new Promise((awake) => {
       const wake = (): void => {
         line.wake = undefined;

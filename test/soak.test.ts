@@ -81,10 +81,13 @@ describe.skipIf(redisServer() === undefined)('workers killed in the middle of it
   test(
     'keep their places in flight until their leases end, and no longer',
     async () => {
-      const [{ cap, peak, broken, backAfterMs, lost }] = await play('flights');
-      expect({ peak, lost }).toEqual({ peak: cap, lost: 0 });
-      expect(broken).toBeGreaterThan(0);
-      expect(backAfterMs ?? Infinity).toBeLessThan(10_000 + 2000); // a lease, and a line that looks
+      const played = await play('flights');
+      expect(played.length).toBe(2);
+      for (const { cap, peak, broken, backAfterMs, lost } of played) {
+        expect({ peak, lost }).toEqual({ peak: cap, lost: 0 });
+        expect(broken).toBeGreaterThan(0);
+        expect(backAfterMs ?? Infinity).toBeLessThan(10_000 + 3000); // a lease, and a line that looks
+      }
     },
     PLAY_MS_MAX,
   );

@@ -18,7 +18,11 @@ const RENEWED_MS = LEASE_MS / 3;
 /** A busy machine renews a little later than it should. */
 const SLACK_MS = 500;
 
-export async function flights({ isShort }) {
+export function flights({ isShort }) {
+  return Promise.all([false, true].map((isFair) => play(isFair, isShort)));
+}
+
+async function play(isFair, isShort) {
   const [workers, cap, kills, calmMs] = isShort ? [5, 12, 2, 500] : [8, 25, 3, 1000];
   const server = await startRedis();
   const sink = await startSink();
@@ -29,7 +33,7 @@ export async function flights({ isShort }) {
       workers,
       lines: Math.ceil(cap / (workers - kills)) + 1, // survivors can use all, the dead have not all of it
       work: { port: sink.port, longs: 1 },
-      options: { onUnavailable: 'deny' },
+      options: { onUnavailable: 'deny', fair: isFair },
     });
     await sleep(2 * calmMs);
     let killedAt = 0;
@@ -47,7 +51,8 @@ export async function flights({ isShort }) {
     const end = await fleet.stop();
     const keptMs = LEASE_MS - RENEWED_MS - SLACK_MS;
     const seen = atOnce(sink.events, { most: cap, keptMs, since: killedAt + keptMs });
-    return [{ workers, cap, kills, ...seen, backAfterMs: seen.fullAt - killedAt, ...end }];
+    const { fullAt } = seen;
+    return { isFair, workers, cap, kills, ...seen, backAfterMs: fullAt - killedAt, ...end };
   } finally {
     sink.stop();
     await server.stop();

@@ -62,9 +62,10 @@ const PLAYS = {
   flights: {
     play: flights,
     holds: ({ peak, cap, lost, backAfterMs }) =>
-      peak <= cap && lost === 0 && backAfterMs < LEASE_MS + 1000,
+      peak <= cap && lost === 0 && backAfterMs < LEASE_MS + 2000,
     columns: {
       'at most': ({ cap }) => cap,
+      line: ({ isFair }) => (isFair ? 'one for all' : 'one a process'),
       workers: ({ workers }) => workers,
       killed: ({ kills }) => kills,
       calls: ({ calls }) => calls,

@@ -72,7 +72,13 @@ export interface FairPatience {
 }
 
 export type FairEntry =
-  | { readonly verdict: 'allow'; readonly dueAt: Millis; readonly isMakeshift: boolean }
+  | {
+      readonly verdict: 'allow';
+      readonly dueAt: Millis;
+      readonly isMakeshift: boolean;
+      /** By what name its place is held, where the decider counts who is in flight. */
+      readonly holder?: string;
+    }
   | {
       readonly verdict: 'deny';
       readonly retryAfterMs: Millis;

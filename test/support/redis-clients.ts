@@ -23,6 +23,7 @@ export async function ioRedis(port: number): Promise<Client> {
   const client = new Redis(port, '127.0.0.1', {
     retryStrategy: () => 50,
     maxRetriesPerRequest: 1,
+    enableOfflineQueue: false,
     lazyConnect: true,
   });
   client.on('error', () => {});

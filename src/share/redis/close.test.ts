@@ -72,6 +72,7 @@ describe.skipIf(redisServer() === undefined).each([
     ['in the line of all', HOURLY, { fair: true }],
     ['with a place reserved', { spacing: { every: '1h', reserve: 9 } }, {}],
     ['for a call in flight', ONE_LINE, {}],
+    ['for a call in flight, in the line of all', ONE_LINE, { fair: true }],
     ['for permits taken ahead', { bucket: { rate: '1/h', burst: 1 } }, { lease: 1 }],
   ];
 

@@ -12,7 +12,7 @@
  */
 
 import { alarm, type Clock, type Millis } from '../../clock.ts';
-import { NEVER } from '../../decision.ts';
+import { type Decision, NEVER, WHEN_SETTLED } from '../../decision.ts';
 import type { Random } from '../../random.ts';
 import { CLOSED, type FairEntry, type FairPatience } from '../remote.ts';
 import { decisionOf } from './call.ts';
@@ -29,6 +29,8 @@ interface Waiter {
   readonly finish: (entry: FairEntry) => void;
   /** Whether it is asking right now. */
   isAsking: boolean;
+  /** What it was told meanwhile: the answer that is under way may be older than that. */
+  toldMs: Millis | undefined;
   isWaiting: boolean;
   cancel: (() => void) | undefined;
 }
@@ -46,7 +48,9 @@ export interface FairOptions {
   readonly subscriber: Subscriber;
   readonly waitersMax: number;
   /** What a call is told while Redis is out of reach. */
-  readonly standIn: (key: string, cost: number) => FairEntry;
+  readonly standIn: (key: string, cost: number) => Decision;
+  /** How to say that whoever got in by this name, at that time, does not need it. */
+  readonly giveBack: (id: string, cost: number, at: Millis) => string;
 }
 
 export class FairRoom {
@@ -58,20 +62,13 @@ export class FairRoom {
   #waiting = 0;
   /** What was sent for those who wait, and is not answered. */
   readonly #underWay = new Set<Promise<unknown>>();
-  readonly #closed: Promise<void>;
-  #endClosed = (): void => {};
-  #isClosed = false;
   #isListening = false;
   #beat: (() => void) | undefined;
-  #ready: Promise<void> | undefined;
 
   constructor(options: FairOptions) {
     this.#options = options;
     const letters = () => options.random().toString(36).slice(2, 10);
     this.#process = `${letters()}${letters()}`;
-    this.#closed = new Promise((resolve) => {
-      this.#endClosed = resolve;
-    });
   }
 
   get size(): number {
@@ -85,9 +82,7 @@ export class FairRoom {
     if (this.#waiting >= this.#options.waitersMax) {
       return { verdict: 'deny', retryAfterMs: 0, reason: 'queue-full' };
     }
-    if (!this.#isListening) await Promise.race([this.#listen(), this.#closed]);
-    if (this.#isClosed) return CLOSED;
-    signal?.throwIfAborted(); // it may have, while the connection was made
+    this.#listen();
     return new Promise((resolve, reject) => {
       const { clock } = this.#options;
       const line = this.#lines.get(key) ?? this.#newLine(key);
@@ -104,6 +99,7 @@ export class FairRoom {
         cost,
         line,
         isAsking: false,
+        toldMs: undefined,
         isWaiting: true,
         cancel: undefined,
         finish: (entry) => {
@@ -131,8 +127,6 @@ export class FairRoom {
 
   /** Refuses all who wait, at once; nobody of this process stands in Redis's line when it is over. */
   async close(): Promise<void> {
-    this.#isClosed = true;
-    this.#endClosed();
     for (const waiter of [...this.#lines.values()].flatMap(({ waiters }) => [
       ...waiters.values(),
     ])) {
@@ -157,18 +151,24 @@ export class FairRoom {
     if (line.waiters.size === 0) this.#lines.delete(line.key);
   }
 
-  /** Hears whose turn it is, from whoever had its turn before. */
-  #listen(): Promise<void> {
+  /**
+   * Hears whose turn it is, from whoever had its turn before. Nobody waits for the connection to stand: what was
+   * missed until then is asked for, and if it cannot be had the next beat tries again.
+   */
+  #listen(): void {
+    if (this.#isListening) return;
+    this.#isListening = true;
     const hear = (message: string): void => {
       const [id, ms] = message.split(' ', 2);
       const key = message.slice(id.length + ms.length + 2);
       this.#turn(this.#lines.get(key)?.waiters.get(id), Number(ms));
     };
-    const { subscriber } = this.#options;
-    this.#ready ??= subscriber.listen(`sluice:turn:${this.#process}`, hear).then(() => {
-      this.#isListening = true;
-    });
-    return this.#ready;
+    this.#options.subscriber.listen(`sluice:turn:${this.#process}`, hear).then(
+      () => this.#askWhoIsFirst(),
+      () => {
+        this.#isListening = false;
+      },
+    );
   }
 
   /** Closing waits for it. */
@@ -179,39 +179,65 @@ export class FairRoom {
 
   /** Its turn has come, and it may ask in so long. */
   #turn(waiter: Waiter | undefined, ms: Millis): void {
-    if (!waiter?.isWaiting || waiter.isAsking) return;
+    if (!waiter?.isWaiting) return;
+    if (waiter.isAsking) {
+      waiter.toldMs = ms;
+      return;
+    }
     const { clock } = this.#options;
     waiter.cancel?.();
-    waiter.cancel = alarm(clock, clock.now() + ms, () => this.#track(this.#ask(waiter)), true);
+    const ask = (): void => {
+      waiter.cancel = undefined;
+      this.#track(this.#ask(waiter));
+    };
+    waiter.cancel = alarm(clock, clock.now() + ms, ask, true);
   }
 
   async #ask(waiter: Waiter): Promise<void> {
     if (!waiter.isWaiting || waiter.isAsking) return;
     waiter.isAsking = true;
+    waiter.toldMs = undefined;
     const { key } = waiter.line;
     try {
       const { told, at } = await this.#options.pipe.send(key, `f${waiter.id} ${waiter.cost}`);
       waiter.isAsking = false;
-      if (told !== '-') this.#answered(waiter, decisionOf(told), at);
+      if (told === '-') this.#stay(waiter);
+      else this.#answered(waiter, decisionOf(told), at);
     } catch {
       waiter.isAsking = false;
-      if (waiter.isWaiting) waiter.finish(this.#options.standIn(key, waiter.cost));
+      if (waiter.isWaiting) waiter.finish(this.#standIn(waiter));
     }
   }
 
   #answered(waiter: Waiter, decision: ReturnType<typeof decisionOf>, at: Millis): void {
     if (decision.verdict !== 'deny') {
-      if (waiter.isWaiting) waiter.finish({ verdict: 'allow', dueAt: at, isMakeshift: false });
+      if (waiter.isWaiting)
+        waiter.finish({ verdict: 'allow', dueAt: at, isMakeshift: false, holder: waiter.id });
       else this.#giveBack(waiter, at); // it gave up while the answer was under way
     } else if (decision.retryAfterMs === NEVER) {
       if (waiter.isWaiting) waiter.finish({ ...decision, reason: 'never' });
+    } else if (decision.retryAfterMs === WHEN_SETTLED) {
+      this.#stay(waiter);
     } else {
       this.#turn(waiter, decision.retryAfterMs); // it is first, and came too early
     }
   }
 
-  #giveBack({ line, cost }: Waiter, at: Millis): void {
-    const text = `signored ${cost} ${cost} ${at}`;
+  /** It will be told when its turn comes, unless it has been. */
+  #stay(waiter: Waiter): void {
+    if (waiter.toldMs !== undefined) this.#turn(waiter, waiter.toldMs);
+  }
+
+  #standIn({ line, cost }: Waiter): FairEntry {
+    const { clock, standIn } = this.#options;
+    const decision = standIn(line.key, cost);
+    return decision.verdict === 'deny'
+      ? { ...decision, reason: 'not-now' }
+      : { verdict: 'allow', dueAt: clock.now(), isMakeshift: true };
+  }
+
+  #giveBack({ id, line, cost }: Waiter, at: Millis): void {
+    const text = this.#options.giveBack(id, cost, at);
     this.#track(this.#options.pipe.send(line.key, text).catch(() => {}));
   }
 
@@ -225,12 +251,17 @@ export class FairRoom {
     const { clock } = this.#options;
     const beat = async (): Promise<void> => {
       this.#beat = undefined;
-      const beats = Promise.all([...this.#lines.values()].map((line) => this.#beatFor(line)));
-      this.#track(beats);
-      await beats;
+      this.#listen();
+      await this.#askWhoIsFirst();
       if (this.#waiting > 0) this.#beatLater();
     };
     this.#beat = alarm(clock, clock.now() + BEAT_MS, beat, true);
+  }
+
+  #askWhoIsFirst(): Promise<unknown> {
+    const all = Promise.all([...this.#lines.values()].map((line) => this.#beatFor(line)));
+    this.#track(all);
+    return all;
   }
 
   async #beatFor({ key, waiters }: Line): Promise<void> {
@@ -242,7 +273,7 @@ export class FairRoom {
       }
       const [first, ms] = String(told).split(' ');
       const waiter = waiters.get(first);
-      if (waiter && !waiter.cancel) this.#turn(waiter, Number(ms));
+      if (waiter && !waiter.cancel && Number(ms) >= 0) this.#turn(waiter, Number(ms));
     } catch {
       // told to listeners already; those who wait are answered when they ask
     }

@@ -14,7 +14,10 @@ import type { Policy, Settlement } from '../../policy/policy.ts';
 import type { Random } from '../../random.ts';
 import type { Answer, LineAnswer, RemoteShare } from '../remote.ts';
 import { decisionOf } from './call.ts';
+import type { Subscriber } from './client.ts';
+import { FairRoom } from './fair.ts';
 import type { Pipe } from './pipe.ts';
+import { FAIR } from './script.ts';
 
 /** How long a place is kept for a holder that says nothing. */
 export const LEASE_MS: Millis = 10_000;
@@ -24,46 +27,84 @@ export const LEASE_MS: Millis = 10_000;
  *
  *     n<id> <cost>     lets in: what is left · -1 never · -2 when a call settles
  *     e<id> <cost>     renews
- *     s<id> <cost>     settled: removes
+ *     s<id> <cost>     settled: removes, and tells whoever is first in line
  *     l                how many are in flight
+ *
+ * and `f`, `x` and `b` of those who wait fairly, as there.
  */
-export const flightsScript = (most: number): string => `
+export const flightsScript = (most: number, isFair: boolean): string => `
 local MOST, LEASE_MS = ${most}, ${LEASE_MS}
-local call, sub, match = redis.call, string.sub, string.match
+local ALLOW, DENY, NEVER, WHEN_SETTLED = 0, 2, -1, -2
+local call, sub, match, ceil = redis.call, string.sub, string.match, math.ceil
+local function exact(x) return string.format('%.17g', x) end
 local time = call('TIME')
 local now = tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
 local by = tonumber(match(ARGV[1], '^by (.+)$'))
 local isLate = by ~= nil and now > by -- whoever asked has gone: nobody is let in
-local answers = { (isLate and 'late ' or '') .. string.format('%.17g', now) }
+local answers = { (isLate and 'late ' or '') .. exact(now) }
 
+local function look(key, cost)
+  local left = MOST - call('ZCARD', key) - cost
+  if cost > MOST then return DENY, NEVER end
+  if isLate or left < 0 then return DENY, WHEN_SETTLED end
+  return ALLOW, left
+end
+
+local function hold(key, id, cost)
+  for n = 1, cost do call('ZADD', key, now + LEASE_MS, id .. '#' .. n) end
+  call('PEXPIRE', key, LEASE_MS)
+end
+
+local function letIn(key, id, cost)
+  local verdict, value = look(key, cost)
+  if verdict == ALLOW then hold(key, id, cost) end
+  return verdict, value
+end
+
+local FAIR_OPS, tellFirst = {}, nil
+${isFair ? FAIR_FLIGHTS : ''}
 for i = 1, #KEYS do
   local key, text = KEYS[i], ARGV[#ARGV == 2 and 2 or i + 1]
-  local op, id, cost = sub(text, 1, 1), match(sub(text, 2), '(%S+) (%S+)')
+  local op, rest = sub(text, 1, 1), sub(text, 2)
+  local id, cost = match(rest, '(%S+) (%S+)')
   cost = tonumber(cost or '0')
   call('ZREMRANGEBYSCORE', key, '-inf', now)
+  local said = 0
   if op == 'n' then
-    local inFlight = call('ZCARD', key)
-    if cost > MOST then
-      answers[i + 1] = -1
-    elseif isLate or inFlight + cost > MOST then
-      answers[i + 1] = -2
-    else
-      for n = 1, cost do call('ZADD', key, now + LEASE_MS, id .. '#' .. n) end
-      call('PEXPIRE', key, LEASE_MS)
-      answers[i + 1] = MOST - inFlight - cost
-    end
+    local _, value = letIn(key, id, cost)
+    said = value
   elseif op == 'e' then
-    for n = 1, cost do call('ZADD', key, now + LEASE_MS, id .. '#' .. n) end
-    call('PEXPIRE', key, LEASE_MS)
-    answers[i + 1] = 0
+    hold(key, id, cost)
   elseif op == 's' then
     for n = 1, cost do call('ZREM', key, id .. '#' .. n) end
-    answers[i + 1] = 0
-  else
-    answers[i + 1] = call('ZCARD', key)
+    if tellFirst then tellFirst(key) end
+  elseif op == 'l' then
+    said = call('ZCARD', key)
+  elseif op == 'x' or not isLate then -- else a line is not touched
+    said = FAIR_OPS[op]({ key = key, id = id }, rest, key)
   end
+  answers[i + 1] = said
 end
 return answers
+`;
+
+/** The line of `script.ts`, where what opens a place is not time but a call that settles. */
+const FAIR_FLIGHTS = `
+local function askNow(s, cost) return letIn(s.key, s.id, cost) end
+local function answer(verdict, value) return value end
+local asked
+local rule = { width = 0, ask = function(s, o, cost) return look(asked, cost) end }
+${FAIR}
+for op, act in pairs(FAIR_OPS) do
+  FAIR_OPS[op] = function(s, rest, key)
+    asked = key
+    return act(s, rest, key)
+  end
+end
+tellFirst = function(key)
+  asked = key
+  tell(key, {}, firstOf(lineOf(key)))
+end
 `;
 
 interface Held {
@@ -79,18 +120,41 @@ export interface FlightsOptions {
   readonly keyOf: (key: string) => string;
   /** Decides while Redis is out of reach. */
   readonly standIn: (key: string, cost: number) => Decision;
+  /** Hears whose turn it is, where those who wait stand in one line. */
+  readonly subscriber: Subscriber | undefined;
+  readonly waitersMax: number;
 }
+
+const settled = (holder: string, cost: number): string => `s${holder} ${cost}`;
 
 export class FlightsShare implements RemoteShare {
   readonly #options: FlightsOptions;
   readonly #process: string;
   readonly #held = new Map<string, Held>();
+  readonly #room: FairRoom | undefined;
+  readonly enter: RemoteShare['enter'];
   #given = 0;
   #renewal: (() => void) | undefined;
 
   constructor(options: FlightsOptions) {
     this.#options = options;
     this.#process = `${options.random().toString(36).slice(2)}${options.random().toString(36).slice(2)}`;
+    const { subscriber, keyOf } = options;
+    const room = subscriber && new FairRoom({ ...options, subscriber, giveBack: settled });
+    this.#room = room;
+    this.enter =
+      room &&
+      (async (key, cost, patience) => {
+        const whole = Math.ceil(cost);
+        const entry = await room.enter(keyOf(key), whole, patience);
+        if (entry.verdict === 'allow' && entry.holder)
+          this.#hold(entry.holder, { key, cost: whole });
+        return entry;
+      });
+  }
+
+  get waiting(): number {
+    return this.#room?.size ?? 0;
   }
 
   get isReachable(): boolean {
@@ -134,7 +198,7 @@ export class FlightsShare implements RemoteShare {
     if (own === undefined || held === undefined) return;
     this.#held.delete(own);
     const { pipe, keyOf } = this.#options;
-    await pipe.send(keyOf(held.key), `s${own} ${held.cost}`).catch(() => {}); // its lease will end
+    await pipe.send(keyOf(held.key), settled(own, held.cost)).catch(() => {}); // its lease will end
   }
 
   /** Whoever settles by key alone settles the call that began first. */
@@ -159,10 +223,11 @@ export class FlightsShare implements RemoteShare {
   }
 
   async close(): Promise<void> {
+    await this.#room?.close();
     this.#renewal?.();
     const { pipe, keyOf } = this.#options;
     const ends = [...this.#held].map(([holder, { key, cost }]) =>
-      pipe.send(keyOf(key), `s${holder} ${cost}`).catch(() => {}),
+      pipe.send(keyOf(key), settled(holder, cost)).catch(() => {}),
     );
     this.#held.clear();
     await Promise.all(ends);

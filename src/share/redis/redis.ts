@@ -18,7 +18,6 @@ import type { Policy, Settlement } from '../../policy/policy.ts';
 import { LocalShare } from '../local.ts';
 import type {
   Answer,
-  FairEntry,
   LineAnswer,
   RemoteSetting,
   RemoteShare,
@@ -83,8 +82,8 @@ export function redis(client: RedisClient, options: RedisOptions = {}): RemoteSh
         throw new ConfigError('limit', kinds, policy.kind);
       }
       const [flights] = formulas.filter(({ kind }) => kind === 'flights');
-      if (flights && (formulas.length > 1 || isFair || lease !== undefined)) {
-        const expected = 'alone, and neither fair nor leased, when it counts calls in flight';
+      if (flights && (formulas.length > 1 || lease !== undefined)) {
+        const expected = 'alone, and not leased, when it counts calls in flight';
         throw new ConfigError('limit', expected, policy.kind);
       }
       const isStrict = formulas.some(({ kind }) => kind === 'spacing');
@@ -142,13 +141,9 @@ class RedisShare implements RemoteShare {
   #roomOf(setting: RemoteSetting, subscriber: Subscriber | undefined): FairRoom | undefined {
     if (subscriber === undefined) return undefined;
     const { clock, random, waitersMax } = setting;
-    const standIn = (key: string, cost: number): FairEntry => {
-      const decision = this.#standIn(key, cost);
-      return decision.verdict === 'deny'
-        ? { ...decision, reason: 'not-now' }
-        : { verdict: 'allow', dueAt: clock.now(), isMakeshift: true };
-    };
-    return new FairRoom({ pipe: this.#pipe, clock, random, subscriber, waitersMax, standIn });
+    const [pipe, standIn] = [this.#pipe, this.#standIn];
+    const giveBack = (_id: string, cost: number, at: Millis) => `signored ${cost} ${cost} ${at}`;
+    return new FairRoom({ pipe, clock, random, subscriber, waitersMax, standIn, giveBack });
   }
 
   get isReachable(): boolean {
@@ -235,10 +230,10 @@ function flightsShare(
   setting: RemoteSetting,
   own: Own,
 ): RemoteShare {
-  const { clock, random, onReach } = setting;
-  const { deadlineMs } = own;
+  const { clock, random, onReach, waitersMax } = setting;
+  const { deadlineMs, subscriber } = own;
   const [most] = policy.formulas?.[0].numbers ?? [];
-  const script = flightsScript(most);
+  const script = flightsScript(most, subscriber !== undefined);
   const scripts = { whole: script, plain: script };
   const pipe = new Pipe(connection, scripts, { clock, deadlineMs, onReach });
   const keyOf = keysOf(own.prefix, setting.name);
@@ -249,6 +244,8 @@ function flightsShare(
     random,
     keyOf,
     standIn: standInOf(policy, setting, own),
+    subscriber,
+    waitersMax,
   });
 }
 

@@ -49,7 +49,7 @@ const IDLE_MS = 86_400_000;
  * skipped. Whenever somebody else comes first it is told so, and in how many milliseconds it may ask:
  * so nobody has to ask before its turn.
  */
-const FAIR = `
+export const FAIR = `
 local STALE_MS = ${STALE_MS}
 local function lineOf(key) return key .. ':line', key .. ':alive' end
 local function processOf(id) return match(id, '^([^/]+)') end
@@ -74,8 +74,9 @@ local function msUntil(s, id)
 end
 
 local function tell(key, s, first)
-  if first then
-    call('PUBLISH', 'sluice:turn:' .. processOf(first), first .. ' ' .. exact(msUntil(s, first)) .. ' ' .. key)
+  local ms = first and msUntil(s, first) or -1
+  if ms >= 0 then -- else a call must settle first, and whoever settles it tells
+    call('PUBLISH', 'sluice:turn:' .. processOf(first), first .. ' ' .. exact(ms) .. ' ' .. key)
   end
 end
 
