@@ -60,7 +60,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   'remote-waiting': [...WORDS, 'share', 'line', 'waiting'],
   'remote-limiter': [...WORDS, ...ENGINE, 'remote-waiting'],
   limiter: [...WORDS, ...ENGINE, 'remote-limiter'],
-  'all-of': [...WORDS, ...ENGINE, 'limiter'],
+  'all-of': [...WORDS, ...ENGINE, 'limiter', 'remote-limiter'],
   retry: [...WORDS, 'arguments'],
   settling: [...WORDS, 'permit', 'retry'],
   throttle: [...WORDS, 'permit', 'limiter', 'remote-limiter', 'retry', 'settling'],
