@@ -5,6 +5,7 @@ import type { LimitEvent } from './events.ts';
 import { limiter } from './limiter.ts';
 import type { Limit } from './policy/limit.ts';
 import { seededRandom } from './random.ts';
+import type { RemoteShare } from './share/remote.ts';
 import { VirtualClock } from './testing/virtual-clock.ts';
 
 const per = (count: number, burst: number): Limit => ({ bucket: { rate: count, burst } });
@@ -306,6 +307,15 @@ describe('all of several limiters', () => {
     expect(() => all([])).toThrow('a list of at least one limiter');
     expect(() => all([{}] as never)).toThrow('`parts[0].limiter` to be a limiter');
     expect(() => all([7] as never)).toThrow('parts[0]');
+    const make = () => ({}) as RemoteShare; // nobody is ever asked
+    const shared = limiter({ name: 'far', limit: per(1, 1), share: { isRemote: true, make } });
+    const advice =
+      'to be a limiter that decides in this process: spell shared ones as one limit, { all: [...] }, if key and cost are ' +
+      "the same; else acquire one after the other, and settle those before as 'ignored' when one refuses, " +
+      'got "shared limiter far"';
+    expect(() => all([shared] as never)).toThrow(`expected \`parts[0]\` ${advice}`);
+    const part = { limiter: shared, key: '*' };
+    expect(() => all([part] as never)).toThrow(`expected \`parts[0].limiter\` ${advice}`);
     const one = limiter({ limit: per(1, 1) });
     expect(() => all([{ limiter: one, key: 7 }] as never)).toThrow('parts[0].key');
     expect(() => all([{ limiter: one, cost: -1 }])).toThrow('parts[0].cost');

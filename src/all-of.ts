@@ -37,6 +37,7 @@ import { Permit, type Refusal, type Settled } from './permit.ts';
 import { requireCost } from './policy/cost.ts';
 import type { News } from './policy/policy.ts';
 import type { Random } from './random.ts';
+import { isRemote } from './remote-limiter.ts';
 import { ELSEWHERE, type Entry, nextTicket } from './waiting.ts';
 
 /** One of several limiters, and how a call counts against it. */
@@ -88,15 +89,15 @@ const same = <T>(value: T): T => value;
 function readPart(part: unknown, path: string): readonly Part[] {
   if (part instanceof Engine) return [{ engine: part, keyOf: same, costOf: same }];
   if (part instanceof AllOf) return part.parts;
+  requireOwn(part, path);
   const expected = 'a limiter, or an object with a limiter';
   if (!isRecord(part)) throw new ConfigError(path, expected, part);
-  if ('isRemote' in part)
-    throw new ConfigError(path, 'a limiter that decides in this process', part.name);
   const fields = new Fields(path, part, expected);
   const keyOf = readMap<string>(fields, 'key', 'string', 'a text, or a function of the key');
   const costOf = readMap<number>(fields, 'cost', 'number', 'a number, or a function of the cost');
   const inner = fields.raw('limiter');
   fields.done();
+  requireOwn(inner, fields.at('limiter'));
   if (!(inner instanceof Engine || inner instanceof AllOf)) fields.fail('limiter', 'a limiter');
   // Limiters within limiters are parts like the others, seen through both.
   return readPart(inner, path).map((own) => ({
@@ -104,6 +105,15 @@ function readPart(part: unknown, path: string): readonly Part[] {
     keyOf: after(own.keyOf, keyOf),
     costOf: after(own.costOf, costOf),
   }));
+}
+
+/** All or nothing needs an answer at once: nothing can be looked at and kept that way while others decide. */
+function requireOwn(value: unknown, path: string): void {
+  if (typeof value !== 'object' || value === null || !isRemote(value)) return;
+  const expected =
+    'a limiter that decides in this process: spell shared ones as one limit, { all: [...] }, if key and cost are the same; ' +
+    "else acquire one after the other, and settle those before as 'ignored' when one refuses";
+  throw new ConfigError(path, expected, `shared limiter ${value.name}`);
 }
 
 /** One after the other; what changes nothing is left out, and can be told by being `same`. */

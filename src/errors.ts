@@ -71,6 +71,7 @@ export class UnavailableError extends SluiceError {
 
 function later({ retryAfterMs, reason }: Denial): string {
   if (reason === 'queue-full') return 'too many wait already';
+  if (reason === 'closed') return 'the limiter was closed';
   if (retryAfterMs === Infinity) return 'it can never fit';
   return retryAfterMs > 0 ? `try again in ${Math.ceil(retryAfterMs)} ms` : 'try again later';
 }

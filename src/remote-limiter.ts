@@ -27,7 +27,7 @@ import { requireCost } from './policy/cost.ts';
 import type { News, Policy } from './policy/policy.ts';
 import type { Random } from './random.ts';
 import { type RemoteEntry, type RemotePatience, RemoteWaitingRoom } from './remote-waiting.ts';
-import type { Answer, RemoteShare, RemoteShareMaker } from './share/remote.ts';
+import { type Answer, CLOSED, type RemoteShare, type RemoteShareMaker } from './share/remote.ts';
 
 export interface RemoteAcquireOptions {
   /** Gives up, and gives the place back, when it aborts. */
@@ -61,7 +61,7 @@ export interface RemoteLimiter {
   on(listener: Listener): () => void;
   /** What it holds now, and what it has done since it was made. */
   stats(): RemoteStats;
-  /** Gives back what it holds and stops. The connection is yours, and stays open. */
+  /** Refuses those who wait, gives back what it holds and stops. The connection is yours, and stays open. */
   close(): Promise<void>;
   readonly clock: Clock;
   readonly random: Random;
@@ -105,6 +105,7 @@ export class RemoteEngine implements RemoteLimiter {
   readonly #pauses = new Pauses();
   readonly #pauseMaxMs: Millis;
   #makeshift = 0;
+  #isClosed = false;
 
   constructor(policy: Policy, maker: RemoteShareMaker, settings: RemoteSettings) {
     const { name, clock, random, queue, keysMax } = settings;
@@ -125,6 +126,7 @@ export class RemoteEngine implements RemoteLimiter {
       random,
       keysMax,
       waitersMax: queue.max,
+      keepAlive: queue.keepAlive,
       onReach,
     });
     this.#room = new RemoteWaitingRoom({
@@ -144,7 +146,7 @@ export class RemoteEngine implements RemoteLimiter {
     try {
       requireKey(key);
       requireCost(cost);
-      const here = this.#paused(key, cost) ?? this.#share.askHere?.(key, cost);
+      const here = this.#refused(key, cost) ?? this.#share.askHere?.(key, cost);
       if (here === undefined) return this.#askThere(key, cost);
       this.#ledger.decided(key, cost, here, 0);
       return Promise.resolve(here);
@@ -162,12 +164,13 @@ export class RemoteEngine implements RemoteLimiter {
   async tryAcquire(key: string, cost = 1): Promise<Permit | Refusal> {
     requireKey(key);
     requireCost(cost);
-    const paused = this.#paused(key, cost);
-    const answer = paused ? { decision: paused, at: 0 } : await this.#share.askNow(key, cost);
+    const here = this.#refused(key, cost);
+    const answer = here ? { decision: here, at: 0 } : await this.#share.askNow(key, cost);
     const { decision, at, holder, isMakeshift = false }: Answer = answer;
     if (isMakeshift) this.#makeshift++;
     if (decision.verdict !== 'deny')
       return this.#admit(key, cost, { verdict: 'allow', dueAt: at, isMakeshift, holder }, 0);
+    if (this.#isClosed) return this.#ledger.refuse(key, cost, CLOSED, 0);
     const { retryAfterMs } = decision;
     const reason = retryAfterMs === NEVER ? 'never' : 'not-now';
     return this.#ledger.refuse(key, cost, { retryAfterMs, reason }, 0);
@@ -182,6 +185,7 @@ export class RemoteEngine implements RemoteLimiter {
     requireCost(cost);
     requirePatience(options);
     const { signal, maxWaitMs = Infinity, priority = 0 } = options;
+    if (this.#isClosed) return this.#ledger.refuse(key, cost, CLOSED, 0);
     if (maxWaitMs <= 0 && !this.#room.hasLine(key)) return this.tryAcquire(key, cost);
     const since = this.clock.now();
     const patience: RemotePatience = { maxWaitMs, priority, ...(signal && { signal }) };
@@ -212,9 +216,9 @@ export class RemoteEngine implements RemoteLimiter {
   async take(key: string, most: number): Promise<number> {
     requireKey(key);
     if (most !== Infinity) requireNumber('most', most, { min: 0, whole: true });
-    const paused = most > 0 ? this.#paused(key, 1) : undefined;
-    const taken = paused ? 0 : await this.#share.take(key, most);
-    const decision: Decision = taken > 0 ? { verdict: 'allow', remaining: 0 } : (paused ?? deny(0));
+    const here = most > 0 ? this.#refused(key, 1) : undefined;
+    const taken = here ? 0 : await this.#share.take(key, most);
+    const decision: Decision = taken > 0 ? { verdict: 'allow', remaining: 0 } : (here ?? deny(0));
     if (most > 0) this.#ledger.decided(key, taken || 1, decision, 0);
     return taken;
   }
@@ -243,10 +247,14 @@ export class RemoteEngine implements RemoteLimiter {
     this.#ledger.settled(key, cost, outcome, known);
     if (retryAfterMs !== undefined) this.#pause(key, retryAfterMs);
     const isAsAsked = outcome !== 'ignored' && (used ?? cost) === cost && !this.#policy.learns;
-    if (!isAsAsked && (!isMakeshift || holder !== undefined)) {
-      await this.#share.settle(key, { outcome, cost, dueAt, holder, ...known });
-    }
-    this.#room.poke(key);
+    // What somebody else never gave is not settled there; a place that is held by a name is, wherever that was.
+    const isKnown = !isMakeshift || holder !== undefined;
+    const told =
+      isAsAsked || !isKnown
+        ? undefined
+        : this.#share.settle(key, { outcome, cost, dueAt, holder, ...known });
+    this.#room.poke(key); // whoever waits here asks right behind it, in the same trip or the next
+    await told;
   }
 
   async hear(key: string, news: News): Promise<boolean> {
@@ -280,8 +288,10 @@ export class RemoteEngine implements RemoteLimiter {
     return { ...this.#ledger.read(), waiting, isReachable, makeshift };
   }
 
-  close(): Promise<void> {
-    return this.#share.close();
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    await this.#room.close();
+    await this.#share.close();
   }
 
   async #asked(answer: Promise<{ decision: Decision; isMakeshift?: boolean }>): Promise<Decision> {
@@ -290,7 +300,9 @@ export class RemoteEngine implements RemoteLimiter {
     return decision;
   }
 
-  #paused(key: string, cost: number): Decision | undefined {
+  /** A refusal that nobody else is needed for: it is closed, or the key is paused. */
+  #refused(key: string, cost: number): Decision | undefined {
+    if (this.#isClosed) return deny(CLOSED.retryAfterMs);
     if (this.#pauses.isEmpty || cost === 0) return undefined;
     const leftMs = this.#pauses.leftMs(key, this.clock.now());
     return leftMs > 0 ? deny(leftMs) : undefined;

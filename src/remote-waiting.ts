@@ -16,7 +16,8 @@ import { alarm, type Clock, type Millis } from './clock.ts';
 import { type Decision, NEVER, WHEN_SETTLED } from './decision.ts';
 import type { Order } from './line.ts';
 import type { Random } from './random.ts';
-import { type Answer, jitterMsMax, type RemoteShare } from './share/remote.ts';
+import { type Answer, CLOSED, jitterMsMax, type RemoteShare } from './share/remote.ts';
+import { Underway } from './underway.ts';
 import type { Reason } from './waiting.ts';
 
 export interface RemoteWaitingOptions {
@@ -71,6 +72,10 @@ interface Line {
   readonly waiters: Waiter[];
   /** Ends the sleep of the line, if it sleeps. */
   wake: (() => void) | undefined;
+  /** Something came back since it asked last: what it is about to hear may be older than that. */
+  isPoked: boolean;
+  /** How long it sleeps when it can only look again. */
+  lookMs: Millis;
 }
 
 /** What a line is told that has to sleep: when it opens, and how long before it is worth asking. */
@@ -82,22 +87,29 @@ interface Refused {
 /** How many ask together. */
 const FRONT_MAX = 64;
 
-/** How long to sleep where nobody can say when it opens: a call in flight must settle, far away. */
-const SETTLE_POLL_MS = 50;
+/**
+ * How long to sleep where nobody can say when it opens, at first and at most: a call must settle. One of this
+ * process wakes the line at once; for those elsewhere it looks again, twice as late each time.
+ */
+const LOOK_MS_FIRST = 20;
+const LOOK_MS_MAX = 250;
 
 export class RemoteWaitingRoom {
   readonly #options: RemoteWaitingOptions;
   readonly #lines = new Map<string, Line>();
-  #waiting = 0;
-  /** Those of them who know that they have to. */
+  /** In a line, or out of it with a place that is not due yet. */
+  readonly #waiters = new Set<Waiter>();
+  /** How many of them know that they have to wait. */
   #seated = 0;
+  /** Lines that are served, and what is on its way back to the decider. */
+  readonly #underway = new Underway();
 
   constructor(options: RemoteWaitingOptions) {
     this.#options = options;
   }
 
   get size(): number {
-    return this.#waiting;
+    return this.#waiters.size;
   }
 
   hasLine(key: string): boolean {
@@ -106,7 +118,11 @@ export class RemoteWaitingRoom {
 
   /** Something came back: the front of the key's line may try again. */
   poke(key: string): void {
-    this.#lines.get(key)?.wake?.();
+    const line = this.#lines.get(key);
+    if (line === undefined) return;
+    line.lookMs = LOOK_MS_FIRST;
+    line.isPoked = true;
+    line.wake?.();
   }
 
   /** Whoever decides is back: all lines may try again. */
@@ -119,7 +135,7 @@ export class RemoteWaitingRoom {
     const { signal, maxWaitMs, priority } = patience;
     if (signal?.aborted) return Promise.reject(signal.reason);
     if (this.#lines.has(key)) {
-      const isFull = this.#waiting >= this.#options.waitersMax;
+      const isFull = this.#waiters.size >= this.#options.waitersMax;
       const reason = isFull ? 'queue-full' : 'too-long';
       if (isFull || maxWaitMs <= 0) {
         return Promise.resolve({ verdict: 'deny', retryAfterMs: 0, reason });
@@ -131,7 +147,7 @@ export class RemoteWaitingRoom {
       let stop = (): void => {};
       const leave = (): void => {
         waiter.isWaiting = false;
-        this.#waiting--;
+        this.#waiters.delete(waiter);
         if (waiter.isSeated) this.#seated--;
         waiter.release?.();
         stop();
@@ -160,9 +176,17 @@ export class RemoteWaitingRoom {
       };
       if (deadline < Infinity && maxWaitMs > 0) stop = alarm(clock, deadline, giveUp, keepAlive);
       signal?.addEventListener('abort', onAbort, { once: true });
-      this.#waiting++;
+      this.#waiters.add(waiter);
       this.#join(key, waiter);
     });
+  }
+
+  /** Refuses all who wait, at once; what they had or are about to get has been given back when it is over. */
+  async close(): Promise<void> {
+    // The latest first: of places reserved only the last there is can be taken back.
+    for (const waiter of [...this.#waiters].reverse()) waiter.finish(CLOSED);
+    this.pokeAll();
+    await this.#underway.ended();
   }
 
   #join(key: string, waiter: Waiter): void {
@@ -172,9 +196,15 @@ export class RemoteWaitingRoom {
       this.#insert(line.waiters, waiter);
       return;
     }
-    const own: Line = { key, waiters: [waiter], wake: undefined };
+    const own: Line = {
+      key,
+      waiters: [waiter],
+      wake: undefined,
+      isPoked: false,
+      lookMs: LOOK_MS_FIRST,
+    };
     this.#lines.set(key, own);
-    this.#serve(own);
+    this.#underway.add(this.#serve(own));
   }
 
   #insert(waiters: Waiter[], waiter: Waiter): void {
@@ -192,9 +222,11 @@ export class RemoteWaitingRoom {
       this.#drop(line);
       if (line.waiters.length === 0) break;
       const pausedMs = this.#options.pausedMs(line.key);
+      line.isPoked = false;
       const refused = pausedMs > 0 ? { opensInMs: pausedMs, aheadMs: 0 } : await this.#ask(line);
       this.#drop(line);
-      if (refused === undefined) continue;
+      if (refused === undefined) line.lookMs = LOOK_MS_FIRST;
+      if (refused === undefined || (line.isPoked && refused.opensInMs === WHEN_SETTLED)) continue;
       this.#refuseWhoCannotWait(line, refused.opensInMs);
       this.#refuseWhoFindsNoRoom(line, refused.opensInMs);
       if (line.waiters.length > 0) await this.#sleep(line, refused);
@@ -266,7 +298,8 @@ export class RemoteWaitingRoom {
   }
 
   #giveBack(key: string, cost: number, dueAt: Millis, holder?: string): void {
-    this.#options.share.settle(key, { outcome: 'ignored', cost, dueAt, holder });
+    const settlement = { outcome: 'ignored', cost, dueAt, holder } as const;
+    this.#underway.add(this.#options.share.settle(key, settlement));
   }
 
   /** Keeps a place until it is due, out of the line; it is used then, or given back, or wasted. */
@@ -338,9 +371,12 @@ export class RemoteWaitingRoom {
 
   #sleep(line: Line, { opensInMs, aheadMs }: Refused): Promise<void> {
     const { clock, random, keepAlive } = this.#options;
-    const ms = opensInMs === WHEN_SETTLED ? SETTLE_POLL_MS : Math.max(0, opensInMs - aheadMs);
-    // Who is handed a place ahead is whoever comes first: half of that time is left to chance.
-    const jitter = Math.max(jitterMsMax(ms), aheadMs / 2) * random();
+    const isLook = opensInMs === WHEN_SETTLED;
+    const ms = isLook ? line.lookMs / 2 : Math.max(0, opensInMs - aheadMs);
+    // Who is handed a place ahead is whoever comes first: half of that time is left to chance, as of a look.
+    const chanceMs = isLook ? line.lookMs / 2 : Math.max(jitterMsMax(ms), aheadMs / 2);
+    const jitter = chanceMs * random();
+    line.lookMs = isLook ? Math.min(LOOK_MS_MAX, 2 * line.lookMs) : LOOK_MS_FIRST;
     return new Promise((awake) => {
       const wake = (): void => {
         line.wake = undefined;

@@ -68,7 +68,9 @@ export type Reason =
   /** It would have to wait longer than it wants to. */
   | 'too-long'
   /** Too many wait already. */
-  | 'queue-full';
+  | 'queue-full'
+  /** The limiter was closed, before it came or while it waited. */
+  | 'closed';
 
 /** What became of a wait: when the permit was good, or why there is none. */
 export type Entry =

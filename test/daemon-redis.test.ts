@@ -24,6 +24,8 @@ limits:
 `,
     );
     daemons = await Promise.all([1, 2].map(() => startDaemon([...EPHEMERAL, '--config', config])));
+    // A daemon is ready whether or not it has reached Redis yet.
+    for (const n of [0, 1]) await until(async () => (await ask(n, ['shut:reached']))[0] === 'OK');
   });
 
   afterAll(async () => {

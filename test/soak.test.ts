@@ -26,6 +26,11 @@ interface Played {
   readonly utilisation: number;
   readonly nextGrantMs: number;
   readonly strictAfterMs: number;
+  readonly cap: number;
+  readonly peak: number;
+  readonly broken: number;
+  /** Nothing if it never came to that. */
+  readonly backAfterMs: number | null;
 }
 
 /** Plays in processes of its own. If something did not hold, it is for the tests below to say what. */
@@ -67,6 +72,33 @@ describe.skipIf(redisServer() === undefined)('whatever happens to Redis', () => 
         expect(extra, name).toBeLessThanOrEqual(mayExtra);
         expect(strictAfterMs, name).toBeLessThan(2000); // within one when nothing else runs
       }
+    },
+    PLAY_MS_MAX,
+  );
+});
+
+describe.skipIf(redisServer() === undefined)('workers killed in the middle of it', () => {
+  test(
+    'keep their places in flight until their leases end, and no longer',
+    async () => {
+      const played = await play('flights');
+      expect(played.length).toBe(2);
+      for (const { cap, peak, broken, backAfterMs, lost } of played) {
+        expect({ peak, lost }).toEqual({ peak: cap, lost: 0 });
+        expect(broken).toBeGreaterThan(0);
+        expect(backAfterMs ?? Infinity).toBeLessThan(10_000 + 3000); // a lease, and a line that looks
+      }
+    },
+    PLAY_MS_MAX,
+  );
+
+  test(
+    'take with them what they had taken ahead, and nobody is the better for it',
+    async () => {
+      const [{ extra, mayExtra, grants, lost }] = await play('leases');
+      expect(lost).toBe(0);
+      expect(extra).toBeLessThanOrEqual(mayExtra);
+      expect(grants).toBeGreaterThan(100);
     },
     PLAY_MS_MAX,
   );

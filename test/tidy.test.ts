@@ -26,6 +26,7 @@ const WORDS = [
   'options',
   'outstanding',
   'random',
+  'underway',
   'warning',
 ];
 
@@ -42,6 +43,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   random: [],
   heap: [],
   warning: [],
+  underway: [],
   outstanding: ['clock'],
   decision: ['clock'],
   duration: ['clock'],
@@ -60,7 +62,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   'remote-waiting': [...WORDS, 'share', 'line', 'waiting'],
   'remote-limiter': [...WORDS, ...ENGINE, 'remote-waiting'],
   limiter: [...WORDS, ...ENGINE, 'remote-limiter'],
-  'all-of': [...WORDS, ...ENGINE, 'limiter'],
+  'all-of': [...WORDS, ...ENGINE, 'limiter', 'remote-limiter'],
   retry: [...WORDS, 'arguments'],
   settling: [...WORDS, 'permit', 'retry'],
   throttle: [...WORDS, 'permit', 'limiter', 'remote-limiter', 'retry', 'settling'],

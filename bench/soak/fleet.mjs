@@ -16,14 +16,14 @@ const SKEW_MS = 5000;
 export const now = () => systemClock.now();
 
 /** Starts workers, half of them on each client, and waits until all of them are at it. */
-export async function startFleet({ port, limit, workers, lines = 4, options = {} }) {
+export async function startFleet({ port, limit, workers, lines = 4, work, options = {} }) {
   const grants = [];
   const reaches = [];
   const ends = [];
   const members = Array.from({ length: workers }, (_, n) => {
     const skewMs = workers === 1 ? 0 : -SKEW_MS + (2 * SKEW_MS * n) / (workers - 1);
     const client = n % 2 ? 'ioredis' : 'node-redis';
-    const own = JSON.stringify({ limit, port, client, skewMs, lines, options });
+    const own = JSON.stringify({ limit, port, client, skewMs, lines, work, options });
     const child = fork(WORKER, [own]);
     child.on('message', (news) => {
       if (news.type === 'grant') grants.push({ ...news, worker: n });

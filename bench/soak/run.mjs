@@ -4,6 +4,8 @@
  *     npm run soak:redis               strictness and use: eight workers, clocks ten seconds apart
  *     npm run soak:redis -- chaos      Redis killed, stopped, emptied; workers killed
  *     npm run soak:redis -- fair       two hundred in one line: their order, and what a permit costs
+ *     npm run soak:redis -- flights    a cap on calls in flight, and workers killed in the middle of theirs
+ *     npm run soak:redis -- leases     permits taken ahead, and workers killed that hold some
  *     npm run soak:redis -- --short    a few seconds, as in the tests
  *     npm run soak:redis -- --json     for a machine
  *
@@ -13,6 +15,8 @@
 import { machineLine, row } from '../report.mjs';
 import { chaos } from './chaos.mjs';
 import { fair } from './fair.mjs';
+import { flights, LEASE_MS } from './flights.mjs';
+import { leases } from './leases.mjs';
 import { strict } from './strict.mjs';
 
 const words = process.argv.slice(2);
@@ -53,6 +57,39 @@ const PLAYS = {
       'too close': ({ tooClose }) => tooClose,
       use: ({ utilisation }) => percent(utilisation),
       'calls a permit': ({ callsAPermit }) => callsAPermit.toFixed(2),
+    },
+  },
+  flights: {
+    play: flights,
+    holds: ({ peak, cap, lost, backAfterMs }) =>
+      peak <= cap && lost === 0 && backAfterMs < LEASE_MS + 2000,
+    columns: {
+      'at most': ({ cap }) => cap,
+      line: ({ isFair }) => (isFair ? 'one for all' : 'one a process'),
+      workers: ({ workers }) => workers,
+      killed: ({ kills }) => kills,
+      calls: ({ calls }) => calls,
+      'broken off': ({ broken }) => broken,
+      'most at once, with those kept for the dead': ({ peak }) => peak,
+      'all places in use again after': ({ backAfterMs }) => ms(backAfterMs),
+      'calls lost': ({ lost }) => lost,
+    },
+  },
+  leases: {
+    play: leases,
+    holds: ({ extra, mayExtra, lost, utilisation }) =>
+      extra <= mayExtra && lost === 0 && (isShort || utilisation >= 0.9),
+    columns: {
+      rate: ({ perSecond }) => `${perSecond}/s`,
+      burst: ({ burst }) => burst,
+      lease: ({ lease }) => lease,
+      workers: ({ workers }) => workers,
+      killed: ({ kills }) => kills,
+      calls: ({ grants }) => grants,
+      'too many': ({ extra }) => extra,
+      'at most': ({ mayExtra }) => mayExtra,
+      use: ({ utilisation }) => percent(utilisation),
+      'calls lost': ({ lost }) => lost,
     },
   },
   chaos: {

@@ -2,17 +2,21 @@
  * One of many workers that share a limit through Redis: takes permits as fast as it gets them, on a
  * clock that is wrong, and tells its parent of every one.
  *
- *     { limit, port, client, skewMs, lines, options }      as JSON in the first argument
- *     'stop' from the parent                               no new calls; says how many have no answer
+ *     { limit, port, client, skewMs, lines, work, options }     as JSON in the first argument
+ *     'stop' from the parent                                    no new calls; says how many have no answer
+ *
+ * With `work: { port, longs }` each permit is held for a call to that port, the first `longs` lines for a long one.
  */
 
+import { once } from 'node:events';
+import { connect } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { createClient } from 'redis';
 import { limiter, systemClock } from 'sluice';
 import { redis } from 'sluice/redis';
 
-const { limit, port, client: kind, skewMs, lines, options } = JSON.parse(process.argv[2]);
+const { limit, port, client: kind, skewMs, lines, work, options } = JSON.parse(process.argv[2]);
 
 /** How long those who still wait at the end are given. */
 const ANSWERS_WITHIN_MS = 15_000;
@@ -55,13 +59,22 @@ api.on((event) => {
   if (event.type === 'reach') tell({ type: 'reach', isReachable: event.isReachable });
 });
 
-async function line() {
+/** What a permit is for: a call that takes as long as the other side likes. */
+async function call(isLong) {
+  const socket = connect(work.port, '127.0.0.1');
+  socket.on('error', () => {}).resume();
+  socket.write(isLong ? 'long' : 'short');
+  await once(socket, 'close');
+}
+
+async function line(n) {
   while (!isOver) {
     asked++;
     const entry = await api.acquire('token');
     answered++;
     if (entry.verdict === 'allow') {
       tell({ type: 'grant', dueAt: entry.dueAt, waitedMs: entry.waitedMs });
+      if (work) await call(n < work.longs);
       entry.settle();
     } else {
       tell({ type: 'refused' });
@@ -81,4 +94,4 @@ process.on('disconnect', () => process.exit(1));
 
 await api.inspect('token'); // the way is known before the race begins
 tell({ type: 'ready' });
-const running = Promise.all(Array.from({ length: lines }, line));
+const running = Promise.all(Array.from({ length: lines }, (_, n) => line(n)));

@@ -58,7 +58,7 @@ export interface RemoteShare {
   readonly waiting?: number;
   /** False while the decider is out of reach. */
   readonly isReachable: boolean;
-  /** Gives back what it holds and stops. The connection is the user's, and stays open. */
+  /** Lets those go who wait in a line of its own, gives back what it holds and stops. The connection stays open. */
   close(): Promise<void>;
 }
 
@@ -72,12 +72,21 @@ export interface FairPatience {
 }
 
 export type FairEntry =
-  | { readonly verdict: 'allow'; readonly dueAt: Millis; readonly isMakeshift: boolean }
+  | {
+      readonly verdict: 'allow';
+      readonly dueAt: Millis;
+      readonly isMakeshift: boolean;
+      /** By what name its place is held, where the decider counts who is in flight. */
+      readonly holder?: string;
+    }
   | {
       readonly verdict: 'deny';
       readonly retryAfterMs: Millis;
-      readonly reason: 'never' | 'too-long' | 'queue-full' | 'not-now';
+      readonly reason: 'never' | 'too-long' | 'queue-full' | 'closed';
     };
+
+/** What whoever waits is told when the limiter is closed. */
+export const CLOSED = { verdict: 'deny', retryAfterMs: 0, reason: 'closed' } as const;
 
 /** How a remote share is made, once the rule is known. */
 export interface RemoteShareMaker {
@@ -94,6 +103,8 @@ export interface RemoteSetting {
   readonly random: Random;
   readonly keysMax: number;
   readonly waitersMax: number;
+  /** Whether a process does not end while somebody waits. */
+  readonly keepAlive: boolean;
   /** Hears that the decider is out of reach, or back. */
   readonly onReach: (isReachable: boolean, why: unknown) => void;
 }

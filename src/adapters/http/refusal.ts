@@ -140,7 +140,7 @@ const untilItFits = (rule: NamedStanding, { cost, retryAfterMs }: Denied): Named
 
 /** A quota that is used up is the client's to know of, whatever else is full. */
 function statusOf({ reason }: Denied, rules: readonly NamedStanding[]): RefusalStatus {
-  if (reason === 'queue-full') return 503;
+  if (reason === 'queue-full' || reason === 'closed') return 503;
   return rules.length > 0 && rules.every(isCapacity) ? 503 : 429;
 }
 
@@ -151,8 +151,13 @@ function statusOf({ reason }: Denied, rules: readonly NamedStanding[]): RefusalS
 const retrySeconds = ({ retryAfterMs }: Denied): number | undefined =>
   retryAfterMs === NEVER ? undefined : Math.max(1, wholeSeconds(retryAfterMs));
 
+const WHY: { readonly [reason in Refusal['reason']]?: string } = {
+  'queue-full': 'Too many requests wait already.',
+  closed: 'The server is closing.',
+};
+
 function detailOf({ reason }: Denied, seconds: number | undefined): string {
   if (seconds === undefined) return 'It costs more than the limit ever allows.';
-  const why = reason === 'queue-full' ? 'Too many requests wait already.' : 'Over the limit.';
+  const why = (reason && WHY[reason]) ?? 'Over the limit.';
   return `${why} Try again in ${seconds} ${seconds === 1 ? 'second' : 'seconds'}.`;
 }

@@ -2,6 +2,7 @@ import { describe, expect, test, vi } from 'vitest';
 import { all } from '../../all-of.ts';
 import { ConfigError } from '../../errors.ts';
 import { type Limiter, limiter } from '../../limiter.ts';
+import type { RemoteShare, RemoteShareMaker } from '../../share/remote.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
 import { type Limiting, type LimitingFields, logLimiting } from './log.ts';
 
@@ -86,7 +87,7 @@ describe('a log of limiting', () => {
     clock.advance(100);
     asks(api, 2, 'bob');
     stop();
-    const none = { limit: 'api', waited: 0, lost: 0 };
+    const none = { limit: 'api', waited: 0, lost: 0, reach: 0 };
     expect(fields).toEqual([
       { ...none, count: 1, denied: 1, spanMs: 0, key: 'alice', until: 1000 },
       { ...none, count: 5, denied: 5, spanMs: 100, key: 'bob', until: 1300 },
@@ -220,6 +221,75 @@ describe('a log of limiting', () => {
     expect(cancel).toHaveBeenCalledTimes(1);
   });
 
+  describe('of a limit that somebody else decides', () => {
+    /** One that can be lost and found by hand. */
+    function remote(events?: readonly Limiting[]) {
+      const clock = new VirtualClock();
+      let reach: (isReachable: boolean, why?: unknown) => void = () => {};
+      const decision = { decision: { verdict: 'deny', retryAfterMs: 500 }, at: 0 } as const;
+      const share: RemoteShareMaker = {
+        isRemote: true,
+        make: (_policy, { onReach }) => {
+          reach = onReach;
+          return { ask: async () => decision } as unknown as RemoteShare;
+        },
+      };
+      const api = limiter({ name: 'api', limit: { spacing: { every: '1s' } }, share, clock });
+      const lines: Line[] = [];
+      const fields: LimitingFields[] = [];
+      const warn = (message: string, own: LimitingFields): void => {
+        lines.push([clock.now(), message]);
+        fields.push(own);
+      };
+      logLimiting(api, { warn }, events ? { events } : {});
+      return {
+        clock,
+        api,
+        lines,
+        fields,
+        reach: (isIt: boolean, why?: unknown) => reach(isIt, why),
+      };
+    }
+
+    test('an outage is told at once, whatever else is told, and how long it was', async () => {
+      const { clock, api, lines, fields, reach } = remote();
+      await api.ask('alice'); //    a line of its own
+      clock.advance(100);
+      reach(false, new Error('no answer within 100 ms'));
+      clock.advance(6_100);
+      reach(true);
+      expect(lines).toEqual([
+        [0, 'limit "api": 1 denied; last key "alice", closed for another 500 ms'],
+        [100, 'limit "api": out of reach: "no answer within 100 ms"'],
+        [6_200, 'limit "api": back in reach after 6.1 s'],
+      ]);
+      const none = { limit: 'api', denied: 0, waited: 0, lost: 0, spanMs: 0, key: '' };
+      expect(fields.slice(1)).toEqual([
+        { ...none, count: 1, reach: 1, isReachable: false, why: 'no answer within 100 ms' },
+        { ...none, count: 1, reach: 1, isReachable: true },
+      ]);
+    });
+
+    test('one that comes and goes does not fill the log, and its last state is told', () => {
+      const { clock, lines, reach } = remote();
+      for (let n = 0; n < 40; n++) {
+        reach(n % 2 === 1, new Error('gone\nlimit "api": all is well'));
+        clock.advance(100);
+      }
+      clock.advance(20_000);
+      expect(lines).toEqual([
+        [0, String.raw`limit "api": out of reach: "gone\nlimit \"api\": all is well"`],
+        [5_000, 'limit "api": back in reach after 0.1 s; 39 changes within 3.8 s'],
+      ]);
+    });
+
+    test('not if nobody wants to know', () => {
+      const { lines, reach } = remote(['denied']);
+      reach(false, 'gone');
+      expect(lines).toEqual([]);
+    });
+  });
+
   test('console will do', () => {
     const warn = vi.spyOn(console, 'warn').mockReturnValue();
     const api = limiter({ limit: { spacing: { every: '1h' } }, clock: new VirtualClock() });
@@ -234,7 +304,12 @@ describe('a log of limiting', () => {
     ['no logger', undefined, {}, /`logger` to be an object with warn or info, got nothing/],
     ['a logger that cannot', { error() {} }, {}, /`logger`/],
     ['no time', console, { every: 0 }, /`every` to be a duration longer than 0/],
-    ['an unknown event', console, { events: ['allowed'] }, /`events`.* denied, waited, lost/],
+    [
+      'an unknown event',
+      console,
+      { events: ['allowed'] },
+      /`events`.* denied, waited, lost, reach/,
+    ],
     ['no events', console, { events: [] }, /`events`/],
     ['a misspelt option', console, { evry: '5s' }, /`evry` to be one of every, events/],
   ])('refuses %s', (_what, logger, options, message) => {

@@ -4,10 +4,13 @@
  *     const stop = logLimiting(api, console);
  *     // limit "api": 1 denied; last key "alice", closed for another 100 ms
  *     // limit "api": 4213 denied within 5 s; last key "bob", closed for another 12 ms
+ *     // limit "api": out of reach: "Redis is out of reach: no answer within 100 ms"
+ *     // limit "api": back in reach after 7.2 s
  *
  * A limiter is busiest when there is most to say, so the log is limited itself. Each limit has a line
- * of its own: the first event is told at once, what follows is counted and told in one line when
- * `every` is over, and so on until nothing happened for that long.
+ * of its own, and another for whether it can be reached, which must not wait behind the first: the first
+ * event is told at once, what follows is counted and told in one line when `every` is over, and so on
+ * until nothing happened for that long.
  *
  *     event      ×  × ××× ×                     ×
  *     line       1        ⌊5⌋                   1
@@ -18,16 +21,16 @@
 import { alarm, type Clock, type Millis } from '../../clock.ts';
 import { WHEN_SETTLED } from '../../decision.ts';
 import type { Duration } from '../../duration.ts';
-import { ConfigError, show } from '../../errors.ts';
+import { ConfigError, reasonOf, show } from '../../errors.ts';
 import type { LimitEvent } from '../../events.ts';
 import { Fields, isRecord } from '../../options.ts';
 import { warn } from '../../warning.ts';
 import { type AnyLimiter, listOf, requireLimiter } from './watch.ts';
 
 /** What can hold a call back, or go wrong with it. */
-export type Limiting = 'denied' | 'waited' | 'lost';
+export type Limiting = 'denied' | 'waited' | 'lost' | 'reach';
 
-const LIMITING: readonly Limiting[] = ['denied', 'waited', 'lost'];
+const LIMITING: readonly Limiting[] = ['denied', 'waited', 'lost', 'reach'];
 
 /** What a line says, for machines. The message says the same for people. */
 export interface LimitingFields {
@@ -37,9 +40,14 @@ export interface LimitingFields {
   readonly denied: number;
   readonly waited: number;
   readonly lost: number;
+  /** How often whoever decides went out of reach or came back; a line for these is for nothing else. */
+  readonly reach: number;
+  /** How that stands now, and why if it is out of reach. */
+  readonly isReachable?: boolean;
+  readonly why?: string;
   /** From the first of them to the last. */
   readonly spanMs: Millis;
-  /** Whom the last one was about. */
+  /** Whom the last one was about; nobody if it is about reach. */
   readonly key: string;
   /** Until when the last one that was denied is, on the limiter's clock; left out if nobody knows. */
   readonly until?: Millis;
@@ -53,7 +61,7 @@ export type Logger = { readonly warn: Write } | { readonly warn?: undefined; rea
 export interface LogOptions {
   /** At most one line for each limit in this time. Default 5 s. */
   readonly every?: Duration;
-  /** What is worth a line. Default: denied and lost. */
+  /** What is worth a line. Default: denied, lost and reach. */
   readonly events?: readonly Limiting[];
 }
 
@@ -75,33 +83,37 @@ export function logLimiting(
 
   // By the name in the event: limiters of one name are one limit, and each part of several is its own.
   const lines = new Map<string, Line>();
-  const lineOf = (name: string, clock: Clock): Line => {
-    const line = lines.get(name) ?? new Line(name, clock, everyMs, write);
-    lines.set(name, line);
+  const reaches = new Map<string, Line>();
+  const lineOf = (isReach: boolean, name: string, clock: Clock): Line => {
+    const own = isReach ? reaches : lines;
+    const line = own.get(name) ?? new Line(name, clock, everyMs, write);
+    own.set(name, line);
     return line;
   };
   const stops = list.map((limiter) =>
     limiter.on((event) => {
       const kind = kindOf(event);
-      if (kind && events.includes(kind)) lineOf(event.limit, limiter.clock).note(kind, event);
+      if (!kind || !events.includes(kind)) return;
+      lineOf(kind === 'reach', event.limit, limiter.clock).note(kind, event);
     }),
   );
   return () => {
     for (const stop of stops) stop();
-    for (const line of lines.values()) line.end();
+    for (const line of [...lines.values(), ...reaches.values()]) line.end();
     lines.clear();
+    reaches.clear();
   };
 }
 
 function readEvents(fields: Fields): readonly Limiting[] {
-  const given = fields.raw('events') ?? ['denied', 'lost'];
+  const given = fields.raw('events') ?? ['denied', 'lost', 'reach'];
   const isKind = (value: unknown): boolean => LIMITING.some((kind) => kind === value);
   if (Array.isArray(given) && given.length > 0 && given.every(isKind)) return given;
   return fields.fail('events', `a list out of ${LIMITING.join(', ')}`);
 }
 
 function kindOf(event: LimitEvent): Limiting | undefined {
-  if (event.type === 'lost') return 'lost';
+  if (event.type === 'lost' || event.type === 'reach') return event.type;
   if (event.type !== 'decision') return undefined;
   const { decision, waitedMs } = event;
   if (decision.verdict === 'deny') return 'denied';
@@ -133,7 +145,11 @@ interface Tally {
   last: LimitEvent;
   /** How long the last one that was denied is to stay away, from when. */
   closed?: { readonly at: Millis; readonly retryAfterMs: Millis };
+  /** Since when it was out of reach, if that is what it is back from. */
+  outSince?: Millis | undefined;
 }
+
+const NOTHING: Readonly<Record<Limiting, number>> = { denied: 0, waited: 0, lost: 0, reach: 0 };
 
 class Line {
   readonly #name: string;
@@ -141,6 +157,7 @@ class Line {
   readonly #everyMs: Millis;
   readonly #write: Write;
   #tally: Tally | undefined;
+  #outSince: Millis | undefined;
   /** Set while a line was written less than `every` ago. */
   #cancel: (() => void) | undefined;
 
@@ -152,11 +169,15 @@ class Line {
   }
 
   note(kind: Limiting, event: LimitEvent): void {
-    this.#tally ??= { counts: { denied: 0, waited: 0, lost: 0 }, since: event.at, last: event };
+    this.#tally ??= { counts: { ...NOTHING }, since: event.at, last: event };
     this.#tally.counts[kind]++;
     this.#tally.last = event;
     if (event.type === 'decision' && event.decision.verdict === 'deny') {
       this.#tally.closed = { at: event.at, retryAfterMs: event.decision.retryAfterMs };
+    }
+    if (event.type === 'reach') {
+      this.#tally.outSince = this.#outSince;
+      this.#outSince = event.isReachable ? undefined : event.at;
     }
     if (!this.#cancel) this.#next();
   }
@@ -191,20 +212,33 @@ function fieldsOf(limit: string, { counts, since, last, closed }: Tally): Limiti
   const until = closed && closed.retryAfterMs !== WHEN_SETTLED && closed.at + closed.retryAfterMs;
   return {
     limit,
-    count: counts.denied + counts.waited + counts.lost,
+    count: LIMITING.reduce((sum, kind) => sum + counts[kind], 0),
     ...counts,
     spanMs: Math.round(last.at - since),
     key: last.key,
+    ...(last.type === 'reach' && { isReachable: last.isReachable }),
+    ...(last.type === 'reach' && !last.isReachable && { why: reasonOf(last.why) }),
     ...(typeof until === 'number' && until < Infinity && { until: Math.ceil(until) }),
   };
 }
 
-function messageOf(fields: LimitingFields, { closed }: Tally, now: Millis): string {
+const seconds = (ms: Millis): string => `${Math.ceil(ms / 100) / 10} s`;
+
+function messageOf(fields: LimitingFields, tally: Tally, now: Millis): string {
   const { limit, spanMs, key } = fields;
+  const { closed } = tally;
+  if (fields.reach > 0) return `limit ${show(limit)}: ${reachOf(fields, tally)}`;
   const what = LIMITING.filter((kind) => fields[kind] > 0).map((kind) => `${fields[kind]} ${kind}`);
-  const within = spanMs > 0 ? ` within ${Math.ceil(spanMs / 100) / 10} s` : '';
+  const within = spanMs > 0 ? ` within ${seconds(spanMs)}` : '';
   const until = closed ? `, ${opening(closed.at + closed.retryAfterMs - now, closed)}` : '';
   return `limit ${show(limit)}: ${what.join(', ')}${within}; last key ${show(key)}${until}`;
+}
+
+function reachOf({ reach, isReachable, why, spanMs }: LimitingFields, tally: Tally): string {
+  const { last, outSince } = tally;
+  const after = outSince === undefined ? '' : ` after ${seconds(last.at - outSince)}`;
+  const times = reach > 1 ? `; ${reach} changes within ${seconds(spanMs)}` : '';
+  return `${isReachable ? `back in reach${after}` : `out of reach: ${show(why)}`}${times}`;
 }
 
 function opening(leftMs: Millis, { retryAfterMs }: { readonly retryAfterMs: Millis }): string {

@@ -145,7 +145,8 @@ export function subscriberOf(client: unknown): Subscriber {
 
 interface IoRedisTwin {
   readonly isCluster?: boolean;
-  duplicate(override?: object): IoRedisTwin;
+  /** Other options; those of a cluster come after other nodes. */
+  duplicate(...others: object[]): IoRedisTwin;
   subscribe(channel: string): Promise<unknown>;
   on(event: string, act: (...args: string[]) => void): unknown;
   disconnect(): void;
@@ -157,11 +158,14 @@ function ioRedisSubscriber(client: IoRedisTwin): Subscriber {
   const patient = { enableOfflineQueue: true, maxRetriesPerRequest: null, autoResubscribe: true };
   return {
     async listen(channel, hear) {
-      twin?.disconnect();
-      twin = client.isCluster ? client.duplicate() : client.duplicate(patient);
-      twin.on('error', () => {}); // what is lost is made up for by asking
-      twin.on('message', (_channel, message) => hear(message));
-      await twin.subscribe(channel);
+      const own = client.isCluster ? client.duplicate([], patient) : client.duplicate(patient);
+      twin = own;
+      own.on('error', () => {}); // what is lost is made up for by asking
+      own.on('message', (_channel, message) => hear(message));
+      await own.subscribe(channel).catch((error: unknown) => {
+        own.disconnect();
+        throw error;
+      });
     },
     stop: async () => twin?.disconnect(),
   };
@@ -171,20 +175,29 @@ interface NodeRedisTwin {
   duplicate(): NodeRedisTwin;
   connect(): Promise<unknown>;
   subscribe(channel: string, hear: (message: string) => void): Promise<unknown>;
+  readonly isOpen?: boolean;
   on(event: string, act: () => void): unknown;
   destroy(): void;
 }
 
 function nodeRedisSubscriber(client: NodeRedisTwin): Subscriber {
   let twin: NodeRedisTwin | undefined;
+  const end = (own: NodeRedisTwin): void => {
+    if (own.isOpen !== false) own.destroy(); // one that never was open may mind
+  };
   return {
     async listen(channel, hear) {
-      twin?.destroy();
-      twin = client.duplicate();
-      twin.on('error', () => {}); // what is lost is made up for by asking
-      await twin.connect();
-      await twin.subscribe(channel, hear);
+      const own = client.duplicate();
+      twin = own;
+      own.on('error', () => {}); // what is lost is made up for by asking
+      try {
+        await own.connect();
+        await own.subscribe(channel, hear);
+      } catch (error) {
+        end(own);
+        throw error;
+      }
     },
-    stop: async () => twin?.destroy(),
+    stop: async () => twin && end(twin),
   };
 }

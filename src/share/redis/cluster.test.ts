@@ -2,7 +2,7 @@
 
 import { Cluster as IoCluster } from 'ioredis';
 import { createClient, createCluster } from 'redis';
-import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { Client } from '../../../test/support/redis-clients.ts';
 import { nameOf, perSecond, remoteContract } from '../../../test/support/remote-contract.ts';
 import {
@@ -14,9 +14,11 @@ import {
   TAKES_OVER_AFTER_MS,
 } from '../../../test/support/services.ts';
 import { limiter } from '../../limiter.ts';
+import type { Limit } from '../../policy/limit.ts';
 import { seededRandom } from '../../random.ts';
+import type { RemoteLimiter } from '../../remote-limiter.ts';
 import { redis } from './redis.ts';
-import { slotOf } from './slot.ts';
+import { SLOTS, slotOf } from './slot.ts';
 
 type Connect = (cluster: Cluster) => Promise<Client>;
 
@@ -60,6 +62,90 @@ describe.skipIf(redisServer() === undefined)('a cluster', () => {
       };
     });
   }
+
+  describe.each(Object.entries(CLIENTS))('waiting fairly by %s', (_name, connect) => {
+    const LIMITS: [string, Limit, string][] = [
+      ['for time', { spacing: { every: 20 } }, 'spacing'],
+      ['for calls in flight', { adaptive: { fixed: 1 } }, 'flights'],
+    ];
+    const clients: Client[] = [];
+    const made: RemoteLimiter[] = [];
+
+    async function pairOf(limit: Limit): Promise<RemoteLimiter[]> {
+      const pair = [];
+      for (let n = 0; n < 2; n++) {
+        const own = await connect(cluster);
+        clients.push(own);
+        pair.push(limiter({ name: 'api', limit, share: redis(own.client, { fair: true }) }));
+      }
+      made.push(...pair);
+      return pair;
+    }
+    beforeEach(() => {
+      for (const { port } of cluster.masters()) redisCli(port, 'FLUSHALL');
+    });
+    afterEach(async () => {
+      for (const api of made.splice(0)) await api.close();
+      for (const { end } of clients.splice(0)) end();
+    });
+
+    test.each(LIMITS)(
+      '%s: in the order of arrival, for keys on all nodes',
+      async (_what, limit) => {
+        const pair = await pairOf(limit);
+        const keys = ['a', 'b', 'c', 'd', 'e', 'f'];
+        expect(new Set(keys.map((key) => Math.floor((slotOf(nameOf(key)) * 3) / SLOTS))).size).toBe(
+          3,
+        );
+        const orders = keys.map((): number[] => []);
+        const enter = async (k: number, n: number): Promise<void> => {
+          const entry = await pair[n % 2].acquire(keys[k]);
+          if (entry.verdict !== 'allow') return;
+          orders[k].push(n);
+          entry.settle();
+        };
+        const waiting: Promise<void>[] = [];
+        for (let n = 0; n < 20; n++) {
+          waiting.push(...keys.map((_, k) => enter(k, n)));
+          await Promise.all(keys.map((key) => pair[n % 2].inspect(key))); // what was sent before has arrived
+        }
+        await Promise.all(waiting);
+        for (const order of orders) expect(order).toEqual(Array.from({ length: 20 }, (_, n) => n));
+      },
+      20_000,
+    );
+
+    test.each(LIMITS)(
+      '%s: a waiter that crashed is skipped',
+      async (_what, limit, kind) => {
+        const [a, b] = await pairOf(limit);
+        const { port } = cluster.masters()[0];
+        const line = `${nameOf('token', kind)}:line`;
+        redisCli(port, '-c', 'RPUSH', line, 'ghost/1/1', 'ghost/2/1');
+        const entries = [a.acquire('token'), b.acquire('token')].map(async (entering) => {
+          const entry = await entering;
+          if (entry.verdict === 'allow') entry.settle();
+          return entry.verdict;
+        });
+        expect(await Promise.all(entries)).toEqual(['allow', 'allow']);
+        expect(redisCli(port, '-c', 'EXISTS', line)).toBe('0');
+      },
+      20_000,
+    );
+
+    test('a process that crashed in line is skipped when it has been silent for three seconds', async () => {
+      const [a] = await pairOf({ spacing: { every: 20 } });
+      const { port } = cluster.masters()[0];
+      const [seconds] = redisCli(port, 'TIME').split('\n');
+      const name = nameOf('token', 'spacing');
+      redisCli(port, '-c', 'HSET', `${name}:alive`, 'ghost', `${seconds}000`);
+      redisCli(port, '-c', 'RPUSH', `${name}:line`, 'ghost/1/1');
+      const since = performance.now();
+      expect((await a.acquire('token')).verdict).toBe('allow');
+      expect(performance.now() - since).toBeGreaterThan(1900); // to the second, and a second of doubt
+      expect(performance.now() - since).toBeLessThan(6000);
+    }, 20_000);
+  });
 
   test('slots are counted as Redis counts them', async () => {
     const random = seededRandom(7);

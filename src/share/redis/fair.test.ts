@@ -3,8 +3,12 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { type Client, ioRedis, nodeRedis } from '../../../test/support/redis-clients.ts';
 import { redisCli, redisServer, type Service, startRedis } from '../../../test/support/services.ts';
+import { alarm, type Clock, systemClock } from '../../clock.ts';
 import { limiter } from '../../limiter.ts';
 import type { RemoteLimiter } from '../../remote-limiter.ts';
+import { VirtualClock } from '../../testing/index.ts';
+import { FairRoom } from './fair.ts';
+import type { Answered, Pipe } from './pipe.ts';
 import { type RedisOptions, redis } from './redis.ts';
 
 const LINE = 'sluice:{api:token}:spacing:line';
@@ -90,6 +94,50 @@ describe.skipIf(redisServer() === undefined).each([
     });
   });
 
+  test('those in line count with those who only ask, while Redis is away', async () => {
+    const api = fair(60_000, { onUnavailable: 'local' });
+    await inSilence(api, async () => {
+      expect((await api.ask('token')).verdict).toBe('allow');
+      const impatient = await api.acquire('token', 1, { maxWaitMs: 100 });
+      expect(impatient).toMatchObject({ verdict: 'deny', reason: 'too-long' });
+      expect((await api.acquire('third')).verdict).toBe('allow');
+      expect((await api.ask('third')).verdict).toBe('deny');
+    });
+  });
+
+  test('while Redis is away those in line for a call in flight are let in as calls settle here', async () => {
+    const alarms: number[] = [];
+    const clock: Clock = {
+      now: () => systemClock.now(),
+      wakeAt(at, act, keepAlive) {
+        alarms.push(at);
+        return alarm(systemClock, at, act, keepAlive);
+      },
+    };
+    const share = redis(own.client, { fair: true, deadline: 50 });
+    const api = limiter({ name: 'api', limit: { adaptive: { fixed: 1 } }, share, clock });
+    made.push(api);
+    await api.inspect('sink');
+    await inSilence(api, async () => {
+      const held = await api.acquire('sink');
+      const waiting = [api.acquire('sink'), api.acquire('sink')];
+      const asked = alarms.length;
+      await new Promise((later) => setTimeout(later, 100));
+      expect(alarms.length - asked).toBeLessThan(5); // nobody looks
+      const since = performance.now();
+      if (held.verdict === 'allow') held.settle();
+      for (const one of waiting) {
+        const permit = await one;
+        expect(permit.verdict).toBe('allow');
+        if (permit.verdict === 'allow') permit.settle();
+      }
+      expect(performance.now() - since).toBeLessThan(500); // nor was it a beat
+      expect(api.stats()).toMatchObject({ waiting: 0, held: 0 });
+    });
+    await vi.waitFor(() => expect(api.stats().isReachable).toBe(true), { timeout: 3000 });
+    expect((await api.inspect('sink'))?.inFlight).toBe(0);
+  });
+
   test('a line that Redis has forgotten is joined again by all, whoever else has come since', async () => {
     const [a, b] = [fair(300), fair(300, {}, other)];
     await a.acquire('token');
@@ -154,5 +202,49 @@ describe.skipIf(redisServer() === undefined)('waiting fairly by ioredis with a p
       end();
       await service.stop();
     }
+  });
+});
+
+describe('somebody who left the line while its ask was under way', () => {
+  /** A room whose way to Redis keeps what is sent, until it is answered. */
+  function stage() {
+    const sent: { text: string; answer: (told: string | number) => void }[] = [];
+    const send = (_key: string, text: string): Promise<Answered> =>
+      new Promise((resolve) => {
+        sent.push({ text: text.split(' ')[0], answer: (told) => resolve({ told, at: 0 }) });
+      });
+    const room = new FairRoom({
+      pipe: { send } as unknown as Pipe,
+      clock: new VirtualClock(),
+      random: () => 0.5,
+      subscriber: { listen: async () => {}, stop: async () => {} },
+      waitersMax: 9,
+      keepAlive: false,
+      keyOf: (key) => key,
+      standIn: { ask: () => ({ verdict: 'deny', retryAfterMs: 500 }) },
+      giveBack: (id) => `s${id}`,
+    });
+    return { room, sent };
+  }
+
+  test.each([
+    ['stands in line', '-', 'x'],
+    ['stands there as the first', -7, 'x'],
+    ['is let in', 0, 's'],
+  ])('and %s all the same, because it was sent again, is taken back', async (_how, told, back) => {
+    const { room, sent } = stage();
+    const giveUp = new AbortController();
+    const leaving = room.enter('token', 1, { maxWaitMs: Infinity, signal: giveUp.signal });
+    giveUp.abort(new Error('enough'));
+    await expect(leaving).rejects.toThrow('enough');
+    const [asked, left] = sent;
+    left.answer(0);
+    asked.answer(told);
+    const closing = room.close();
+    await vi.waitFor(() => expect(sent.length).toBe(3));
+    const id = asked.text.slice(1);
+    expect(sent.map(({ text }) => text)).toEqual([`f${id}`, `x${id}`, `${back}${id}`]);
+    sent[2].answer(0);
+    await closing;
   });
 });

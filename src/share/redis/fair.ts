@@ -6,7 +6,9 @@
  *                └── gives up: leaves                whoever is next is told ──▶ …
  *
  * Without it each process has a line of its own, and whose asks first is luck. Here a permit costs one
- * call: whoever gets in wakes the next, by a message that says in how many milliseconds its turn comes.
+ * call: whoever gets in wakes the next, by a message that says in how many milliseconds its turn comes;
+ * where calls in flight are counted, whoever settles wakes the first.
+ *
  * Messages may be lost, so each process also asks once a second who is first; the same call says that
  * it is alive, and whoever stands first and belongs to a process that has gone silent is skipped. It also
  * finds out that Redis has forgotten the line, or skipped somebody who is still there (who then joins
@@ -16,12 +18,13 @@
  */
 
 import { alarm, type Clock, type Millis } from '../../clock.ts';
-import { NEVER } from '../../decision.ts';
+import { type Decision, NEVER, WHEN_SETTLED } from '../../decision.ts';
 import type { Random } from '../../random.ts';
-import type { FairEntry, FairPatience } from '../remote.ts';
+import { Underway } from '../../underway.ts';
+import { CLOSED, type FairEntry, type FairPatience } from '../remote.ts';
 import { decisionOf } from './call.ts';
 import type { Subscriber } from './client.ts';
-import type { Pipe } from './pipe.ts';
+import type { Answered, Pipe } from './pipe.ts';
 import { STALE_MS } from './script.ts';
 
 const BEAT_MS: Millis = STALE_MS / 3;
@@ -33,12 +36,13 @@ interface Waiter {
   readonly finish: (entry: FairEntry) => void;
   /** Whether it is asking right now. */
   isAsking: boolean;
+  /** What it was told meanwhile: the answer that is under way may be older than that. */
+  toldMs: Millis | undefined;
   isWaiting: boolean;
   cancel: (() => void) | undefined;
 }
 
 interface Line {
-  /** The key as Redis knows it. */
   readonly key: string;
   readonly waiters: Map<string, Waiter>;
 }
@@ -49,8 +53,29 @@ export interface FairOptions {
   readonly random: Random;
   readonly subscriber: Subscriber;
   readonly waitersMax: number;
-  /** What a call is told while Redis is out of reach. */
-  readonly standIn: (key: string, cost: number) => FairEntry;
+  readonly keepAlive: boolean;
+  /** What a key is called in Redis. */
+  readonly keyOf: (key: string) => string;
+  /** Decides while Redis is out of reach. */
+  readonly standIn: { ask(key: string, cost: number): Decision };
+  /** How to say that whoever got in by this name, at that time, does not need it. */
+  readonly giveBack: (id: string, cost: number, at: Millis) => string;
+  /** Takes note that a place is held by this name until its call settles, where those in flight are counted. */
+  readonly hold?: ((id: string, held: Held) => void) | undefined;
+}
+
+/** A place that is held while its call is in flight. */
+export interface Held {
+  readonly key: string;
+  readonly cost: number;
+  /** True if it was let in here, while Redis was out of reach. */
+  readonly isMakeshift: boolean;
+}
+
+/** A name that nobody else goes by. */
+export function nameByChance(random: Random): string {
+  const letters = () => random().toString(36).slice(2, 10);
+  return `${letters()}${letters()}`;
 }
 
 export class FairRoom {
@@ -60,21 +85,22 @@ export class FairRoom {
   readonly #lines = new Map<string, Line>();
   /** All of them, by id. */
   readonly #waiters = new Map<string, Waiter>();
+  /** What was sent for those who wait, and is not answered. */
+  readonly #underway = new Underway();
   #joined = 0;
   #beat: (() => void) | undefined;
   #isListening = false;
 
   constructor(options: FairOptions) {
     this.#options = options;
-    const letters = () => options.random().toString(36).slice(2, 10);
-    this.#process = `${letters()}${letters()}`;
+    this.#process = nameByChance(options.random);
   }
 
   get size(): number {
     return this.#waiters.size;
   }
 
-  /** Waits for a permit; rejects only if the signal aborts. `key` is as Redis knows it. */
+  /** Waits for a permit; rejects only if the signal aborts. */
   async enter(key: string, cost: number, patience: FairPatience): Promise<FairEntry> {
     const { signal, maxWaitMs } = patience;
     signal?.throwIfAborted();
@@ -83,7 +109,7 @@ export class FairRoom {
     }
     this.#listen();
     return new Promise((resolve, reject) => {
-      const { clock } = this.#options;
+      const { clock, keepAlive } = this.#options;
       const line = this.#lines.get(key) ?? this.#newLine(key);
       let stop = (): void => {};
       const leave = (): void => {
@@ -98,6 +124,7 @@ export class FairRoom {
         cost,
         line,
         isAsking: false,
+        toldMs: undefined,
         isWaiting: true,
         cancel: undefined,
         finish: (entry) => {
@@ -114,7 +141,7 @@ export class FairRoom {
         leave();
         reject(signal?.reason);
       };
-      if (maxWaitMs < Infinity) stop = alarm(clock, clock.now() + maxWaitMs, giveUp, true);
+      if (maxWaitMs < Infinity) stop = alarm(clock, clock.now() + maxWaitMs, giveUp, keepAlive);
       signal?.addEventListener('abort', onAbort, { once: true });
       this.#waiters.set(waiter.id, waiter);
       line.waiters.set(waiter.id, waiter);
@@ -123,10 +150,23 @@ export class FairRoom {
     });
   }
 
+  /** Refuses all who wait, at once; nobody of this process stands in Redis's line when it is over. */
   async close(): Promise<void> {
+    for (const waiter of [...this.#waiters.values()]) {
+      this.#leaveLine(waiter);
+      waiter.finish(CLOSED);
+    }
     this.#beat?.();
     this.#beat = undefined;
+    await this.#underway.ended(); // whoever is let in now gives it back
     await this.#options.subscriber.stop();
+  }
+
+  /** Asks at once who is first, for this key or for all: Redis is back or can be heard, or a place is free here. */
+  hurry(key?: string): void {
+    for (const line of this.#lines.values()) {
+      if (key === undefined || line.key === key) this.#beatFor(line);
+    }
   }
 
   #newLine(key: string): Line {
@@ -157,90 +197,112 @@ export class FairRoom {
     );
   }
 
-  /** Asks at once who is first: Redis is back, or can be heard. */
-  hurry(): void {
-    for (const line of this.#lines.values()) this.#beatFor(line);
+  #send({ key }: Line, text: string): Promise<Answered> {
+    const { pipe, keyOf } = this.#options;
+    return this.#underway.add(pipe.send(keyOf(key), text));
   }
 
   /** Its turn has come, and it may ask in so long. */
   #turn(waiter: Waiter | undefined, ms: Millis): void {
-    if (!waiter?.isWaiting || waiter.isAsking) return;
-    const { clock } = this.#options;
+    if (!waiter?.isWaiting) return;
+    if (waiter.isAsking) {
+      waiter.toldMs = ms;
+      return;
+    }
+    const { clock, keepAlive } = this.#options;
     waiter.cancel?.();
     const ask = (): void => {
       waiter.cancel = undefined;
       this.#ask(waiter);
     };
-    waiter.cancel = alarm(clock, clock.now() + ms, ask, true);
+    waiter.cancel = alarm(clock, clock.now() + ms, ask, keepAlive);
   }
 
   async #ask(waiter: Waiter): Promise<void> {
     if (!waiter.isWaiting || waiter.isAsking) return;
     waiter.isAsking = true;
-    const { key } = waiter.line;
+    waiter.toldMs = undefined;
     try {
-      const { told, at } = await this.#options.pipe.send(key, `f${waiter.id} ${waiter.cost}`);
+      const { told, at } = await this.#send(waiter.line, `f${waiter.id} ${waiter.cost}`);
       waiter.isAsking = false;
-      if (told !== '-') this.#answered(waiter, decisionOf(told), at);
+      const decision = told === '-' ? undefined : decisionOf(told);
+      if (waiter.isWaiting) this.#answered(waiter, decision, at);
+      else this.#undo(waiter, decision, at);
     } catch {
       waiter.isAsking = false;
       this.#makeDo(waiter);
     }
   }
 
-  /** Redis is out of reach: true if it is let in all the same. Else it stays, and asks again before long. */
-  #makeDo(waiter: Waiter): boolean {
-    if (!waiter.isWaiting || waiter.isAsking) return true;
-    const entry = this.#options.standIn(waiter.line.key, waiter.cost);
-    if (entry.verdict === 'allow' || entry.retryAfterMs === NEVER) waiter.finish(entry);
-    else this.#turn(waiter, Math.min(entry.retryAfterMs, BEAT_MS));
-    return entry.verdict === 'allow';
-  }
-
-  #answered(waiter: Waiter, decision: ReturnType<typeof decisionOf>, at: Millis): void {
-    if (decision.verdict !== 'deny') {
-      if (waiter.isWaiting) waiter.finish({ verdict: 'allow', dueAt: at, isMakeshift: false });
-      else this.#giveBack(waiter, at); // it gave up while the answer was under way
+  /** Undefined: it stands in line, and not first. */
+  #answered(waiter: Waiter, decision: Decision | undefined, at: Millis): void {
+    if (decision === undefined || isUntilSettled(decision)) {
+      // It will be told when its turn comes, unless it has been.
+      if (waiter.toldMs !== undefined) this.#turn(waiter, waiter.toldMs);
+    } else if (decision.verdict !== 'deny') {
+      this.#letIn(waiter, at, false);
     } else if (decision.retryAfterMs === NEVER) {
-      if (waiter.isWaiting) waiter.finish({ ...decision, reason: 'never' });
+      waiter.finish({ ...decision, reason: 'never' });
     } else {
       this.#turn(waiter, decision.retryAfterMs); // it is first, and came too early
     }
   }
 
-  #giveBack({ line, cost }: Waiter, at: Millis): void {
-    const text = `signored ${cost} ${cost} ${at}`;
-    this.#options.pipe.send(line.key, text).catch(() => {});
+  /** It gave up while the answer was under way; if it was asked twice, it may have joined after it had left. */
+  #undo(waiter: Waiter, decision: Decision | undefined, at: Millis): void {
+    const { id, line, cost } = waiter;
+    if (decision === undefined || decision.verdict === 'deny') this.#leaveLine(waiter);
+    else this.#send(line, this.#options.giveBack(id, cost, at)).catch(() => {});
+  }
+
+  /** Redis is out of reach: true if those behind may try, too. Else it stays, and asks again before long. */
+  #makeDo(waiter: Waiter): boolean {
+    if (!waiter.isWaiting || waiter.isAsking) return true;
+    const { standIn, clock } = this.#options;
+    const decision = standIn.ask(waiter.line.key, waiter.cost);
+    if (decision.verdict !== 'deny') this.#letIn(waiter, clock.now(), true);
+    else if (decision.retryAfterMs === NEVER) waiter.finish({ ...decision, reason: 'never' });
+    else if (!isUntilSettled(decision))
+      this.#turn(waiter, Math.min(decision.retryAfterMs, BEAT_MS));
+    return !waiter.isWaiting;
+  }
+
+  #letIn(waiter: Waiter, dueAt: Millis, isMakeshift: boolean): void {
+    const { id, cost, line } = waiter;
+    const { hold } = this.#options;
+    hold?.(id, { key: line.key, cost, isMakeshift });
+    waiter.finish({ verdict: 'allow', dueAt, isMakeshift, ...(hold && { holder: id }) });
   }
 
   #leaveLine({ id, line }: Pick<Waiter, 'id' | 'line'>): void {
-    this.#options.pipe.send(line.key, `x${id}`).catch(() => {}); // a beat finds what is left there
+    this.#send(line, `x${id}`).catch(() => {}); // a beat finds what is left there
   }
 
   /** While somebody waits: says that this process is alive, and asks who is first. */
   #beatLater(): void {
     if (this.#beat) return;
-    const { clock } = this.#options;
+    const { clock, keepAlive } = this.#options;
     const beat = async (): Promise<void> => {
       this.#beat = undefined;
       this.#listen();
       await Promise.all([...this.#lines.values()].map((line) => this.#beatFor(line)));
       if (this.size > 0) this.#beatLater();
     };
-    this.#beat = alarm(clock, clock.now() + BEAT_MS, beat, true);
+    this.#beat = alarm(clock, clock.now() + BEAT_MS, beat, keepAlive);
   }
 
   async #beatFor(line: Line): Promise<void> {
-    const { key, waiters } = line;
+    const { waiters } = line;
     try {
-      const { told } = await this.#options.pipe.send(key, `b${this.#process} ${standing(line)}`);
+      const { told } = await this.#send(line, `b${this.#process} ${standing(line)}`);
       if (told === '-') {
         for (const waiter of waiters.values()) this.#ask(waiter); // join again: who still stands there keeps its place
         return;
       }
-      const [first, ms] = String(told).split(' ');
+      const [first, text] = String(told).split(' ');
+      const ms = Number(text); // less than 0 if a call must settle first: then whoever settles it tells
       const waiter = waiters.get(first);
-      if (waiter && !waiter.cancel) this.#turn(waiter, Number(ms));
+      if (waiter && !waiter.cancel && ms >= 0) this.#turn(waiter, ms);
       if (waiter || !first.startsWith(`${this.#process}/`)) return;
       this.#leaveLine({ id: first, line }); // it left, and Redis could not be told
       if (waiters.size > 0) await this.#beatFor(line);
@@ -249,6 +311,10 @@ export class FairRoom {
     }
   }
 }
+
+/** True if nobody can say how long it takes: whoever settles a call tells. */
+const isUntilSettled = (decision: Decision): boolean =>
+  decision.verdict === 'deny' && decision.retryAfterMs === WHEN_SETTLED;
 
 /** Somebody who should be found in line; whoever is asking may have got in just now. */
 function standing({ waiters }: Line): string {

@@ -6,16 +6,20 @@
  * again when the lease ends, by Redis's clock.
  *
  *     sluice:{name:key}:flights   id ─▶ ends at   id ─▶ ends at   …   as many entries as calls in flight
+ *
+ * Whoever waits in the line of all is told by the call that settles; what a line is, `fair.ts` says.
  */
 
 import { alarm, type Clock, type Millis } from '../../clock.ts';
-import type { Decision } from '../../decision.ts';
+import { deny } from '../../decision.ts';
 import type { Policy, Settlement } from '../../policy/policy.ts';
-import type { Random } from '../../random.ts';
-import type { Answer, LineAnswer, RemoteShare } from '../remote.ts';
+import { Underway } from '../../underway.ts';
+import type { Answer, LineAnswer, RemoteSetting, RemoteShare } from '../remote.ts';
 import { decisionOf } from './call.ts';
-import type { Pipe } from './pipe.ts';
-import { PROBE } from './script.ts';
+import { type Held, nameByChance } from './fair.ts';
+import type { Answered } from './pipe.ts';
+import { FAIR, PROBE } from './script.ts';
+import { type Own, type Way, wayOf } from './way.ts';
 
 /** How long a place is kept for a holder that says nothing. */
 export const LEASE_MS: Millis = 10_000;
@@ -25,111 +29,143 @@ export const LEASE_MS: Millis = 10_000;
  *
  *     n<id> <cost>     lets in: what is left · -1 never · -2 when a call settles
  *     e<id> <cost>     renews
- *     s<id> <cost>     settled: removes
+ *     s<id> <cost>     settled: removes, and tells whoever is first in line
  *     l                how many are in flight
  *     p                could it be decided?
+ *
+ * and `f`, `x` and `b` of those who wait fairly, as there. Renewing is heard even if it is late, but does not begin
+ * a lease again that is gone: its call may have settled by then.
  */
-export const flightsScript = (most: number): string => `
+export const flightsScript = (most: number, isFair: boolean): string => `
 local MOST, LEASE_MS = ${most}, ${LEASE_MS}
-local call, sub, match = redis.call, string.sub, string.match
+local ALLOW, DENY, NEVER, WHEN_SETTLED = 0, 2, -1, -2
+local call, sub, match, ceil = redis.call, string.sub, string.match, math.ceil
+local function exact(x) return string.format('%.17g', x) end
 local time = call('TIME')
 local now = tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
 local by = tonumber(match(ARGV[1], '^by (.+)$'))
 local isLate = by ~= nil and now > by -- whoever asked has gone: nobody is let in
-local answers = { (isLate and 'late ' or '') .. string.format('%.17g', now) }
+local answers = { (isLate and 'late ' or '') .. exact(now) }
 
+-- Forgets the leases that have ended.
+local function endLeases(key)
+  local ended = redis.pcall('ZREMRANGEBYSCORE', key, '-inf', now)
+  if type(ended) ~= 'table' then return end
+  if not string.find(ended.err, 'WRONGTYPE', 1, true) then error(ended.err, 0) end
+  call('DEL', key) -- somebody else's: as an error it would look like an outage
+end
+
+local function look(key, cost)
+  local left = MOST - call('ZCARD', key) - cost
+  if cost > MOST then return DENY, NEVER end
+  if left < 0 then return DENY, WHEN_SETTLED end
+  return ALLOW, left
+end
+
+local function hold(key, id, cost)
+  for n = 1, cost do
+    if isLate then call('ZADD', key, 'XX', now + LEASE_MS, id .. '#' .. n)
+    else call('ZADD', key, now + LEASE_MS, id .. '#' .. n) end
+  end
+  call('PEXPIRE', key, LEASE_MS)
+end
+
+local function letIn(key, id, cost)
+  if isLate then return DENY, WHEN_SETTLED end
+  local verdict, value = look(key, cost)
+  if verdict == ALLOW then hold(key, id, cost) end
+  return verdict, value
+end
+
+local function answer(verdict, value) return value end
+
+${isFair ? FAIR : ''}
 for i = 1, #KEYS do
   local key, text = KEYS[i], ARGV[#ARGV == 2 and 2 or i + 1]
-  local op, id, cost = sub(text, 1, 1), match(sub(text, 2), '(%S+) (%S+)')
+  local op, rest = sub(text, 1, 1), sub(text, 2)
+  local id, cost = match(rest, '(%S+) (%S+)')
   cost = tonumber(cost or '0')
-  local ended = redis.pcall('ZREMRANGEBYSCORE', key, '-inf', now)
-  if type(ended) == 'table' then
-    if not string.find(ended.err, 'WRONGTYPE', 1, true) then return ended end
-    call('DEL', key) -- somebody else's: as an error it would look like an outage
-  end
+  endLeases(key)
+  local said = 0
   if op == 'n' then
-    local inFlight = call('ZCARD', key)
-    if cost > MOST then
-      answers[i + 1] = -1
-    elseif isLate or inFlight + cost > MOST then
-      answers[i + 1] = -2
-    else
-      for n = 1, cost do call('ZADD', key, now + LEASE_MS, id .. '#' .. n) end
-      call('PEXPIRE', key, LEASE_MS)
-      answers[i + 1] = MOST - inFlight - cost
-    end
+    said = answer(letIn(key, id, cost))
   elseif op == 'e' then
-    for n = 1, cost do call('ZADD', key, now + LEASE_MS, id .. '#' .. n) end
-    call('PEXPIRE', key, LEASE_MS)
-    answers[i + 1] = 0
+    hold(key, id, cost)
   elseif op == 's' then
     for n = 1, cost do call('ZREM', key, id .. '#' .. n) end
-    answers[i + 1] = 0
+    ${isFair ? 'tellFirst(key)' : ''}
+  elseif op == 'l' then
+    said = call('ZCARD', key)
   elseif op == 'p' then
-    answers[i + 1] = (function() ${PROBE} end)()
-  else
-    answers[i + 1] = call('ZCARD', key)
+    said = (function() ${PROBE} end)()
+  ${isFair ? "elseif op == 'x' or not isLate then said = FAIR_OPS[op](rest, key) -- else a line is not touched" : ''}
   end
+  answers[i + 1] = said
 end
 return answers
 `;
 
-interface Held {
-  readonly key: string;
-  readonly cost: number;
-  /** True if it was let in here, while Redis was out of reach. */
-  readonly isMakeshift: boolean;
-}
-
-/** Counts calls in flight while Redis is out of reach: what it lets in is settled with it. */
-export interface FlightsStandIn {
-  ask(key: string, cost: number): Decision;
-  settle(key: string, cost: number): void;
-}
-
-export interface FlightsOptions {
-  readonly pipe: Pipe;
-  readonly policy: Policy;
-  readonly clock: Clock;
-  readonly random: Random;
-  readonly keyOf: (key: string) => string;
-  readonly standIn: FlightsStandIn;
-}
+const settled = (holder: string, cost: number): string => `s${holder} ${cost}`;
 
 export class FlightsShare implements RemoteShare {
-  readonly #options: FlightsOptions;
+  readonly #way: Way;
+  readonly #policy: Policy;
+  readonly #clock: Clock;
   readonly #process: string;
   readonly #held = new Map<string, Held>();
+  /** Asks and renewals that are not answered. */
+  readonly #underway = new Underway();
+  readonly enter: RemoteShare['enter'];
   #given = 0;
   #renewal: (() => void) | undefined;
+  #isClosed = false;
 
-  constructor(options: FlightsOptions) {
-    this.#options = options;
-    this.#process = `${options.random().toString(36).slice(2)}${options.random().toString(36).slice(2)}`;
+  constructor(policy: Policy, setting: RemoteSetting, own: Own) {
+    const [most] = policy.formulas?.[0].numbers ?? [];
+    const script = flightsScript(most, own.subscriber !== undefined);
+    const hold = (holder: string, held: Held): void => this.#hold(holder, held);
+    const there = { whole: script, plain: script, giveBack: settled, hold };
+    this.#way = wayOf(policy, setting, own, there);
+    this.#policy = policy;
+    this.#clock = setting.clock;
+    this.#process = nameByChance(setting.random);
+    const { room } = this.#way;
+    this.enter = room && ((key, cost, patience) => room.enter(key, Math.ceil(cost), patience));
   }
 
   get isReachable(): boolean {
-    return this.#options.pipe.isReachable;
+    return this.#way.pipe.isReachable;
+  }
+
+  get waiting(): number {
+    return this.#way.room?.size ?? 0;
   }
 
   ask(key: string, cost: number): Promise<Answer> {
     return this.askNow(key, cost);
   }
 
-  async askNow(key: string, cost: number): Promise<Answer> {
-    const { pipe, keyOf, standIn, clock } = this.#options;
+  askNow(key: string, cost: number): Promise<Answer> {
+    return this.#underway.add(this.#ask(key, Math.ceil(cost)));
+  }
+
+  async #ask(key: string, cost: number): Promise<Answer> {
+    const { standIn } = this.#way;
     const holder = `${this.#process}/${++this.#given}`;
-    const whole = Math.ceil(cost);
     try {
-      const { told, at } = await pipe.send(keyOf(key), `n${holder} ${whole}`);
+      const { told, at } = await this.#send(key, `n${holder} ${cost}`);
       const decision = decisionOf(told);
       if (decision.verdict === 'deny') return { decision, at };
-      this.#hold(holder, { key, cost: whole, isMakeshift: false });
+      if (this.#isClosed) {
+        await this.#send(key, settled(holder, cost)).catch(() => {});
+        return { decision: deny(0), at };
+      }
+      this.#hold(holder, { key, cost, isMakeshift: false });
       return { decision, at, holder };
     } catch {
-      const told = { decision: standIn.ask(key, whole), at: clock.now(), isMakeshift: true };
+      const told = { decision: standIn.ask(key, cost), at: this.#clock.now(), isMakeshift: true };
       if (told.decision.verdict === 'deny') return told;
-      this.#hold(holder, { key, cost: whole, isMakeshift: true });
+      this.#hold(holder, { key, cost, isMakeshift: true });
       return { ...told, holder };
     }
   }
@@ -152,9 +188,13 @@ export class FlightsShare implements RemoteShare {
     const held = own === undefined ? undefined : this.#held.get(own);
     if (own === undefined || held === undefined) return;
     this.#held.delete(own);
-    const { pipe, keyOf, standIn } = this.#options;
-    if (held.isMakeshift) return standIn.settle(key, held.cost);
-    await pipe.send(keyOf(held.key), `s${own} ${held.cost}`).catch(() => {}); // its lease will end
+    const { standIn, room } = this.#way;
+    if (held.isMakeshift) {
+      standIn.settle(key, held.cost);
+      room?.hurry(key); // whoever waits here may have its place
+      return;
+    }
+    await this.#send(held.key, settled(own, held.cost)).catch(() => {}); // its lease will end
   }
 
   /** Whoever settles by key alone settles the call that began first. */
@@ -166,12 +206,11 @@ export class FlightsShare implements RemoteShare {
   async hits(): Promise<void> {}
 
   async look(key: string): Promise<{ state: Float64Array; at: Millis } | undefined> {
-    const { pipe, keyOf, policy } = this.#options;
     try {
-      const { told, at } = await pipe.send(keyOf(key), 'l');
-      const state = new Float64Array(policy.width);
-      policy.start(state, 0, at);
-      policy.ask(state, 0, Number(told), at);
+      const { told, at } = await this.#send(key, 'l');
+      const state = new Float64Array(this.#policy.width);
+      this.#policy.start(state, 0, at);
+      this.#policy.ask(state, 0, Number(told), at);
       return { state, at };
     } catch {
       return undefined;
@@ -179,10 +218,13 @@ export class FlightsShare implements RemoteShare {
   }
 
   async close(): Promise<void> {
+    this.#isClosed = true;
+    const { pipe, room } = this.#way;
+    await room?.close();
+    await this.#underway.ended();
     this.#renewal?.();
-    const { pipe, keyOf } = this.#options;
     const ends = this.#leases().map(([holder, { key, cost }]) =>
-      pipe.send(keyOf(key), `s${holder} ${cost}`).catch(() => {}),
+      this.#send(key, settled(holder, cost)).catch(() => {}),
     );
     this.#held.clear();
     await Promise.all(ends);
@@ -201,14 +243,25 @@ export class FlightsShare implements RemoteShare {
 
   /** All leases in one trip, three times as often as they would end. */
   #renewLater(): () => void {
-    const { clock, pipe, keyOf } = this.#options;
     const renew = (): void => {
       this.#renewal = undefined;
-      for (const [holder, { key, cost }] of this.#leases()) {
-        pipe.send(keyOf(key), `e${holder} ${cost}`).catch(() => {});
-      }
+      for (const [holder, held] of this.#leases()) this.#underway.add(this.#renew(holder, held));
       if (this.#held.size > 0) this.#renewal = this.#renewLater();
     };
-    return alarm(clock, clock.now() + LEASE_MS / 3, renew, false);
+    return alarm(this.#clock, this.#clock.now() + LEASE_MS / 3, renew, false);
+  }
+
+  async #renew(holder: string, { key, cost }: Held): Promise<void> {
+    try {
+      await this.#send(key, `e${holder} ${cost}`);
+      if (!this.#held.has(holder)) await this.#send(key, settled(holder, cost)); // sent twice, it may have come after
+    } catch {
+      // the next one may be heard, or the lease will end
+    }
+  }
+
+  #send(key: string, text: string): Promise<Answered> {
+    const { pipe, keyOf } = this.#way;
+    return pipe.send(keyOf(key), text);
   }
 }

@@ -115,6 +115,69 @@ describe.skipIf(redisServer() === undefined).each([
     await vi.waitFor(async () => expect((await b.inspect('sink'))?.inFlight).toBe(0));
   });
 
+  test('who waits for a call far away looks less and less often, and hears of one here at once', async () => {
+    const api = shared({ adaptive: { fixed: 1 } });
+    const held = await api.acquire('sink');
+    const before = calls();
+    const waiting = api.acquire('sink');
+    await new Promise((later) => setTimeout(later, 1000));
+    expect(calls() - before).toBeGreaterThan(3);
+    expect(calls() - before).toBeLessThan(15);
+    const looked = calls();
+    await vi.waitFor(() => expect(calls()).toBeGreaterThan(looked), { interval: 5 });
+    await api.inspect('another'); // it has its answer, and looks again in 125 to 250 ms
+    const asked = calls();
+    const since = performance.now();
+    if (held.verdict === 'allow') held.settle();
+    expect((await waiting).verdict).toBe('allow');
+    expect(performance.now() - since).toBeLessThan(100); // before the next look
+    expect(calls() - asked).toBeLessThanOrEqual(2);
+  });
+
+  test('calls in flight, waited for fairly: in the order of arrival, and nobody looks', async () => {
+    const limit = { adaptive: { fixed: 2 } } as const;
+    const pair = [own, other].map((from) => shared(limit, { fair: true }, from));
+    const held = await Promise.all(pair.map((api) => api.acquire('sink')));
+    const order: number[] = [];
+    const enter = async (n: number): Promise<void> => {
+      const entry = await pair[n % 2].acquire('sink');
+      order.push(n);
+      await new Promise((later) => setTimeout(later, 5));
+      if (entry.verdict === 'allow') entry.settle();
+    };
+    const waiting: Promise<void>[] = [];
+    for (let n = 0; n < 40; n++) {
+      waiting.push(enter(n));
+      await pair[n % 2].inspect('another'); // what was sent before has arrived
+    }
+    const quiet = calls();
+    await new Promise((later) => setTimeout(later, 500));
+    expect(calls() - quiet).toBeLessThanOrEqual(2); // a beat, at most
+    const since = performance.now();
+    for (const permit of held) if (permit.verdict === 'allow') permit.settle();
+    await Promise.all(waiting);
+    expect(order).toEqual(Array.from({ length: 40 }, (_, n) => n));
+    expect((calls() - quiet) / 40).toBeLessThan(3); // to ask, to settle, and a beat now and then
+    expect(performance.now() - since).toBeLessThan(1000); // no place waited for a beat
+    expect(pair.map((api) => api.stats().waiting)).toEqual([0, 0]);
+    await vi.waitFor(async () => expect((await pair[0].inspect('sink'))?.inFlight).toBe(0));
+  }, 20_000);
+
+  test('waiting fairly for calls in flight: who crashed holds nobody up, and who asks too much is told', async () => {
+    const api = shared({ adaptive: { fixed: 2 } }, { fair: true });
+    const [seconds, micros] = redisCli(service.port, 'TIME').split('\n').map(Number);
+    const endsAt = seconds * 1000 + micros / 1000 + 300;
+    redisCli(service.port, 'ZADD', 'sluice:{api:sink}:flights', String(endsAt), 'ghost/1#1');
+    redisCli(service.port, 'RPUSH', 'sluice:{api:sink}:flights:line', 'ghost/2/1');
+    const permit = await api.acquire('sink', 2, { maxWaitMs: 8000 });
+    expect(permit.verdict).toBe('allow');
+    expect((await api.inspect('sink'))?.inFlight).toBe(2);
+    if (permit.verdict === 'allow') permit.settle();
+    expect(await api.acquire('sink', 3)).toMatchObject({ verdict: 'deny', reason: 'never' });
+    await vi.waitFor(async () => expect((await api.inspect('sink'))?.inFlight).toBe(0));
+    expect(redisCli(service.port, 'EXISTS', 'sluice:{api:sink}:flights:line')).toBe('0');
+  }, 20_000);
+
   test('a holder that crashed keeps its place only until its lease ends', async () => {
     const api = shared({ adaptive: { fixed: 1 } });
     const [seconds, micros] = redisCli(service.port, 'TIME').split('\n').map(Number);

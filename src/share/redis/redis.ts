@@ -10,39 +10,27 @@
  */
 
 import { type Clock, type Millis, turnClock } from '../../clock.ts';
-import { allow, type Decision, deny, NEVER } from '../../decision.ts';
 import type { Duration } from '../../duration.ts';
 import { ConfigError } from '../../errors.ts';
 import { Fields } from '../../options.ts';
 import type { Policy, Settlement } from '../../policy/policy.ts';
-import { LocalShare } from '../local.ts';
 import type {
   Answer,
-  FairEntry,
   LineAnswer,
   RemoteSetting,
   RemoteShare,
   RemoteShareMaker,
 } from '../remote.ts';
 import { decisionOf } from './call.ts';
-import {
-  type Connection,
-  connectionOf,
-  type RedisClient,
-  type Subscriber,
-  subscriberOf,
-} from './client.ts';
-import { FairRoom } from './fair.ts';
-import { FlightsShare, flightsScript } from './flights.ts';
+import { connectionOf, type RedisClient, subscriberOf } from './client.ts';
+import { FlightsShare } from './flights.ts';
 import { Lead } from './lead.ts';
 import { LeaseShare, type Source } from './lease.ts';
-import { Pipe } from './pipe.ts';
+import type { Answered } from './pipe.ts';
 import { scriptOf } from './script.ts';
+import { CHOICES, type OnUnavailable, type Own, type Way, wayOf } from './way.ts';
 
-const CHOICES = ['allow', 'deny', 'local'] as const;
-
-/** What a call is told while Redis is out of reach. */
-export type OnUnavailable = (typeof CHOICES)[number];
+export type { OnUnavailable };
 
 export interface RedisOptions {
   /** What all keys in Redis begin with. Default `sluice`. */
@@ -87,16 +75,17 @@ export function redis(
         throw new ConfigError('limit', kinds, policy.kind);
       }
       const [flights] = formulas.filter(({ kind }) => kind === 'flights');
-      if (flights && (formulas.length > 1 || isFair || lease !== undefined)) {
-        const expected = 'alone, and neither fair nor leased, when it counts calls in flight';
+      if (flights && (formulas.length > 1 || lease !== undefined)) {
+        const expected = 'alone, and not leased, when it counts calls in flight';
         throw new ConfigError('limit', expected, policy.kind);
       }
       const isStrict = formulas.some(({ kind }) => kind === 'spacing');
       const onUnavailable = given ?? (isStrict ? 'deny' : 'local');
       const subscriber = isFair ? subscriberOf(client) : undefined;
-      const own = { prefix: String(prefix), deadlineMs, onUnavailable, processes, subscriber };
-      if (flights) return flightsShare(connection, policy, setting, own);
-      const share = new RedisShare(connection, policy, setting, own);
+      const chosen = { prefix: String(prefix), deadlineMs, onUnavailable, processes };
+      const own: Own = { connection, subscriber, ...chosen };
+      if (flights) return new FlightsShare(policy, setting, own);
+      const share = new RedisShare(policy, setting, own);
       if (lease === undefined) return share;
       if (formulas.some(({ kind }) => kind !== 'bucket')) {
         throw new ConfigError('share.lease', 'left out unless the limit is made of buckets', lease);
@@ -106,67 +95,35 @@ export function redis(
   };
 }
 
-interface Own {
-  readonly prefix: string;
-  readonly deadlineMs: Millis;
-  readonly onUnavailable: OnUnavailable;
-  readonly processes: number;
-  readonly subscriber: Subscriber | undefined;
-}
-
-/** What somebody is told who is refused because Redis is out of reach: it may be back by then. */
-const UNREACHABLE_RETRY_MS = 500;
-
 class RedisShare implements Source {
-  readonly #pipe: Pipe;
-  readonly #keyOf: (key: string) => string;
+  readonly #way: Way;
   readonly #clock: Clock;
-  readonly #standIn: StandIn;
   readonly #lead: Lead;
-  readonly #room: FairRoom | undefined;
   readonly enter: RemoteShare['enter'];
 
-  constructor(connection: Connection, policy: Policy, setting: RemoteSetting, own: Own) {
-    const { clock, onReach } = setting;
-    const { deadlineMs } = own;
-    this.#clock = clock;
-    this.#keyOf = keysOf(own.prefix, setting, policy);
-    this.#standIn = standInOf(policy, setting, own);
-    this.#lead = new Lead(policy.formulas ?? []);
-    const isFair = own.subscriber !== undefined;
+  constructor(policy: Policy, setting: RemoteSetting, own: Own) {
     const { formulas = [], width } = policy;
-    const whole = scriptOf(formulas, width, isFair ? 'fair' : 'all');
-    const scripts = { whole, plain: scriptOf(formulas, width, 'plain') };
-    const heard = (isReachable: boolean, why: unknown): void => {
-      onReach(isReachable, why);
-      if (isReachable) this.#room?.hurry();
-    };
-    this.#pipe = new Pipe(connection, scripts, { clock, deadlineMs, onReach: heard });
-    this.#room = this.#roomOf(setting, own.subscriber);
-    const room = this.#room;
-    this.enter = room && ((key, cost, patience) => room.enter(this.#keyOf(key), cost, patience));
-  }
-
-  #roomOf(setting: RemoteSetting, subscriber: Subscriber | undefined): FairRoom | undefined {
-    if (subscriber === undefined) return undefined;
-    const { clock, random, waitersMax } = setting;
-    const standIn = (key: string, cost: number): FairEntry => {
-      const decision = this.#standIn.ask(key, cost);
-      const reason =
-        decision.verdict === 'deny' && decision.retryAfterMs === NEVER ? 'never' : 'not-now';
-      return decision.verdict === 'deny'
-        ? { ...decision, reason }
-        : { verdict: 'allow', dueAt: clock.now(), isMakeshift: true };
-    };
-    return new FairRoom({ pipe: this.#pipe, clock, random, subscriber, waitersMax, standIn });
+    const whole = scriptOf(formulas, width, own.subscriber ? 'fair' : 'all');
+    const plain = scriptOf(formulas, width, 'plain');
+    const giveBack = (_id: string, cost: number, at: Millis) => `signored ${cost} ${cost} ${at}`;
+    this.#way = wayOf(policy, setting, own, { whole, plain, giveBack });
+    this.#clock = setting.clock;
+    this.#lead = new Lead(formulas);
+    const { room } = this.#way;
+    this.enter = room && ((key, cost, patience) => room.enter(key, cost, patience));
   }
 
   get isReachable(): boolean {
-    return this.#pipe.isReachable;
+    return this.#way.pipe.isReachable;
   }
 
   get waiting(): number {
-    return this.#room?.size ?? 0;
+    return this.#way.room?.size ?? 0;
+  }
+
+  #send(key: string, text: string): Promise<Answered> {
+    const { pipe, keyOf } = this.#way;
+    return pipe.send(keyOf(key), text);
   }
 
   ask(key: string, cost: number): Promise<Answer> {
@@ -179,10 +136,14 @@ class RedisShare implements Source {
 
   async #ask(key: string, letter: 'a' | 'n', cost: number): Promise<Answer> {
     try {
-      const { told, at } = await this.#pipe.send(this.#keyOf(key), letter + cost);
+      const { told, at } = await this.#send(key, letter + cost);
       return { decision: decisionOf(told), at };
     } catch {
-      return { decision: this.#standIn.ask(key, cost), at: this.#clock.now(), isMakeshift: true };
+      return {
+        decision: this.#way.standIn.ask(key, cost),
+        at: this.#clock.now(),
+        isMakeshift: true,
+      };
     }
   }
 
@@ -191,14 +152,14 @@ class RedisShare implements Source {
       const aheadMs = this.#lead.ms;
       const since = this.#clock.now();
       const text = `q${aheadMs} ${costs.join(' ')}`;
-      const { told, at } = await this.#pipe.send(this.#keyOf(key), text);
+      const { told, at } = await this.#send(key, text);
       this.#lead.seen(this.#clock.now() - since);
       const [count, dueIn, last] = String(told).split(' ');
       const granted = Number(count);
       const refused = granted < costs.length ? decisionOf(last) : undefined;
       return { granted, dueInMs: Number(dueIn), aheadMs, refused, at };
     } catch {
-      const decision = this.#standIn.ask(key, costs[0]);
+      const decision = this.#way.standIn.ask(key, costs[0]);
       const isIn = decision.verdict !== 'deny';
       const told = isIn ? { granted: 1, refused: undefined } : { granted: 0, refused: decision };
       return { ...told, at: this.#clock.now(), isMakeshift: true };
@@ -210,7 +171,7 @@ class RedisShare implements Source {
     try {
       return await this.#take(key, most);
     } catch {
-      return this.#standIn.ask(key, 1).verdict === 'deny' ? 0 : 1;
+      return this.#way.standIn.ask(key, 1).verdict === 'deny' ? 0 : 1;
     }
   }
 
@@ -219,23 +180,23 @@ class RedisShare implements Source {
   }
 
   async #take(key: string, most: number): Promise<number> {
-    return Number((await this.#pipe.send(this.#keyOf(key), `t${most}`)).told);
+    return Number((await this.#send(key, `t${most}`)).told);
   }
 
   /** What cannot be told is lost: then more was taken than was used, never less. */
   async settle(key: string, settlement: Settlement): Promise<void> {
     const { outcome, cost, used = cost, dueAt } = settlement;
     const text = `s${outcome} ${cost} ${used} ${dueAt}`;
-    await this.#pipe.send(this.#keyOf(key), text).catch(() => {});
+    await this.#send(key, text).catch(() => {});
   }
 
   async hits(key: string, count: number): Promise<void> {
-    await this.#pipe.send(this.#keyOf(key), `h${count}`).catch(() => {});
+    await this.#send(key, `h${count}`).catch(() => {});
   }
 
   async look(key: string): Promise<{ state: Float64Array; at: Millis } | undefined> {
     try {
-      const { told, at } = await this.#pipe.send(this.#keyOf(key), 'l');
+      const { told, at } = await this.#send(key, 'l');
       return { state: Float64Array.from(String(told).split(' '), Number), at };
     } catch {
       return undefined;
@@ -243,83 +204,7 @@ class RedisShare implements Source {
   }
 
   async close(): Promise<void> {
-    await this.#room?.close();
-    this.#pipe.stop();
-  }
-}
-
-function flightsShare(
-  connection: Connection,
-  policy: Policy,
-  setting: RemoteSetting,
-  own: Own,
-): RemoteShare {
-  const { clock, random, onReach } = setting;
-  const { deadlineMs } = own;
-  const [most] = policy.formulas?.[0].numbers ?? [];
-  const script = flightsScript(most);
-  const scripts = { whole: script, plain: script };
-  const pipe = new Pipe(connection, scripts, { clock, deadlineMs, onReach });
-  const keyOf = keysOf(own.prefix, setting, policy);
-  return new FlightsShare({
-    pipe,
-    policy,
-    clock,
-    random,
-    keyOf,
-    standIn: standInOf(policy, setting, own),
-  });
-}
-
-/**
- * `prefix:{name:key}:kind`. In braces, so that whatever else belongs to a key can live beside it; of its
- * kind, because limits of different kinds could not read each other's numbers, and would begin anew
- * each time. A limit that nobody named goes by its figures, lest it share a count with a stranger.
- */
-function keysOf(
-  prefix: string,
-  { name, isNamed }: RemoteSetting,
-  { formulas = [] }: Policy,
-): (key: string) => string {
-  const kind = formulas.map(({ kind }) => kind).join('+');
-  const figures = formulas.map(({ kind, numbers }) => `${kind} ${numbers.join(' ')}`).join('+');
-  // Where a name ends must be plain: "a:b" and "c" is not "a" and "b:c". Empty braces hold nothing together.
-  const start = `${prefix}:{${(isNamed ? name : figures).replace(/[%:{}]/g, encodeURIComponent)}:`;
-  const end = `}:${kind}`;
-  return (key) => start + key + end;
-}
-
-/** Decides while Redis is out of reach. */
-interface StandIn {
-  ask(key: string, cost: number): Decision;
-  /** A call that was let in has ended. Only counted where calls in flight are. */
-  settle(key: string, cost: number): void;
-}
-
-function standInOf(policy: Policy, { clock, random, keysMax }: RemoteSetting, own: Own): StandIn {
-  const settle = (): void => {};
-  switch (own.onUnavailable) {
-    case 'deny':
-      return { ask: () => deny(UNREACHABLE_RETRY_MS), settle };
-    case 'allow':
-      return { ask: () => allow(0), settle };
-    case 'local': {
-      const local = new LocalShare(policy, { clock, random, keysMax });
-      const flights = policy.formulas?.find(({ kind }) => kind === 'flights');
-      const [most = Infinity] = flights?.numbers ?? [];
-      return {
-        // A part of the limit is the whole limit at a higher price, as far as that can be paid at all.
-        ask(key, cost) {
-          const priced = local.askNow(key, cost * own.processes, clock.now());
-          const isTooDear = priced.verdict === 'deny' && priced.retryAfterMs === NEVER;
-          return isTooDear ? local.askNow(key, cost, clock.now()) : priced;
-        },
-        settle(key, cost) {
-          const price = cost * own.processes;
-          const paid = price > most ? cost : price;
-          local.settle(key, { outcome: 'ok', cost: paid, dueAt: clock.now() });
-        },
-      };
-    }
+    await this.#way.room?.close();
+    this.#way.pipe.stop();
   }
 }

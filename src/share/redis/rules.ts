@@ -75,7 +75,6 @@ local function bucket(perMs, burst, debtMax, grace)
       if cost == 0 then return ALLOW, 0 end
       return DENY, retryAfter(s, o, cost, now)
     end,
---[[more
     available = function(s, o, now) return max(0, left(spentAt(s, o, now))) end,
     settle = function(s, o, ignored, cost, used, dueAt, now)
       local unused = cost - used
@@ -86,7 +85,6 @@ local function bucket(perMs, burst, debtMax, grace)
       local spent = spentAt(s, o, now)
       write(s, o, max(spent, min(spent + n, burst + debtMax)), now)
     end,
---more]]
     forgetAt = function(s, o) return later(s[o + 2], s[o + 1] / perMs) end,
   }
 end
@@ -349,7 +347,7 @@ export const literal = (value: number): string => {
   return value < 0 ? `(${value})` : String(value);
 };
 
-/** What a plain ask does not need stands between these in the rules above. */
+/** What a plain ask does not need stands between these in the rules above; of a bucket, `plain-bucket.ts` has it. */
 const MORE = /--\[\[more\n([\s\S]*?)--more\]\]\n/g;
 
 /** True if a plain ask of these needs only a part of the rule: `all` also looks and postpones. */

@@ -23,8 +23,9 @@
  *
  *     f<id> <cost>              joins the line, or asks if its turn has come    as a, or - in line
  *     x<id>                     leaves the line
- *     b<process> <id>           the process is alive     who is first, and in how many ms it may ask;
- *                                                        - if the line, or that one of it, is gone
+ *     b<process> <id>           the process is alive     who is first, and in how many ms it may ask, less than
+ *                                                        0 if a call must settle first; - if the line, or
+ *                                                        that one of it, is gone
  *
  * The first answer is the time on Redis's clock, the only one that counts; `late 17…` if it was past
  * the time allowed. What is only told (s, h, x) is heard all the same. Numbers travel as text
@@ -69,9 +70,12 @@ export const PROBE = "redis.call('SET', key .. ':probe', '', 'PX', 1) return 0";
  * is `process/number/cost`. Whoever stands first and belongs to a process that has gone silent is
  * skipped. Whenever somebody else comes first it is told so, and in how many milliseconds it may ask:
  * so nobody has to ask before its turn.
+ *
+ * Whoever has such a line says what a place is: `look(key, cost)` and `letIn(key, id, cost)` give a verdict
+ * and its value, `answer` puts both in one word.
  */
-const FAIR = `
-local STALE_MS = ${STALE_MS}
+export const FAIR = `
+local FAIR_OPS, STALE_MS = {}, ${STALE_MS}
 local function lineOf(key) return key .. ':line', key .. ':alive' end
 local function processOf(id) return match(id, '^([^/]+)') end
 
@@ -87,17 +91,24 @@ local function firstOf(line, alive)
   end
 end
 
-local function msUntil(s, id)
-  local copy = { unpack(s, 1, rule.width) }
-  local verdict, value = rule.ask(copy, 0, tonumber(match(id, '([^/]+)$')), now)
+local function msUntil(key, id)
+  local verdict, value = look(key, tonumber(match(id, '([^/]+)$')))
   if verdict == ALLOW then return 0 end
   if verdict == DENY and value == NEVER then return 0 end -- it is told when it asks
   return ceil(value)
 end
 
-local function tell(s, first)
-  if first then
-    call('PUBLISH', 'sluice:turn:' .. processOf(first), first .. ' ' .. exact(msUntil(s, first)))
+-- Tells whoever is first that it is; who is alive is forgotten with the line.
+local function tellFirst(key)
+  local line, alive = lineOf(key)
+  local first = firstOf(line, alive)
+  if not first then
+    call('DEL', alive)
+    return
+  end
+  local ms = msUntil(key, first)
+  if ms >= 0 then -- else a call must settle first, and whoever settles it tells
+    call('PUBLISH', 'sluice:turn:' .. processOf(first), first .. ' ' .. exact(ms))
   end
 end
 
@@ -112,7 +123,7 @@ local function join(line, id)
   call('PEXPIRE', line, 20 * STALE_MS)
 end
 
-FAIR_OPS.f = function(s, rest, key)
+FAIR_OPS.f = function(rest, key)
   local id, cost = match(rest, '(%S+) (%S+)')
   local line, alive = lineOf(key)
   beAlive(alive, line, processOf(id))
@@ -121,35 +132,42 @@ FAIR_OPS.f = function(s, rest, key)
     if not call('LPOS', line, id) then join(line, id) end
     return '-'
   end
-  local verdict, value = askNow(s, tonumber(cost))
+  local verdict, value = letIn(key, id, tonumber(cost))
   if verdict == DENY and value ~= NEVER then
     if not first then join(line, id) end
     return answer(verdict, value)
   end
   if first then call('LPOP', line) end
-  local following = firstOf(line, alive)
-  if following then tell(s, following) else call('DEL', alive) end
+  tellFirst(key)
   return answer(verdict, value)
 end
 
-FAIR_OPS.x = function(s, rest, key)
-  local line, alive = lineOf(key)
+FAIR_OPS.x = function(rest, key)
+  local line = lineOf(key)
   local first = call('LINDEX', line, 0)
   call('LREM', line, 1, rest)
-  if first == rest then tell(s, firstOf(line, alive)) end
+  if first == rest then tellFirst(key) end
   return 0
 end
 
-FAIR_OPS.b = function(s, rest, key)
+FAIR_OPS.b = function(rest, key)
   local process, standing = match(rest, '(%S+) (%S*)')
   local line, alive = lineOf(key)
   beAlive(alive, line, process)
   local before = call('LINDEX', line, 0)
   local first = firstOf(line, alive)
-  if first ~= before then tell(s, first) end
+  if not first or first ~= before then tellFirst(key) end
   if not first or (standing ~= '' and not call('LPOS', line, standing)) then return '-' end
-  return first .. ' ' .. exact(msUntil(s, first))
+  return first .. ' ' .. exact(msUntil(key, first))
 end
+`;
+
+/** A place in line where time opens them. */
+const FAIR_TIME = `
+local function look(key, cost)
+  return rule.ask({ unpack(stateOf(key), 1, rule.width) }, 0, cost, now)
+end
+local function letIn(key, id, cost) return askNow(stateOf(key), cost) end
 `;
 
 /** Which asks a script can answer: all, those of a fair line too, or plain ones (`a`) alone. */
@@ -209,7 +227,7 @@ local function answer(verdict, value)
 end
 
 ${scope === 'plain' ? 'local OPS = {}' : opsOf(width)}
-${isFair ? `local FAIR_OPS = {}\n${FAIR}` : ''}
+${isFair ? FAIR_TIME + FAIR : ''}
 local answers = { (isLate and 'late ' or '') .. exact(now) }
 local isUniform = #ARGV == 2
 local op, rest, cost
@@ -229,8 +247,9 @@ for i = 1, #KEYS do
   end
   if op == 'a' then
     answers[i + 1] = answer(rule.ask(s, 0, cost, now))
+  ${isFair ? 'elseif FAIR_OPS[op] then answers[i + 1] = FAIR_OPS[op](rest, key)' : ''}
   else
-    answers[i + 1] = (OPS[op] or ${isFair ? 'FAIR_OPS' : 'OPS'}[op])(s, rest, key)
+    answers[i + 1] = OPS[op](s, rest, key)
   end
 end
 
