@@ -74,9 +74,11 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   // Surfaces for other processes. They meet limiters, and of a share only where it is.
   daemon: [
     ...[...WORDS, 'counts', 'events', 'inspection', 'permit', 'share'],
-    ...['limiter', 'remote-limiter', 'all-of', 'adapters'],
+    ...['limiter', 'remote-limiter', 'all-of', 'adapters', 'peers'],
   ],
   client: WORDS,
+  // A fleet without a server: what its engine meets the world with.
+  peers: [...WORDS, 'policy', 'share'],
   testing: WORDS,
   sim: [...WORDS, 'policy', 'share', 'limiter', 'testing'],
   // A surface never meets a policy.
@@ -86,7 +88,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
 
 /** Rooms that also run in a browser, and so know nothing of Node. */
 const EVERYWHERE = Object.keys(MAY_IMPORT).filter(
-  (room) => !['cli', 'daemon', 'client'].includes(room),
+  (room) => !['cli', 'daemon', 'client', 'peers'].includes(room),
 );
 
 /** What comes with the daemon. Nobody else may meet them. */

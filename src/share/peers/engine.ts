@@ -237,6 +237,11 @@ export class PeerEngine {
     this.#forget(now);
   }
 
+  /** Tells at once what nobody was told of yet. */
+  flush(now: Millis): void {
+    this.#report(now);
+  }
+
   #nextInterval(now: Millis): void {
     const { intervalMs } = this.#options;
     this.#reportAt +=
