@@ -36,7 +36,7 @@ import { RemoteEngine, type RemoteLimiter } from './remote-limiter.ts';
 import type { Hasher, KeyHash } from './share/hash.ts';
 import { LocalShare } from './share/local.ts';
 import type { RemoteShareMaker } from './share/remote.ts';
-import type { Share } from './share/share.ts';
+import type { Share, ShareMaker } from './share/share.ts';
 import { KEYS_MAX_DEFAULT, KEYS_MAX_MAX, type TableCopy } from './share/table.ts';
 import { type Entry, type Patience, type Reason, WaitingRoom, type Want } from './waiting.ts';
 
@@ -48,7 +48,7 @@ export interface LimiterOptions {
   /** How `acquire` lets people wait. */
   readonly queue?: QueueOptions;
   /** Who else spends from the limit. Default: nobody, this process decides alone. */
-  readonly share?: RemoteShareMaker;
+  readonly share?: RemoteShareMaker | ShareMaker;
   /** A permit held longer than this counts as lost: its place is given back. Default 10 minutes; Infinity: never. */
   readonly holdMax?: Duration;
   /** The longest anybody is kept out because the other side asked for it. Default 5 minutes. */
@@ -176,19 +176,21 @@ export function engineOf(options: LimiterOptions, within: Within = {}): Engine |
   const isEndless = fields.raw('holdMax') === Infinity;
   const holdMaxMs = isEndless ? Infinity : fields.duration('holdMax', HOLD_MS_DEFAULT);
   const pauseMaxMs = fields.duration('pauseMax', PAUSE_MS_DEFAULT);
-  const maker = fields.optional('share', isMaker, 'a share, such as redis(client)');
+  const maker = fields.optional('share', isMaker, 'a share, such as redis(client) or peers(...)');
   fields.done();
 
   const policy = policyOf(limit, random, within.path);
   const own = { name: name ?? policy.kind, random, queue, holdMaxMs, pauseMaxMs };
-  if (maker) {
+  if (maker?.isRemote) {
     const isNamed = name !== undefined;
     const settings = { ...own, isNamed, keysMax, clock: given ?? systemClock };
     return new RemoteEngine(policy, maker, settings);
   }
   const clock = given ?? (policy.exactTime ? systemClock : turnClock());
   const { hasher } = within;
-  const share = new LocalShare(policy, { clock, random, keysMax, ...(hasher && { hasher }) });
+  const share = maker
+    ? maker.make(policy, { name: own.name, clock, random, keysMax })
+    : new LocalShare(policy, { clock, random, keysMax, ...(hasher && { hasher }) });
   return new Engine(policy, share, { ...own, clock });
 }
 
@@ -204,8 +206,8 @@ function readQueue(fields: Fields): Required<QueueOptions> {
 
 const isFunction = (value: unknown): value is Random => typeof value === 'function';
 
-const isMaker = (value: unknown): value is RemoteShareMaker =>
-  isRecord(value) && value.isRemote === true && isFunction(value.make);
+const isMaker = (value: unknown): value is RemoteShareMaker | ShareMaker =>
+  isRecord(value) && typeof value.isRemote === 'boolean' && isFunction(value.make);
 
 const isName = (value: unknown): value is string => typeof value === 'string' && value !== '';
 

@@ -17,7 +17,9 @@ type WarningCode =
   /** A limit stands behind what it should stand in front of. */
   | 'TOO_LATE'
   /** Nobody knows where requests come from. */
-  | 'NO_ADDRESS';
+  | 'NO_ADDRESS'
+  /** A fleet cannot be reached, or anybody could take part in it. */
+  | 'PEERS';
 
 interface Host {
   readonly process?: { emitWarning?(message: string, options: object): void };

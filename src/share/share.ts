@@ -4,10 +4,25 @@
  * Whatever stands behind it, this is all that stands above it ever asks for.
  */
 
-import type { Millis } from '../clock.ts';
+import type { Clock, Millis } from '../clock.ts';
 import type { Decision } from '../decision.ts';
-import type { News, Settlement, Standing, View } from '../policy/policy.ts';
+import type { News, Policy, Settlement, Standing, View } from '../policy/policy.ts';
+import type { Random } from '../random.ts';
 import type { TableCopy } from './table.ts';
+
+/** What a limiter lends its share. */
+export interface ShareSetting {
+  readonly name: string;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly keysMax: number;
+}
+
+/** How a share is made, once the rule is known, where this process decides: `peers(...)`. */
+export interface ShareMaker {
+  readonly isRemote: false;
+  make(policy: Policy, setting: ShareSetting): Share;
+}
 
 export interface Share {
   /** May it happen? `part` is the place of a partition in the policy's list. */

@@ -5,14 +5,13 @@
  * in from the side and is taken off, below zero if need be. Denied calls are nobody's business.
  */
 
-import type { Clock, Millis } from '../../clock.ts';
+import type { Millis } from '../../clock.ts';
 import type { Decision } from '../../decision.ts';
 import { ConfigError } from '../../errors.ts';
 import type { News, Policy, Settlement, Standing, View } from '../../policy/policy.ts';
-import type { Random } from '../../random.ts';
 import type { Hasher } from '../hash.ts';
 import { LocalShare } from '../local.ts';
-import type { Share } from '../share.ts';
+import type { Share, ShareSetting } from '../share.ts';
 import type { TableCopy } from '../table.ts';
 import type { PeerLimit } from './engine.ts';
 import type { Entries } from './wire.ts';
@@ -29,13 +28,6 @@ export interface Fleet {
   unserved(limit: number, low: number, high: number, hits: number): void;
 }
 
-export interface PeersSetting {
-  readonly name: string;
-  readonly clock: Clock;
-  readonly random: Random;
-  readonly keysMax: number;
-}
-
 export class PeersShare implements Share {
   readonly #local: LocalShare;
   readonly #fleet: Fleet;
@@ -43,7 +35,7 @@ export class PeersShare implements Share {
   readonly #limit: number;
 
   /** @throws {ConfigError} if the rule can do nothing with what others served. */
-  constructor(policy: Policy, { name, clock, random, keysMax }: PeersSetting, fleet: Fleet) {
+  constructor(policy: Policy, { name, clock, random, keysMax }: ShareSetting, fleet: Fleet) {
     requireBuckets(policy);
     this.#fleet = fleet;
     this.#hasher = fleet.hasher;

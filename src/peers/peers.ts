@@ -1,0 +1,106 @@
+/**
+ * `share: peers(...)`: each process decides by its own count, and takes off what the others served.
+ *
+ *     const fleet = peers({ transport: udp({ … }), key: process.env.FLEET_KEY });
+ *     const api = limiter({ name: 'api', limit: { bucket: { rate: '100/s' } }, share: fleet });
+ *     api.ask('alice'); // at once, as if it were alone
+ *
+ * Limits of the same name and rule are one limit for all nodes that share a transport and a key.
+ */
+
+import { hostname } from 'node:os';
+import type { Clock } from '../clock.ts';
+import { systemClock } from '../clock.ts';
+import type { Duration } from '../duration.ts';
+import { reasonOf } from '../errors.ts';
+import { Fields } from '../options.ts';
+import { type Random, systemRandom } from '../random.ts';
+import { PEER_DEFAULTS, type PeerOptions } from '../share/peers/engine.ts';
+import { PeersShare } from '../share/peers/share.ts';
+import type { ShareMaker } from '../share/share.ts';
+import { warn } from '../warning.ts';
+import { FleetNode, type FleetView } from './fleet.ts';
+import type { Transport } from './transport.ts';
+
+export interface PeersOptions {
+  /** How nodes reach each other. */
+  readonly transport: Transport;
+  /** What all nodes know and nobody else: every datagram is sealed with it. Only loopback does without. */
+  readonly key?: string;
+  /** What this node is called by people. Default: the host's name and the process. */
+  readonly name?: string;
+  /** `prompt` (default) tells at once of keys that are busy, `interval` only so often. */
+  readonly exchange?: 'prompt' | 'interval';
+  /** How often it reports. Default 100 ms. */
+  readonly interval?: Duration;
+  /** Hits of a key that nobody was told of, from which on they are told at once. Default 1. */
+  readonly slack?: number;
+  /** Reports a second at most; more is told in fewer, fuller ones. Default 100. */
+  readonly reportsMax?: number;
+  /** A node that was silent for so long is gone. Default 5 s. */
+  readonly gone?: Duration;
+  readonly clock?: Clock;
+  readonly random?: Random;
+}
+
+export interface Peers extends ShareMaker {
+  /** Resolves when this node listens; rejects if it cannot. */
+  readonly opened: Promise<void>;
+  /** Who is there, how old each view is, what was lost. */
+  view(): FleetView;
+  /** Tells what nobody was told of yet, and leaves the fleet. */
+  close(): Promise<void>;
+}
+
+/** Joins a fleet. @throws {ConfigError} if the options make no sense. */
+export function peers(options: PeersOptions): Peers {
+  const fields = new Fields('', options, 'an object with a transport');
+  const isTransport = (value: unknown): value is Transport =>
+    typeof (value as Transport | null)?.broadcast === 'function';
+  const transport =
+    fields.optional('transport', isTransport, 'a transport, such as udp(...)') ??
+    fields.fail('transport', 'a transport, such as udp(...)');
+  const key = fields.optional('key', isKey, 'a text of at least 16 characters');
+  const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;
+  const random = fields.optional('random', isRandom, 'a function') ?? systemRandom;
+  const node = new FleetNode({ options: readPeerOptions(fields), transport, key, clock, random });
+  fields.done();
+  const opened = node.open();
+  opened.catch((error: unknown) => {
+    warn('PEERS', `peers cannot be reached: ${transport.name}: ${reasonOf(error)}`);
+  });
+  return {
+    isRemote: false,
+    make: (policy, setting) => new PeersShare(policy, setting, node),
+    opened,
+    view: () => node.view(),
+    close: () => node.close(),
+  };
+}
+
+/** How a node behaves, for the library and for a configuration alike. */
+export function readPeerOptions(fields: Fields): PeerOptions {
+  const isName = (value: unknown): value is string => typeof value === 'string' && value !== '';
+  return {
+    ...PEER_DEFAULTS,
+    name: fields.optional('name', isName, 'a text of at least one letter') ?? ownName(),
+    exchange: fields.oneOf('exchange', ['prompt', 'interval'] as const, PEER_DEFAULTS.exchange),
+    intervalMs: fields.duration('interval', PEER_DEFAULTS.intervalMs),
+    slack: fields.number('slack', { min: 1 }, PEER_DEFAULTS.slack),
+    reportsMax: fields.number('reportsMax', { min: 1, max: 10_000 }, PEER_DEFAULTS.reportsMax),
+    goneMs: fields.duration('gone', PEER_DEFAULTS.goneMs),
+  };
+}
+
+const ownName = (): string => `${hostname()}:${process.pid}`;
+
+/** A key that can be guessed seals nothing. */
+const KEY_CHARS_MIN = 16;
+
+export const isKey = (value: unknown): value is string =>
+  typeof value === 'string' && value.length >= KEY_CHARS_MIN;
+
+const isClock = (value: unknown): value is Clock =>
+  typeof (value as Clock | null)?.now === 'function';
+
+const isRandom = (value: unknown): value is Random => typeof value === 'function';
