@@ -9,7 +9,7 @@
  * it runs, and stops by answering what was asked and leaving its state to its successor.
  */
 
-import { alarm, type Clock, type Millis, systemClock } from '../clock.ts';
+import { alarm, type Clock, heldClock, type Millis, systemClock } from '../clock.ts';
 import { reasonOf, SluiceError } from '../errors.ts';
 import { Engine } from '../limiter.ts';
 import { type Random, systemRandom } from '../random.ts';
@@ -108,15 +108,16 @@ export class Daemon {
     this.#seed = own.seed;
     this.#clients = own.clients;
     const hash = hasher(own.seed);
+    const held = heldClock(own.clock);
     const shareOf = this.#clients.shareOf.bind(this.#clients);
-    this.#shelf = new Shelf({ hasher: hash, clock, shareOf });
+    this.#shelf = new Shelf({ hasher: hash, held, clock, shareOf });
     this.#watch(this.#shelf.stock(config.limits).made);
     const gate = new Gate(config, this.#shelf, hash, random);
     this.gate = gate;
     const line = lineProtocol(gate.isAllowed.bind(gate), () => this.#config.bounds.key);
-    this.#line = new Streams(line, () => boundsOf(this.#config), own.clock);
+    this.#line = new Streams(line, () => boundsOf(this.#config), held);
     const cellsMax = config.bounds.cells;
-    this.#cells = new Cells({ hasher: hash, keysMax: cellsMax, ...(clock && { clock }) });
+    this.#cells = new Cells({ hasher: hash, keysMax: cellsMax, clock: held });
     const resp = respProtocol({
       gate,
       cells: this.#cells,
@@ -126,7 +127,7 @@ export class Daemon {
       token: () => this.#config.resp.password,
       bounds: () => ({ ...RESP_BOUNDS, keyBytesMax: this.#config.bounds.key }),
     });
-    this.#resp = new Streams(resp, () => boundsOf(this.#config), own.clock);
+    this.#resp = new Streams(resp, () => boundsOf(this.#config), held);
     this.#http = new HttpSurface(
       {
         gate,

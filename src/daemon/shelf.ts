@@ -22,6 +22,8 @@ export interface Shelved {
 export interface ShelfSetting {
   readonly clock?: Clock | undefined;
   readonly hasher: Hasher;
+  /** Looked at as often as the surfaces say, where a rule can bear that. */
+  readonly held?: Clock | undefined;
   /** Who decides in Redis's place, reached the way the configuration says. */
   readonly shareOf: (redis: RedisConfig) => RemoteShareMaker;
 }
@@ -72,14 +74,14 @@ export class Shelf {
     const text = fingerprint(rule) + (redis ? JSON.stringify(redis) : '');
     const old = this.#shelved.get(name);
     if (old?.fingerprint === text) return old;
-    const { clock, hasher, shareOf } = this.#setting;
+    const { clock, held, hasher, shareOf } = this.#setting;
     const options = {
       ...rule,
       name,
       ...(clock && { clock }),
       ...(redis && { share: shareOf(redis) }),
     };
-    return { name, fingerprint: text, engine: engineOf(options, { hasher }) };
+    return { name, fingerprint: text, engine: engineOf(options, { hasher, clock: held }) };
   }
 }
 

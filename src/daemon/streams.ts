@@ -7,7 +7,7 @@
  */
 
 import type { Socket } from 'node:net';
-import { alarm, type Clock, type Millis } from '../clock.ts';
+import { alarm, type Clock, type HeldClock, type Millis } from '../clock.ts';
 import { Answers } from './answers.ts';
 import type { Conversation, Converse } from './conversation.ts';
 import { heardInPlace } from './own-buffer.ts';
@@ -45,14 +45,14 @@ const LINGER_MS: Millis = 2_000;
 export class Streams {
   readonly #converse: Converse;
   readonly #bounds: () => StreamBounds;
-  readonly #clock: Clock;
+  readonly #clock: Clock | HeldClock;
   readonly #open = new Set<Stream>();
   #accepted = 0;
   #refused = 0;
   #senseless = 0;
   #slow = 0;
 
-  constructor(converse: Converse, bounds: () => StreamBounds, clock: Clock) {
+  constructor(converse: Converse, bounds: () => StreamBounds, clock: Clock | HeldClock) {
     this.#converse = converse;
     this.#bounds = bounds;
     this.#clock = clock;
@@ -111,6 +111,7 @@ class Stream {
   readonly #answers: Answers;
   readonly #bounds: StreamBounds;
   readonly #clock: Clock;
+  readonly #held: HeldClock | undefined;
   readonly #told: Told;
   /** Set while the client does not read. */
   #patience: (() => void) | undefined;
@@ -120,11 +121,12 @@ class Stream {
     accepted: Socket,
     converse: Converse,
     bounds: StreamBounds,
-    clock: Clock,
+    clock: Clock | HeldClock,
     told: Told,
   ) {
     this.#bounds = bounds;
     this.#clock = clock;
+    this.#held = 'hold' in clock ? clock : undefined;
     this.#told = told;
     this.#answers = new Answers(
       (bytes) => this.#write(bytes),
@@ -147,7 +149,10 @@ class Stream {
 
   #hear(chunk: Buffer): void {
     if (this.#isFinishing) return;
-    if (!this.#conversation.hear(chunk)) {
+    this.#held?.hold(); // all that came in one piece came at once
+    const isFine = this.#conversation.hear(chunk);
+    this.#held?.letGo();
+    if (!isFine) {
       if (!this.#conversation.isGoodbye) this.#told.senseless();
       this.#hangUp();
     } else if (this.#answers.owed > OWED_MAX) this.#socket.pause();
