@@ -132,7 +132,7 @@ export class Daemon {
       {
         gate,
         version,
-        clock: own.clock,
+        clock: held,
         metrics: () => this.#metrics.text(),
         reload: () => this.reload(),
         isReady: () => !this.#isStopping,
