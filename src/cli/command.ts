@@ -18,6 +18,8 @@ export interface Terminal {
   print(line: string): void;
   /** Prints one line to standard error. */
   complain(line: string): void;
+  /** Prints one line of a log to standard error if that can be done at once; whoever runs on does not wait for it. */
+  note(line: string): void;
   /** A passing word about long work, which the next one replaces. Left out if nobody watches. */
   readonly hint?: ((words: string) => void) | undefined;
   /** How many characters fit on a line. */

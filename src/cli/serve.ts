@@ -109,7 +109,7 @@ async function serveUntilStopped(
   file: string | undefined,
   terminal: Terminal,
 ): Promise<number> {
-  const log = logTo(terminal.complain, () => config.log, systemClock);
+  const log = logTo(terminal.note, () => config.log, systemClock);
   const daemon = await Daemon.start(config, { log, load, version: terminal.version });
   announce(daemon, config, file, terminal);
   process.on('SIGHUP', () => void daemon.reload());
