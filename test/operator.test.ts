@@ -1,16 +1,40 @@
 /** The daemon as its operator meets it: full disks, files that vanish, addresses that change, things that are missing. */
 
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { openSync } from 'node:fs';
+import { copyFileSync, openSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { connect as connectTls } from 'node:tls';
 import { afterEach, describe, expect, test } from 'vitest';
-import { converse, until } from './support/daemon.ts';
+import { converse, folder, type RunningDaemon, startDaemon, until } from './support/daemon.ts';
+import { freePort } from './support/services.ts';
 
+const running: RunningDaemon[] = [];
 const children: ChildProcess[] = [];
+const folders: { remove(): void }[] = [];
 
-afterEach(() => {
+afterEach(async () => {
   for (const child of children.splice(0)) child.kill('SIGKILL');
+  await Promise.all(running.splice(0).map((daemon) => daemon.stop('SIGKILL')));
+  for (const own of folders.splice(0)) own.remove();
 });
+
+async function start(args: readonly string[], env?: NodeJS.ProcessEnv): Promise<RunningDaemon> {
+  const daemon = await startDaemon(args, env);
+  running.push(daemon);
+  return daemon;
+}
+
+function place() {
+  const own = folder();
+  folders.push(own);
+  return own;
+}
+
+const CERT = 'test/support/tls/cert.pem';
+const KEY = 'test/support/tls/key.pem';
+const TLS_AT = (at: string, cert = CERT): string =>
+  `{ at: '${at}', tls: { cert: ${cert}, key: ${KEY} } }`;
 
 const EPHEMERAL = ['--line', '127.0.0.1:0', '--resp', 'off', '--http', '127.0.0.1:0'];
 
@@ -57,5 +81,121 @@ describe('a log that nobody takes', () => {
       await Promise.all(Array.from({ length: 100 }, reload)); // 3000 lines are more than a pipe holds
     }
     expect(await converse(at, 'a\n')).toBe('OK\n');
+  });
+});
+
+describe('a start that comes to nothing', () => {
+  /** A command that should end by itself, and soon. */
+  const fail = (...args: string[]) =>
+    spawnSync(process.execPath, ['dist/cli/main.js', 'serve', ...args], {
+      encoding: 'utf8',
+      timeout: 10_000,
+    });
+
+  test('ends the process, whatever else was begun', async () => {
+    const daemon = await start(EPHEMERAL);
+    const config = place().file(
+      'sluice.yaml',
+      'limits: { a: { bucket: { rate: 1/s }, redis: { url: "redis://127.0.0.1:1" } } }\n',
+    );
+    const taken = fail('--config', config, ...EPHEMERAL.slice(2), '--line', daemon.at.line[0]);
+    expect(taken.status).toBe(2);
+    expect(taken.stderr).toMatch(/`listen.line` to be an address that nobody else uses/);
+  });
+
+  test.each([
+    [
+      'a certificate that is none',
+      (notes: string) => `line: { at: '127.0.0.1:0', tls: { cert: ${notes}, key: ${KEY} } }`,
+      /`listen.line.tls` to be a certificate and its key in PEM \(.*no start line/,
+    ],
+    [
+      'a path whose folder is a file',
+      (notes: string) => `line: ${notes}/line.sock`,
+      /`listen.line` to be .*, got/,
+    ],
+    [
+      'a folder that is missing',
+      (notes: string) => `line: ${notes}-folder/line.sock`,
+      /`listen.line` to be a path in a folder that is there, got/,
+    ],
+  ])('%s is one clear line', (_, listen, expected) => {
+    const { file } = place();
+    const notes = file('notes.txt', 'dear diary');
+    const config = file('sluice.yaml', `listen: { ${listen(notes)}, resp: off, http: off }\n`);
+    const failed = fail('--config', config);
+    expect(failed.stderr).toMatch(expected);
+    expect(failed.stderr).toMatch(/^sluice serve: .*\n$/);
+    expect(failed.status).toBe(2);
+  });
+});
+
+describe('a reload', () => {
+  const listenAt = (line: string): string =>
+    `listen: { line: ${line}, resp: off, http: '127.0.0.1:0' }\n`;
+
+  /** One question over TLS. */
+  const askSecurely = (port: number): Promise<string> =>
+    new Promise((resolve, reject) => {
+      const socket = connectTls({ port, host: 'localhost', ca: readFileSync(CERT) });
+      socket.on('data', (chunk) => resolve(String(chunk)));
+      socket.on('error', reject);
+      socket.end('a\n');
+    });
+
+  test('with a certificate that is gone says so, and the old one stays in use', async () => {
+    const { path, file } = place();
+    const cert = join(path, 'cert.pem');
+    copyFileSync(CERT, cert);
+    const config = file('sluice.yaml', listenAt(TLS_AT('127.0.0.1:0', cert)));
+    const daemon = await start(['--config', config]);
+    rmSync(cert);
+    daemon.signal('SIGHUP');
+    await daemon.logged(/error reload failed.*`listen.line.tls` to be files that can be read/);
+    writeFileSync(cert, 'half a certif');
+    daemon.signal('SIGHUP');
+    await daemon.logged(/error reload failed.*a certificate and its key in PEM/);
+    expect(await askSecurely(daemon.port('line'))).toBe('OK\n');
+    const metrics = await (await fetch(`http://${daemon.at.http[0]}/metrics`)).text();
+    expect(metrics).toContain('sluice_reloads_total{result="failed"} 2');
+  });
+
+  test('can put TLS on a port it has, and take it off again', async () => {
+    const at = `127.0.0.1:${await freePort()}`;
+    const config = place().file('sluice.yaml', listenAt(at));
+    const daemon = await start(['--config', config]);
+    writeFileSync(config, listenAt(TLS_AT(at)));
+    daemon.signal('SIGHUP');
+    await daemon.logged(/info reloaded/);
+    expect(daemon.log()).toContain(`info listening surface=line at=${at}`);
+    expect(await askSecurely(daemon.port('line'))).toBe('OK\n');
+    writeFileSync(config, listenAt(at));
+    daemon.signal('SIGHUP');
+    await daemon.logged(/info reloaded(.|\n)*info reloaded/);
+    expect(await converse(at, 'a\n')).toBe('OK\n');
+  });
+
+  test('gives a socket another mode', async () => {
+    const { path, file } = place();
+    const socket = join(path, 'line.sock');
+    const config = file('sluice.yaml', listenAt(`{ at: ${socket}, mode: '600' }`));
+    const daemon = await start(['--config', config]);
+    writeFileSync(config, listenAt(`{ at: ${socket}, mode: '666' }`));
+    daemon.signal('SIGHUP');
+    await daemon.logged(/info reloaded/);
+    expect(statSync(socket).mode & 0o777).toBe(0o666);
+    expect(await converse(socket, 'a\n')).toBe('OK\n');
+  });
+
+  test('that cannot have all it wants goes back to what it had', async () => {
+    const other = await start(EPHEMERAL);
+    const [one, two] = [await freePort(), await freePort()].map((port) => `127.0.0.1:${port}`);
+    const config = place().file('sluice.yaml', listenAt(`[${one}, ${two}]`));
+    const daemon = await start(['--config', config]);
+    writeFileSync(config, listenAt(`[${TLS_AT(one)}, ${TLS_AT(two)}, ${other.at.line[0]}]`));
+    daemon.signal('SIGHUP');
+    await daemon.logged(/error reload failed.*an address that nobody else uses/);
+    expect(await converse(one, 'a\n')).toBe('OK\n');
+    expect(await converse(two, 'a\n')).toBe('OK\n');
   });
 });

@@ -10,7 +10,7 @@
  */
 
 import { alarm, type Clock, type Millis, systemClock } from '../clock.ts';
-import { reasonOf, SluiceError } from '../errors.ts';
+import { reasonOf } from '../errors.ts';
 import { Engine } from '../limiter.ts';
 import { type Random, systemRandom } from '../random.ts';
 import { Cells } from '../share/cells.ts';
@@ -22,7 +22,7 @@ import { Gate } from './gate.ts';
 import { keyFrom } from './http/key.ts';
 import { type HttpNow, HttpSurface } from './http/surface.ts';
 import { lineProtocol } from './line.ts';
-import { Listeners } from './listeners.ts';
+import { type Changed, Listeners } from './listeners.ts';
 import type { Log } from './log.ts';
 import { describeLimits, Metrics } from './metrics.ts';
 import { RedisClients } from './redis-clients.ts';
@@ -91,7 +91,12 @@ export class Daemon {
     const seed = left?.seed ?? hashSeed(random);
     const daemon = new Daemon(config, setting, { clock, seed, clients });
     daemon.#inherit(left);
-    await daemon.#listen(config);
+    try {
+      await daemon.#listen(config);
+    } catch (error) {
+      await daemon.#letGo();
+      throw error;
+    }
     daemon.#saveLater();
     return daemon;
   }
@@ -164,7 +169,9 @@ export class Daemon {
     return this.#inTurn(async () => {
       const loaded = this.#load();
       const result =
-        'problems' in loaded ? failed(loaded.problems) : await this.#change(loaded.config);
+        'problems' in loaded
+          ? failed(loaded.problems)
+          : await this.#change(loaded.config).catch((error) => failed([reasonOf(error)]));
       this.#metrics.reloaded(result.ok);
       if (result.ok) this.#log('info', 'reloaded', { limits: result.limits, kept: result.kept });
       else {
@@ -177,13 +184,8 @@ export class Daemon {
 
   async #change(config: Config): Promise<Reloaded> {
     if (this.#isStopping) return failed(['the daemon is stopping']);
-    try {
-      await this.#clients.prepare(config.limits);
-      await this.#listen(config);
-    } catch (error) {
-      if (error instanceof SluiceError) return failed([error.message]);
-      throw error;
-    }
+    await this.#clients.prepare(config.limits);
+    const { opened, closed } = await this.#listen(config);
     const { made, dropped } = this.#shelf.stock(config.limits);
     this.#config = config;
     this.gate.change(config);
@@ -191,19 +193,22 @@ export class Daemon {
     this.#metrics.change({ made, dropped });
     this.#watch(made);
     this.#saveLater();
+    for (const place of closed) this.#log('info', 'no longer listening', shown(place));
+    for (const place of opened) this.#log('info', 'listening', shown(place));
     await closeAll(dropped);
     this.#clients.keepOnly(config.limits);
     const limits = this.#shelf.all.length;
     return { ok: true, limits, kept: limits - made.length };
   }
 
-  async #listen({ listen, admin }: Config): Promise<void> {
-    await this.#listeners.change(listen);
+  async #listen({ listen, admin }: Config): Promise<Changed<Surface>> {
+    const changed = await this.#listeners.change(listen);
     const open = listen.http.find((own) => !isLoopback(own));
     if (open && admin.token === undefined) {
       const at = showListen(open);
       this.#log('warn', 'admin pages are off for want of a token: set admin.token', { at });
     }
+    return changed;
   }
 
   /** Answers what was asked, takes nothing more, and leaves its state to its successor. */
@@ -219,9 +224,14 @@ export class Daemon {
       const surfaces = [this.#line, this.#resp, this.#http];
       await Promise.all(surfaces.map((surface) => surface.drain(drainMs)));
       await this.save();
-      await closeAll(this.#shelf.all);
-      this.#clients.keepOnly([]);
+      await this.#letGo();
     });
+  }
+
+  /** Whatever would keep a process alive. */
+  async #letGo(): Promise<void> {
+    await closeAll(this.#shelf.all);
+    this.#clients.keepOnly([]);
   }
 
   #inTurn<T>(act: () => Promise<T>): Promise<T> {
@@ -315,6 +325,11 @@ async function inheritance(
   if (!read.isMissing) log('warn', 'snapshot not used', { file, reason: read.reason });
   return undefined;
 }
+
+const shown = ({ surface, listen }: { surface: Surface; listen: Listen }) => ({
+  surface,
+  at: showListen(listen),
+});
 
 const failed = (problems: readonly string[]): Reloaded => ({ ok: false, problems });
 
