@@ -91,7 +91,7 @@ function fromFlags(flags: Flags): Outweighing[] {
       });
   }
   if (flags.snapshot !== undefined) {
-    said.push({ path: ['snapshot'], value: flags.snapshot, from: '--snapshot' });
+    said.push({ path: ['snapshot', 'file'], value: flags.snapshot, from: '--snapshot' });
   }
   if (flags.log !== undefined) said.push({ path: ['log'], value: flags.log, from: '--log' });
   if (flags.rate === undefined && flags.burst === undefined) return said;

@@ -10,7 +10,7 @@ import { ConfigError, reasonOf } from '../errors.ts';
 import { redis } from '../share/redis/redis.ts';
 import type { RemoteShareMaker } from '../share/remote.ts';
 import type { LimitConfig } from './config/limits.ts';
-import type { RedisConfig } from './config/redis.ts';
+import { type RedisConfig, safeUrl } from './config/redis.ts';
 import type { Log } from './log.ts';
 
 type Client = ReturnType<typeof import('redis')['createClient']>;
@@ -35,7 +35,8 @@ export class RedisClients {
       this.#createClient = (await import('redis')).createClient;
     } catch (error) {
       const expected = `left out, or the package "redis" installed (${reasonOf(error)})`;
-      throw new ConfigError(`limits.${needing.name}.redis`, expected, needing.redis?.url);
+      const url = safeUrl(needing.redis?.url ?? '');
+      throw new ConfigError(`limits.${needing.name}.redis`, expected, url);
     }
   }
 
@@ -71,6 +72,3 @@ export class RedisClients {
     }
   }
 }
-
-/** Without the password it may hold. */
-export const safeUrl = (url: string): string => url.replace(/\/\/[^@/]*@/, '//');
