@@ -199,3 +199,46 @@ describe('a reload', () => {
     expect(await converse(two, 'a\n')).toBe('OK\n');
   });
 });
+
+describe('a daemon says in time', () => {
+  test('that there is no place for its state', async () => {
+    const state = join(place().path, 'missing', 'state');
+    const daemon = await start([...EPHEMERAL, '--snapshot', state]);
+    expect(daemon.log()).toMatch(/warn snapshot cannot be written there .*ENOENT/);
+  });
+
+  test('how to try what it has put TLS on', async () => {
+    const listen = `listen: { line: ${TLS_AT('127.0.0.1:0')}, resp: ${TLS_AT('127.0.0.1:0')}, http: ${TLS_AT('127.0.0.1:0')} }\n`;
+    const daemon = await start(['--config', place().file('sluice.yaml', listen)]);
+    expect(daemon.out()).toContain(
+      `| openssl s_client -quiet -no_ign_eof -connect ${daemon.at.line[0]}\n`,
+    );
+    expect(daemon.out()).toContain('redis-cli --tls --insecure -h 127.0.0.1 ');
+    expect(daemon.out()).toContain(`curl -ik 'https://${daemon.at.http[0]}/`);
+  });
+
+  test('where its limits come from', async () => {
+    const config = place().file('sluice.yaml', 'limits: {}\n');
+    const daemon = await start([...EPHEMERAL, '--config', config, '--rate', '5/s']);
+    expect(daemon.out()).toContain('1 limit from the command line\n');
+  });
+
+  test('the same in JSON once the file says so', async () => {
+    const config = place().file('sluice.yaml', 'log: text\n');
+    const daemon = await start([...EPHEMERAL, '--config', config]);
+    writeFileSync(config, 'log: json\n');
+    daemon.signal('SIGHUP');
+    await daemon.logged(/"message":"reloaded"/);
+  });
+
+  test('why Redis is out of reach, without being asked', async () => {
+    const limit = (url: string): string =>
+      `limits: { a: { bucket: { rate: 1/s }, redis: { url: '${url}' } } }\n`;
+    const port = await freePort();
+    const config = place().file('sluice.yaml', limit(`redis://:hunter2@127.0.0.1:${port}`));
+    const daemon = await start([...EPHEMERAL, '--config', config]);
+    await daemon.logged(/warn redis out of reach url=redis:\/\/127.*reason=".*ECONNREFUSED/);
+    expect(await daemon.stop()).toBe(0);
+    expect(daemon.log().match(/redis/g)).toHaveLength(2); // once, and in its address
+  });
+});

@@ -9,6 +9,8 @@
  * it runs, and stops by answering what was asked and leaving its state to its successor.
  */
 
+import { access, constants } from 'node:fs/promises';
+import { dirname } from 'node:path';
 import { alarm, type Clock, type Millis, systemClock } from '../clock.ts';
 import { reasonOf } from '../errors.ts';
 import { Engine } from '../limiter.ts';
@@ -98,6 +100,7 @@ export class Daemon {
       throw error;
     }
     daemon.#saveLater();
+    await daemon.#tryPlace();
     return daemon;
   }
 
@@ -160,6 +163,11 @@ export class Daemon {
     return this.#listeners.addresses;
   }
 
+  /** What it goes by at the moment. */
+  get config(): Config {
+    return this.#config;
+  }
+
   get isStopping(): boolean {
     return this.#isStopping;
   }
@@ -193,6 +201,7 @@ export class Daemon {
     this.#metrics.change({ made, dropped });
     this.#watch(made);
     this.#saveLater();
+    await this.#tryPlace();
     for (const place of closed) this.#log('info', 'no longer listening', shown(place));
     for (const place of opened) this.#log('info', 'listening', shown(place));
     await closeAll(dropped);
@@ -266,6 +275,18 @@ export class Daemon {
       this.#log('info', 'snapshot written', { file, bytes });
     } catch (error) {
       this.#log('error', 'snapshot not written', { file, reason: reasonOf(error) });
+    }
+  }
+
+  /** Better told now than when there is a state to lose. */
+  async #tryPlace(): Promise<void> {
+    const { snapshot } = this.#config;
+    if (!snapshot) return;
+    const { file } = snapshot;
+    try {
+      await access(dirname(file), constants.W_OK | constants.X_OK);
+    } catch (error) {
+      this.#log('warn', 'snapshot cannot be written there', { file, reason: reasonOf(error) });
     }
   }
 
