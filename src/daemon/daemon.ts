@@ -81,6 +81,7 @@ export class Daemon {
   #config: Config;
   #isStopping = false;
   #cancelSave = (): void => {};
+  #saved: Promise<void> = Promise.resolve();
   /** Reloads and stops come one after the other. */
   #busy: Promise<unknown> = Promise.resolve();
 
@@ -264,12 +265,17 @@ export class Daemon {
   // What is left to a successor.
 
   /** Lays down the state of all keys, if there is a place for it. A full disk stops nobody. */
-  async save(): Promise<void> {
+  save(): Promise<void> {
+    this.#saved = this.#saved.then(() => this.#save()); // one at a time: they write to the same file
+    return this.#saved;
+  }
+
+  async #save(): Promise<void> {
     const { snapshot } = this.#config;
     if (!snapshot) return;
     const { file } = snapshot;
-    const parts = this.#parts();
     try {
+      const parts = this.#parts();
       const savedAt = this.#clock.now();
       const bytes = await writeSnapshot(file, { savedAt, seed: this.#seed, parts });
       this.#log('info', 'snapshot written', { file, bytes });
