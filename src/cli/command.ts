@@ -87,14 +87,18 @@ export function rangeFlag(
 
 export const upTo = (max: number): NumberRange => ({ min: 1, max, whole: true });
 
-export function readJson(file: string): unknown {
-  const name = file === '-' ? 'standard input' : file;
-  let text: string;
+/** A file as text; one that cannot be read is the user's to fix. */
+export function readText(file: string | 0, name = String(file)): string {
   try {
-    text = readFileSync(file === '-' ? 0 : file, 'utf8');
+    return readFileSync(file, 'utf8');
   } catch (error) {
     throw new UsageError(`cannot read ${name}: ${(error as Error).message}`);
   }
+}
+
+export function readJson(file: string): unknown {
+  const name = file === '-' ? 'standard input' : file;
+  const text = readText(file === '-' ? 0 : file, name);
   try {
     return JSON.parse(text.replace(/^\uFEFF/, '')); // some editors begin a file with a mark
   } catch (error) {

@@ -148,7 +148,7 @@ const TRY: Readonly<Record<Surface, (listen: Listen) => string>> = {
   },
   http: (listen) =>
     listen.kind === 'unix'
-      ? `curl -i --unix-socket ${listen.path} 'http://sluice/check?key=alice'`
+      ? `curl -i --unix-socket ${listen.path} 'http://localhost/check?key=alice'`
       : `curl -i${listen.tls ? 'k' : ''} '${listen.tls ? 'https' : 'http'}://${showListen(listen)}/check?key=alice'`,
 };
 
