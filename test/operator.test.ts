@@ -187,6 +187,16 @@ describe('a reload', () => {
     expect(await converse(socket, 'a\n')).toBe('OK\n');
   });
 
+  test('makes a socket anew that somebody has removed', async () => {
+    const socket = join(place().path, 'line.sock');
+    const daemon = await start([...EPHEMERAL, '--line', socket]);
+    rmSync(socket);
+    daemon.signal('SIGHUP');
+    await daemon.logged(/info reloaded/);
+    expect(await converse(socket, 'a\n')).toBe('OK\n');
+    expect(await converse(daemon.at.line[0], 'a\n')).toBe('OK\n');
+  });
+
   test('that cannot have all it wants goes back to what it had', async () => {
     const other = await start(EPHEMERAL);
     const [one, two] = [await freePort(), await freePort()].map((port) => `127.0.0.1:${port}`);
@@ -197,6 +207,31 @@ describe('a reload', () => {
     await daemon.logged(/error reload failed.*an address that nobody else uses/);
     expect(await converse(one, 'a\n')).toBe('OK\n');
     expect(await converse(two, 'a\n')).toBe('OK\n');
+  });
+});
+
+describe('what cannot be had back', () => {
+  test('takes nothing else along, and comes with the next reload that can', async () => {
+    const other = await start(EPHEMERAL);
+    const [one, two] = [await freePort(), await freePort()].map((port) => `127.0.0.1:${port}`);
+    const { path, file } = place();
+    const cert = join(path, 'cert.pem');
+    copyFileSync(CERT, cert);
+    const lines = (...line: string[]): string =>
+      `listen: { line: [${line.join(', ')}], resp: off, http: off }\n`;
+    const before = lines(TLS_AT(one, cert), two);
+    const config = file('sluice.yaml', before);
+    const daemon = await start(['--config', config]);
+    rmSync(cert);
+    writeFileSync(config, lines(one, TLS_AT(two), other.at.line[0]));
+    daemon.signal('SIGHUP');
+    await daemon.logged(/error reload failed.*`listen.line.tls` to be files that can be read/);
+    expect(await converse(two, 'a\n')).toBe('OK\n');
+    copyFileSync(CERT, cert);
+    writeFileSync(config, before);
+    daemon.signal('SIGHUP');
+    await daemon.logged(/info listening surface=line at=127/);
+    await expect(converse(one, 'a\n').catch(() => 'hung up')).resolves.not.toContain('OK'); // TLS again
   });
 });
 

@@ -4,7 +4,7 @@
 
 import { chmodSync, existsSync, lstatSync, readFileSync, unlinkSync } from 'node:fs';
 import { connect, createServer, type Server, type Socket } from 'node:net';
-import { dirname } from 'node:path';
+import { dirname, resolve } from 'node:path';
 import {
   createSecureContext,
   createServer as createTlsServer,
@@ -42,8 +42,9 @@ export class Listeners<Surface extends string> {
    */
   async change(wanted: Readonly<Record<Surface, readonly Listen[]>>): Promise<Changed<Surface>> {
     const plan = planOf(wanted);
-    const renewed = [...plan].flatMap(([name, own]) => renewalOf(this.#open.get(name), own));
-    const old = new Map([...this.#open].filter(([name]) => !plan.has(name)));
+    const kept = new Map([...this.#open].filter(([name, own]) => plan.has(name) && isThere(own)));
+    const old = new Map([...this.#open].filter(([name]) => !kept.has(name)));
+    const renewed = [...plan].flatMap(([name, own]) => renewalOf(kept.get(name), own));
     const fresh = new Map<string, Opened<Surface>>();
     const closed = new Map<string, Opened<Surface>>();
     const closeFirst = async (listen: Listen): Promise<boolean> => {
@@ -58,7 +59,8 @@ export class Listeners<Surface extends string> {
     };
     try {
       for (const [name, { surface, listen }] of plan) {
-        if (this.#open.has(name)) continue;
+        if (kept.has(name)) continue;
+        if (old.has(name)) await closeFirst(listen); // closing removes its path, whoever has it by then
         const accept = this.#accept[surface];
         fresh.set(name, await openAt(surface, listen, accept, () => closeFirst(listen)));
       }
@@ -72,7 +74,7 @@ export class Listeners<Surface extends string> {
     this.#open = new Map(
       [...plan.keys()].map((name) => [
         name,
-        (fresh.get(name) ?? this.#open.get(name)) as Opened<Surface>,
+        (fresh.get(name) ?? kept.get(name)) as Opened<Surface>,
       ]),
     );
     return { opened: [...fresh.values()], closed: [...old.values()] };
@@ -80,10 +82,15 @@ export class Listeners<Surface extends string> {
 
   /** One that cannot be had back is forgotten, and tried again with the next change. */
   async #reopen(closed: ReadonlyMap<string, Opened<Surface>>): Promise<void> {
+    const lost: unknown[] = [];
     for (const [name, { surface, listen }] of closed) {
       this.#open.delete(name);
-      this.#open.set(name, await openAt(surface, listen, this.#accept[surface], NO_ROOM));
+      await openAt(surface, listen, this.#accept[surface], NO_ROOM).then(
+        (own) => this.#open.set(name, own),
+        (error: unknown) => lost.push(error),
+      );
     }
+    if (lost.length > 0) throw lost[0]; // worse than what went wrong before
   }
 
   /** Takes no more connections; those there are stay. */
@@ -159,19 +166,23 @@ async function openAt<Surface extends string>(
 function bind(server: Server, listen: Listen): Promise<void> {
   const where =
     listen.kind === 'unix' ? { path: listen.path } : { host: listen.host, port: listen.port };
-  return new Promise((resolve, reject) => {
+  return new Promise((done, reject) => {
     server.once('error', reject);
     server.listen({ ...where, backlog: BACKLOG }, () => {
       server.off('error', reject);
-      resolve();
+      done();
     });
   });
 }
 
+/** False if somebody has removed its socket: nobody can find it any more. */
+const isThere = ({ listen }: Opened<string>): boolean =>
+  listen.kind === 'tcp' || existsSync(listen.path);
+
 /** True if not both can be had at once, as far as can be told. */
 const isSamePlace = (one: Listen, other: Listen): boolean =>
   one.kind === 'unix'
-    ? other.kind === 'unix' && one.path === other.path
+    ? other.kind === 'unix' && resolve(one.path) === resolve(other.path)
     : other.kind === 'tcp' && one.port === other.port;
 
 function serverFor(surface: string, listen: Listen, accept: (socket: Socket) => void): Server {
@@ -232,8 +243,8 @@ async function removeLeftover(surface: string, path: string): Promise<void> {
   const found = lstatSync(path, { throwIfNoEntry: false });
   if (!found) return;
   if (!found.isSocket()) throw new ConfigError(`listen.${surface}`, 'a free path', path);
-  const isAlive = await new Promise<boolean>((resolve) => {
-    const probe = connect(path, () => resolve(true)).on('error', () => resolve(false));
+  const isAlive = await new Promise<boolean>((tell) => {
+    const probe = connect(path, () => tell(true)).on('error', () => tell(false));
     probe.unref();
     probe.once('connect', () => probe.destroy());
   });
