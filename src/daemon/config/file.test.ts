@@ -126,13 +126,15 @@ colour: red
     ['admin: hunter2hunter2'],
     ['resp: hunter2hunter2'],
     ['admin: { tokn: hunter2hunter2 }'],
+    ['admin: { token: [hunter2hunter2hunter2 }'],
+    ['{"admin": {"token": "hunter2hunter2hunter2"}, "colour": "red"}'],
     ['{ admin: { token: hunter2hunter2hunter2 }, colour: red }'],
     ['limits: { a: { bucket: { rate: 1 }, redis: "redis://:hunter2@host" } }'],
     ['limits: { a: { bucket: { rate: 1 }, redis: { url: "http://me:hunter2@host" } } }'],
     ['limits: { a: { bucket: { rate: x }, redis: { url: "redis://:hunter2@host" } } }'],
   ])('nor any other secret: %s', (text) => {
     const problems = problemsOf(text);
-    expect(problems).toHaveLength(1);
+    expect(problems).not.toEqual([]);
     expect(problems.join()).not.toContain('hunter2');
   });
 

@@ -148,9 +148,7 @@ function finish(
         offsetOf(document.contents, error.field),
         error.message,
       );
-      const [first, ...shown] = pointed.split('\n');
-      const isSecret = HOLDS_SECRETS.test(error.field) || LOOKS_SECRET.test(shown.join('\n'));
-      return isSecret ? first : pointed;
+      return HOLDS_SECRETS.test(error.field) ? pointed.split('\n', 1)[0] : pointed;
     }),
   };
 }
@@ -158,8 +156,8 @@ function finish(
 /** Fields whose line is not shown, in case it ends up in a log. */
 const HOLDS_SECRETS = /^(?:admin|resp)(?:\.|$)|\.redis(?:\.|$)/;
 
-/** Lines that hold a secret beside what is wrong with them. */
-const LOOKS_SECRET = /token:|password:|:\/\/[^\s/]*@/i;
+/** Lines that hold a secret, whatever is wrong with them. */
+const LOOKS_SECRET = /(?:token|password)["']?\s*:|:\/\/\S*@/i;
 
 const concerns = (path: string, { field }: ConfigError): boolean =>
   field === path || field.startsWith(`${path}.`) || field.startsWith(`${path}[`);
@@ -175,7 +173,7 @@ function put(value: unknown, { path: [first, second], value: own }: Outweighing)
 /** A snapshot without options of its own: a file's name, or none. */
 const isShort = (snapshot: unknown): boolean => typeof snapshot === 'string' || snapshot === false;
 
-/** `file:line:column: what`, the line itself, and a mark below the place. */
+/** `file:line:column: what`, the line itself unless it holds a secret, and a mark below the place. */
 function pointAt(
   file: string,
   text: string,
@@ -185,6 +183,7 @@ function pointAt(
 ): string {
   const { line, col } = lines.linePos(Math.min(offset, text.length));
   const source = text.split('\n')[line - 1] ?? '';
+  if (LOOKS_SECRET.test(source)) return `${file}:${line}:${col}: ${message}`;
   const shown = source.slice(0, LINE_CHARS_MAX).trimEnd();
   const number = String(line).padStart(5);
   const mark = `${' '.repeat(Math.min(col - 1, LINE_CHARS_MAX))}^`;
