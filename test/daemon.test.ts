@@ -354,6 +354,23 @@ describe('sluice check', () => {
     expect(check('alice', ...at, '--open').status).toBe(0);
   });
 
+  test('speaks TLS where the daemon does', async () => {
+    const ca = 'test/support/tls/cert.pem';
+    const tls = `tls: { cert: ${ca}, key: test/support/tls/key.pem }`;
+    const config = place().file(
+      'sluice.yaml',
+      `listen: { line: off, resp: { at: '127.0.0.1:0', ${tls} }, http: off }\n`,
+    );
+    const daemon = await start(['--config', config]);
+    const at = ['--at', `localhost:${daemon.port('resp')}`];
+    expect(check('alice', ...at, '--ca', ca)).toEqual({ status: 0, said: 'OK, 9 left\n' });
+    expect(check('alice', ...at, '--tls').said).toMatch(/out of reach: .*self.signed/);
+    expect(check('alice', ...at, '--ca', 'nowhere.pem')).toMatchObject({
+      status: 2,
+      said: expect.stringMatching(/^sluice check: cannot read nowhere.pem: ENOENT/),
+    });
+  });
+
   test('gives the password the daemon wants', async () => {
     const password = 'correct-horse-battery';
     const env = { SLUICE_RESP_PASSWORD: password };

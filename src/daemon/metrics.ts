@@ -5,9 +5,9 @@
 import { type Prometheus, prometheus } from '../adapters/metrics/prometheus.ts';
 import type { Cells } from '../share/cells.ts';
 import type { LimitConfig } from './config/limits.ts';
+import { safeUrl } from './config/redis.ts';
 import type { HttpSurface } from './http/surface.ts';
 import type { Permits } from './permits.ts';
-import { safeUrl } from './redis-clients.ts';
 import type { Shelf, Stocked } from './shelf.ts';
 import type { StreamCounts } from './streams.ts';
 

@@ -2,7 +2,7 @@
  * HTTP on sockets: connections taken over with a bound on everything, bodies taken in, replies sent.
  *
  *     const surface = httpSurface(setting, now);
- *     createServer((socket) => surface.accept(socket, isLoopback)).listen(7680, '127.0.0.1');
+ *     createServer((socket) => surface.accept(socket, isLoopback)).listen(7612, '127.0.0.1');
  *
  * What is asked and answered is the desk's affair: `desk.ts`.
  */
