@@ -484,6 +484,20 @@ describe('HTTP', () => {
     expect((await local(daemon, '/healthz')).status).toBe(200);
   });
 
+  test('thousands of overrides do not make a scrape long', async () => {
+    const overrides = Array.from(
+      { length: 3000 },
+      (_, n) => `{ match: k${n}, bucket: { rate: 2/s } }`,
+    );
+    const limit = `{ bucket: { rate: 1/s }, overrides: [${overrides.join(', ')}] }`;
+    const config = place().file('sluice.yaml', `limits: { a: ${limit} }\n`);
+    const daemon = await start([...EPHEMERAL, '--config', config]);
+    const text = await (await get(daemon, '/metrics')).text();
+    expect(text).toContain('sluice_limits{shown="no"} 2801');
+    expect(text.length).toBeLessThan(1_000_000);
+    expect(text).toContain('sluice_keys{limit="a"}');
+  });
+
   test('the feed tells once a second what happened', async () => {
     const daemon = await start(EPHEMERAL);
     const response = await get(daemon, '/feed');

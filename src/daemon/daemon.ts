@@ -200,7 +200,7 @@ export class Daemon {
     this.#config = config;
     this.gate.change(config);
     this.#http.change(httpBy(config));
-    this.#metrics.change({ made, dropped });
+    this.#metrics.change();
     this.#watch(made);
     this.#saveLater();
     await this.#tryPlace();
