@@ -72,6 +72,14 @@ describe('the gate', () => {
     expect(ask('alice')).toMatchObject({ decision: { verdict: 'deny' }, limit: 'l0' });
   });
 
+  test('a limit for the key * alone is for no other', () => {
+    const { served } = gateOf(
+      "limits: { star: { bucket: { rate: 1/h, burst: 1 }, match: { exact: '*' } } }",
+    );
+    expect(served('*', 9)).toBe(1);
+    expect(served('alice', 9)).toBe(9);
+  });
+
   test('asks the most specific limit', () => {
     const { served } = gateOf(TWO);
     expect(served('ip:1', 9)).toBe(3);
