@@ -26,7 +26,7 @@ function talk(
     () => lineMax,
   )(answers);
   const fine = pieces.map((piece) => conversation.hear(Buffer.from(piece)));
-  return { asked, fine, answers, said: () => Buffer.concat(said).toString('latin1') };
+  return { asked, fine, answers, conversation, said: () => Buffer.concat(said).toString('latin1') };
 }
 
 describe('the line protocol', () => {
@@ -88,6 +88,16 @@ describe('the line protocol', () => {
     await Promise.resolve();
     expect(said()).toBe('OK\nNO\nNO\nOK\n');
     expect(answers.owed).toBe(0);
+  });
+
+  test('keeps questions while too many answers are owed, and says that it is behind', async () => {
+    const never = new Promise<boolean>(() => {});
+    const { asked, fine, conversation } = talk(['a\n'.repeat(3000), '\n'], {
+      isAllowed: () => never,
+    });
+    expect(asked).toHaveLength(1026); // what is over the bound, and one more with the second piece
+    expect(fine).toEqual([true, true]);
+    expect(conversation.isBehind).toBe(true);
   });
 
   test('says the same however the bytes are cut', () => {
