@@ -40,6 +40,16 @@ describe('a snapshot', () => {
     expect(readdirSync(join(file, '..'))).toEqual(['state']);
   });
 
+  test('asked for while another is being written comes after it, and both are whole', async () => {
+    const file = place();
+    const large = { entries: new Float64Array(1_000_000).fill(7), freshAt: undefined };
+    const first = { ...snapshot, parts: [{ name: 'large', fingerprint: '', copy: large }] };
+    const second = { ...snapshot, savedAt: NOW + 1 };
+    await Promise.all([writeSnapshot(file, first), writeSnapshot(file, second)]);
+    expect(await readSnapshot(file, NOW + 1, DAY)).toEqual({ snapshot: second });
+    expect(readdirSync(join(file, '..'))).toEqual(['state']);
+  });
+
   test('takes the place of the one before only when it is whole', async () => {
     const file = await written();
     await writeSnapshot(file, { ...snapshot, savedAt: NOW + 5 });
