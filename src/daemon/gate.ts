@@ -122,7 +122,12 @@ export class Gate {
     if (route.settled) return answerOf(route.settled);
     const here = ask.hold ? this.#hold(route, ask) : this.#take(route, ask);
     if (here.answer.decision.verdict === 'deny') return here.answer;
-    if (route.there.length > 0) return this.#askThere(route, ask, here);
+    if (route.there.length > 0) {
+      for (const { underway } of route.there) underway.begin();
+      return this.#askThere(route, ask, here).finally(() => {
+        for (const { underway } of route.there) underway.end();
+      });
+    }
     for (const own of route.shadows) askShadow(own, ask);
     return this.#grant(here, ask);
   }
@@ -201,5 +206,9 @@ function askShadow(own: Applied, { tag, cost }: Ask): void {
     if (permit.verdict === 'allow') permit.settle();
     return;
   }
-  own.limiter.tryAcquire(key, cost).then((permit) => permit.verdict === 'allow' && permit.settle());
+  own.underway.begin();
+  own.limiter
+    .tryAcquire(key, cost)
+    .then((permit) => permit.verdict === 'allow' && permit.settle())
+    .finally(() => own.underway.end());
 }

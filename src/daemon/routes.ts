@@ -15,6 +15,7 @@ import type { LimitConfig, OverrideConfig } from './config/limits.ts';
 import { EVERYTHING, type Pattern } from './pattern.ts';
 import { PatternIndex } from './pattern-index.ts';
 import { countsFlights, overrideName, type Shelf } from './shelf.ts';
+import type { Underway } from './underway.ts';
 
 /** One limit that applies to a key. */
 export interface Applied {
@@ -24,6 +25,7 @@ export interface Applied {
   /** The pattern that brought it here. */
   readonly by: Pattern;
   readonly limiter: Engine | RemoteLimiter;
+  readonly underway: Underway;
 }
 
 /** One that this process decides. */
@@ -183,7 +185,8 @@ export class Routes {
     const name = override ? overrideName(limit.name, override.text) : limit.name;
     const shelved = this.#shelf.get(name);
     if (!shelved) throw new Error(`limit ${name} is not on the shelf`);
-    return { limit, name, by: override ?? by, limiter: shelved.engine };
+    const { engine: limiter, underway } = shelved;
+    return { limit, name, by: override ?? by, limiter, underway };
   }
 
   /** Routes that meet the same limits are one. */
