@@ -5,6 +5,8 @@
  * whatever is answered after it waits behind it, so that a client can match answers by counting.
  */
 
+import { endOfTick } from '../clock.ts';
+
 /** Answers that somebody else owes; with more of them a client is asked to wait. */
 const OWED_MAX = 1024;
 
@@ -26,6 +28,7 @@ export class Answers {
   readonly #onSettled: () => void;
   #waiting: Owed[] = [];
   #heldBackBytes = 0;
+  #isFlushing = false;
   /** Set while the client does not take what it was answered. */
   isStuck = false;
 
@@ -67,12 +70,14 @@ export class Answers {
     answer.then((bytes) => {
       owed.bytes = bytes;
       this.#heldBackBytes += bytes.length;
-      this.#flush();
+      if (!this.#isFlushing) endOfTick(() => this.#flush()); // many come at once, and go as one
+      this.#isFlushing = true;
     });
   }
 
   /** Everything up to the first answer that is still missing, in one piece. */
   #flush(): void {
+    this.#isFlushing = false;
     const missing = this.#waiting.findIndex(({ bytes }) => bytes === undefined);
     const ready = this.#waiting.splice(0, missing < 0 ? this.#waiting.length : missing);
     if (ready.length === 0) return;

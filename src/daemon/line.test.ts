@@ -26,8 +26,17 @@ function talk(
     () => lineMax,
   )(answers);
   const fine = pieces.map((piece) => conversation.hear(Buffer.from(piece)));
-  return { asked, fine, answers, conversation, said: () => Buffer.concat(said).toString('latin1') };
+  return {
+    asked,
+    fine,
+    answers,
+    conversation,
+    pieces: () => said.length,
+    said: () => Buffer.concat(said).toString('latin1'),
+  };
 }
+
+const turn = () => new Promise((over) => setImmediate(over));
 
 describe('the line protocol', () => {
   test('answers a tag with three bytes', () => {
@@ -83,11 +92,19 @@ describe('the line protocol', () => {
     expect(said()).toBe('OK\n');
     expect(answers.owed).toBe(3);
     decide(false);
-    await later;
-    await Promise.resolve();
-    await Promise.resolve();
+    await turn();
     expect(said()).toBe('OK\nNO\nNO\nOK\n');
     expect(answers.owed).toBe(0);
+  });
+
+  test('answers that somebody else gives together go out in one piece', async () => {
+    const decisions: ((isAllowed: boolean) => void)[] = [];
+    const isAllowed = () => new Promise<boolean>((decide) => decisions.push(decide));
+    const { said, pieces } = talk(['a\n'.repeat(300)], { isAllowed });
+    for (const decide of decisions.slice(0, 200)) decide(true);
+    await turn();
+    expect(said()).toBe('OK\n'.repeat(200));
+    expect(pieces()).toBe(1);
   });
 
   test('keeps questions while too many answers are owed, and says that it is behind', async () => {
