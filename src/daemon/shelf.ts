@@ -8,6 +8,7 @@ import { type Engine, engineOf } from '../limiter.ts';
 import type { RemoteEngine, RemoteLimiter } from '../remote-limiter.ts';
 import { type Hasher, hasher } from '../share/hash.ts';
 import type { RemoteShareMaker } from '../share/remote.ts';
+import { Underway } from '../underway.ts';
 import { fingerprint, type LimitConfig, type RuleOptions } from './config/limits.ts';
 import { type RedisConfig, trial } from './config/redis.ts';
 
@@ -17,6 +18,8 @@ export interface Shelved {
   /** Same text, same counts. */
   readonly fingerprint: string;
   readonly engine: Engine | RemoteEngine;
+  /** Questions that somebody else still has to answer. */
+  readonly underway: Underway;
 }
 
 export interface ShelfSetting {
@@ -81,7 +84,8 @@ export class Shelf {
       ...(clock && { clock }),
       ...(redis && { share: shareOf(redis) }),
     };
-    return { name, fingerprint: text, engine: engineOf(options, { hasher, clock: held }) };
+    const engine = engineOf(options, { hasher, clock: held });
+    return { name, fingerprint: text, engine, underway: new Underway() };
   }
 }
 
@@ -98,8 +102,12 @@ export const overrideName = (limit: string, pattern: string): string => `${limit
 /** Whether a call of this limit is in flight until it is settled. */
 export const countsFlights = (engine: Engine): boolean => engine.inspect('').inFlight !== undefined;
 
-/** Gives back what limiters hold of a limit that others share. */
+/**
+ * Gives back what limiters hold of a limit that others share, once they have answered what they were
+ * asked. Each question has a deadline, so that is not for long.
+ */
 export async function closeAll(shelved: readonly Shelved[]): Promise<void> {
   const remote = shelved.filter(({ engine }) => 'isRemote' in engine);
+  await Promise.all(remote.map(({ underway }) => underway.ended()));
   await Promise.allSettled(remote.map(({ engine }) => (engine as RemoteLimiter).close()));
 }
