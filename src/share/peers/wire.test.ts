@@ -13,16 +13,29 @@ const entry = fc.tuple(fc.integer({ min: 0, max: 2 ** 32 - 1 }), int32, int32, a
 const entries = fc.array(entry, { maxLength: 40 }).map((own) => own.flat());
 const body = fc.oneof(
   fc.record({ kind: fc.constant('hello'), nonce: id }),
-  fc.record({ kind: fc.constant('welcome'), nonce: id, seq, name: fc.string({ maxLength: 16 }) }),
+  fc.record({
+    kind: fc.constant('welcome'),
+    nonce: id,
+    seq,
+    first: seq,
+    name: fc.string({ maxLength: 16 }),
+  }),
   fc.record({ kind: fc.constant('report'), seq, entries }),
-  fc.record({ kind: fc.constant('beat'), seq }),
+  fc.record({ kind: fc.constant('beat'), seq, count: seq }),
   fc.record({ kind: fc.constant('gone'), seq }),
   fc.record({
     kind: fc.constant('missing'),
     ranges: fc.array(seq, { maxLength: 20 }).filter((own) => own.length % 2 === 0),
   }),
-  fc.record({ kind: fc.constant('ask-state'), limit: fc.nat(), cursor: seq }),
-  fc.record({ kind: fc.constant('state'), limit: fc.nat(), cursor: seq, next: seq, entries }),
+  fc.record({ kind: fc.constant('ask-state'), nonce: id, limit: fc.nat(), cursor: seq }),
+  fc.record({
+    kind: fc.constant('state'),
+    nonce: id,
+    limit: fc.nat(),
+    cursor: seq,
+    next: seq,
+    entries,
+  }),
 );
 const message = fc
   .tuple(id, fc.oneof(fc.constant(0), id), body)
