@@ -93,10 +93,11 @@ describe('a connection', () => {
 
   test('that ends with questions still kept gets an answer to each', async () => {
     const { asked, isAllowed } = deferred();
-    const { streams, client } = await setUp(isAllowed);
+    const { clock, streams, client } = await setUp(isAllowed);
     client.write('a\n'.repeat(5000));
     await until(() => asked.length > 1000);
     const drained = streams.drain(SLOW_MS);
+    await clock.pass(20); // silent for so long: it is not in the middle of asking
     const heard = readAll(client);
     for (let given = 0; given < 5000; given++) {
       await until(() => asked.length > given);
@@ -124,6 +125,23 @@ describe('a connection', () => {
     const drained = streams.drain(SLOW_MS);
     await clock.pass(3000);
     expect(await readAll(client)).toHaveLength(asked * 3);
+    await drained;
+  });
+
+  test('that is in the middle of asking is heard to the end of it', async () => {
+    let asked = 0;
+    const { clock, streams, client } = await setUp(() => ++asked > 0);
+    client.write('a\n');
+    await until(() => asked === 1);
+    const drained = streams.drain(SLOW_MS);
+    const heard = readAll(client);
+    for (let more = 2; more <= 5; more++) {
+      await clock.pass(15);
+      client.write('a\n');
+      await until(() => asked === more);
+    }
+    await clock.pass(40);
+    expect(await heard).toBe('OK\n'.repeat(5));
     await drained;
   });
 

@@ -36,6 +36,12 @@ export interface StreamCounts {
 /** Silence before the system asks a client whether it is still there. */
 const KEEP_ALIVE_MS = 30_000;
 
+/** Who said nothing for so long is not in the middle of asking. */
+const SILENT_MS: Millis = 20;
+
+/** So long is heard, when stopping, who does not end. */
+const LAST_WORDS_MS_MAX: Millis = 1000;
+
 /** How long whoever has got everything may take to hang up. */
 const LINGER_MS: Millis = 2_000;
 
@@ -82,17 +88,25 @@ export class Streams {
     this.#open.add(stream);
   }
 
-  /** Answers what was asked, hears nothing more, and hangs up. */
+  /**
+   * Answers what was asked, hears nothing more, and hangs up. Who is in the middle of asking is heard to
+   * the end of it, if that is soon.
+   */
   async drain(withinMs: Millis): Promise<void> {
-    const ended = [...this.#open].map((stream) => stream.finish());
-    const cancel = alarm(
-      this.#clock,
-      this.#clock.now() + withinMs,
-      () => {
-        for (const stream of this.#open) stream.destroy();
-      },
-      false,
-    );
+    const startedAt = this.#clock.now();
+    const ended = [...this.#open].map((stream) => stream.ended);
+    const look = (): void => {
+      const now = this.#clock.now();
+      for (const stream of this.#open) {
+        if (now - startedAt >= withinMs) stream.destroy();
+        else if (now - stream.heardAt >= SILENT_MS || now - startedAt >= LAST_WORDS_MS_MAX) {
+          stream.finish();
+        }
+      }
+      cancel = alarm(this.#clock, now + SILENT_MS, look, true);
+    };
+    let cancel = (): void => {};
+    look();
     await Promise.all(ended);
     cancel();
   }
@@ -115,6 +129,9 @@ class Stream {
   /** Set while the client does not read, or has got everything and does not hang up. */
   #patience: (() => void) | undefined;
   #isFinishing = false;
+  /** When something came last. */
+  heardAt: Millis;
+  readonly ended: Promise<void>;
 
   constructor(
     accepted: Socket,
@@ -127,6 +144,7 @@ class Stream {
     this.#clock = clock;
     this.#held = 'hold' in clock ? clock : undefined;
     this.#told = told;
+    this.heardAt = clock.now();
     this.#answers = new Answers(
       (bytes) => this.#write(bytes),
       () => this.#goOn(),
@@ -140,9 +158,12 @@ class Stream {
     socket.on('drain', () => this.#goOn());
     socket.on('end', () => this.#hangUp());
     socket.on('error', () => socket.destroy()); // it hung up: nothing to tell anybody
-    socket.on('close', () => {
-      this.#patience?.();
-      told.ended();
+    this.ended = new Promise((resolve) => {
+      socket.on('close', () => {
+        this.#patience?.();
+        told.ended();
+        resolve();
+      });
     });
   }
 
@@ -152,6 +173,7 @@ class Stream {
 
   #converse(chunk: Buffer): void {
     this.#held?.hold(); // all that came in one piece came at once
+    this.heardAt = this.#clock.now();
     const isFine = this.#conversation.hear(chunk);
     this.#held?.letGo();
     if (!isFine) {
@@ -205,11 +227,8 @@ class Stream {
     this.#patience = alarm(this.#clock, until, () => this.#socket.destroy(), false);
   }
 
-  finish(): Promise<void> {
-    return new Promise((resolve) => {
-      this.#socket.once('close', () => resolve());
-      this.#hangUp();
-    });
+  finish(): void {
+    this.#hangUp();
   }
 
   destroy(): void {
