@@ -94,6 +94,9 @@ const AGAIN_MAX = 64;
 const STATE_ENTRIES = 80;
 const STATE_DATAGRAMS = 8;
 
+/** How often it looks who is gone and what is too old to keep. */
+const FORGET_MS: Millis = 1000;
+
 /** Datagrams that may go out at once after a quiet spell. */
 const REPORTS_BURST = 10;
 
@@ -115,8 +118,6 @@ interface Peer {
   heardAt: Millis;
   readonly heard: Heard;
   reports: number;
-  /** Since when something is missing; Infinity: nothing is. */
-  missingSince: Millis;
   /** When it may be asked again. */
   askAt: Millis;
 }
@@ -152,6 +153,8 @@ export class PeerEngine {
   readonly #byId = new Map<number, PeerLimit>();
   readonly #hits = new Hits();
   readonly #peers = new Map<NodeId, Peer>();
+  /** Those of them of whom something is missing. */
+  readonly #behind = new Set<Peer>();
   readonly #strangers = new Map<NodeId, Stranger>();
   #history: Kept[] = [];
   #historyBytes = 0;
@@ -161,6 +164,7 @@ export class PeerEngine {
   #tokens = REPORTS_BURST;
   #tokensAt: Millis;
   #isUrgent = false;
+  #forgetAt: Millis;
   /** Whom this one learns from how keys stand, and from where on. */
   #learning: { from: NodeId; limit: number; cursor: number; askAt: Millis } | undefined;
   #hasLearned = false;
@@ -182,6 +186,7 @@ export class PeerEngine {
     this.#reportAt = now + options.intervalMs;
     this.#beatAt = now;
     this.#tokensAt = now;
+    this.#forgetAt = now + FORGET_MS;
   }
 
   /** A number of 48 bits that nobody else has, and never 0. */
@@ -220,9 +225,7 @@ export class PeerEngine {
   wakeAt(now: Millis): Millis {
     let at = Math.min(this.#reportAt, this.#beatAt);
     if (this.#isUrgent) at = Math.min(at, this.#tokenAt(now));
-    for (const peer of this.#peers.values()) {
-      if (peer.missingSince < Infinity) at = Math.min(at, peer.askAt);
-    }
+    for (const { askAt } of this.#behind) at = Math.min(at, askAt);
     if (this.#learning) at = Math.min(at, this.#learning.askAt);
     return at;
   }
@@ -349,7 +352,7 @@ export class PeerEngine {
       return;
     }
     peer.reports++;
-    if (peer.missingSince < Infinity && seq < peer.heard.last) this.counts.repaired++;
+    if (seq < peer.heard.last && this.#behind.has(peer)) this.counts.repaired++;
     for (let at = 0; at < entries.length; at += ENTRY) {
       this.#byId.get(entries[at])?.hear(entries[at + 1], entries[at + 2], entries[at + 3]);
     }
@@ -394,7 +397,7 @@ export class PeerEngine {
     this.#strangers.delete(id);
     const heard = new Heard(this.#hasLearned ? 0 : seq);
     heard.noteLast(seq);
-    const peer = { id, name, heardAt: now, heard, reports: 0, missingSince: Infinity, askAt: now };
+    const peer = { id, name, heardAt: now, heard, reports: 0, askAt: now };
     this.#peers.set(id, peer);
     this.#noteMissing(peer, now);
     if (!this.#hasLearned) this.#learnFrom(id, now);
@@ -403,8 +406,12 @@ export class PeerEngine {
   /** Forgets who is gone for longer than anything of it could come again, and what is too old to repeat. */
   #forget(now: Millis): void {
     const { goneMs, historyMs, historyBytes } = this.#options;
+    if (now < this.#forgetAt && this.#historyBytes <= historyBytes) return;
+    this.#forgetAt = now + FORGET_MS;
     for (const [id, peer] of this.#peers) {
-      if (now - peer.heardAt > Math.max(goneMs, historyMs)) this.#peers.delete(id);
+      if (now - peer.heardAt <= Math.max(goneMs, historyMs)) continue;
+      this.#peers.delete(id);
+      this.#behind.delete(peer);
     }
     let old = 0;
     for (; old < this.#history.length; old++) {
@@ -418,16 +425,17 @@ export class PeerEngine {
   // What did not come.
 
   #noteMissing(peer: Peer, now: Millis): void {
-    if (peer.heard.isComplete) peer.missingSince = Infinity;
-    else if (peer.missingSince === Infinity) {
-      peer.missingSince = now;
+    if (peer.heard.isComplete) {
+      if (this.#behind.size > 0) this.#behind.delete(peer);
+    } else if (!this.#behind.has(peer)) {
+      this.#behind.add(peer);
       peer.askAt = now + OVERTAKEN_MS;
     }
   }
 
   #askForMissing(now: Millis): void {
-    for (const peer of this.#peers.values()) {
-      if (peer.missingSince === Infinity || now < peer.askAt) continue;
+    for (const peer of this.#behind) {
+      if (now < peer.askAt) continue;
       const ranges = peer.heard.missing(RANGES_MAX);
       peer.askAt = now + ASK_AGAIN_MS;
       if (now - peer.heardAt > this.#options.goneMs) continue; // nobody is there to ask

@@ -62,19 +62,19 @@ interface Node {
   /** When it will be woken next; later ones are forgotten. */
   wakeAt: Millis;
   served: number;
+  /** Itself, as those whom something happens to. */
+  alone: readonly Node[];
 }
 
-type Event =
-  | { readonly at: Millis; readonly order: number; readonly kind: 'call' }
-  | { readonly at: Millis; readonly order: number; readonly kind: 'wake'; readonly node: Node }
-  | {
-      readonly at: Millis;
-      readonly order: number;
-      readonly kind: 'arrive';
-      readonly node: Node;
-      readonly message: Message | undefined;
-    }
-  | { readonly at: Millis; readonly order: number; readonly kind: 'crash' | 'back' };
+/** Something that happens at its time. All have the same fields, so that millions of them are cheap. */
+interface Event {
+  readonly at: Millis;
+  readonly order: number;
+  readonly kind: 'call' | 'wake' | 'arrive' | 'crash' | 'back';
+  /** To whom. */
+  readonly nodes: readonly Node[];
+  readonly message: Message | undefined;
+}
 
 /** Nodes know each other before the first call comes. */
 const WARM_UP_MS: Millis = 2000;
@@ -114,6 +114,7 @@ class SimulatedFleet {
     this.#oracle = new LocalShare(policy, { clock, random, keysMax: 1_000_000 });
     for (let index = 0; index < options.nodes; index++) {
       const node = { index, isUp: true, wakeAt: Infinity, served: 0 } as Node;
+      node.alone = [node];
       this.#nodes.push(node);
       this.#start(node);
     }
@@ -149,10 +150,10 @@ class SimulatedFleet {
     const { spanMs, crash } = this.#options;
     const startMs = EPOCH_MS + WARM_UP_MS;
     const endMs = startMs + spanMs;
-    this.#at(startMs + this.#gap(), { kind: 'call' });
+    this.#at(startMs + this.#gap(), 'call');
     if (crash) {
-      this.#at(startMs + crash.atMs, { kind: 'crash' });
-      this.#at(startMs + crash.backMs, { kind: 'back' });
+      this.#at(startMs + crash.atMs, 'crash');
+      this.#at(startMs + crash.backMs, 'back');
     }
     for (let event = this.#events.pop(); event && event.at < endMs; event = this.#events.pop()) {
       this.#now = event.at;
@@ -177,15 +178,15 @@ class SimulatedFleet {
     switch (event.kind) {
       case 'call':
         this.#call();
-        this.#at(this.#now + this.#gap(), { kind: 'call' });
+        this.#at(this.#now + this.#gap(), 'call');
         break;
       case 'wake':
-        if (event.node.isUp && event.at >= event.node.wakeAt) this.#tick(event.node);
+        for (const node of event.nodes) {
+          if (node.isUp && event.at >= node.wakeAt) this.#tick(node);
+        }
         break;
       case 'arrive':
-        if (!event.node.isUp) break;
-        event.node.engine.take(event.message, this.#now);
-        this.#wake(event.node);
+        for (const node of event.nodes) this.#arrive(node, event.message);
         break;
       case 'crash':
         this.#nodes[this.#options.crash?.node ?? 0].isUp = false;
@@ -235,27 +236,38 @@ class SimulatedFleet {
     const at = Math.max(this.#now, node.engine.wakeAt(this.#now));
     if (at >= node.wakeAt) return;
     node.wakeAt = at;
-    this.#at(at, { kind: 'wake', node });
+    this.#at(at, 'wake', node.alone);
   }
 
+  #arrive(node: Node, message: Message | undefined): void {
+    if (!node.isUp) return;
+    node.engine.take(message, this.#now);
+    this.#wake(node);
+  }
+
+  /** Whoever hears it at the same time hears it in one event. */
   #send(from: Node, to: number, bytes: Uint8Array): void {
     const message = decode(bytes); // once for all who hear it
-    const receivers = to === ALL ? this.#nodes : [this.#byId.get(to)];
+    const target = this.#byId.get(to);
+    const receivers = to === ALL ? this.#nodes : target ? [target] : [];
+    const together = new Map<Millis, Node[]>();
     for (const node of receivers) {
-      if (!node || node === from) continue;
-      this.#network.carry(from.index, node.index, this.#now, (afterMs) =>
-        this.#at(this.#now + afterMs, { kind: 'arrive', node, message }),
-      );
+      if (node === from) continue;
+      this.#network.carry(from.index, node.index, this.#now, (afterMs) => {
+        const others = together.get(afterMs);
+        if (others) others.push(node);
+        else together.set(afterMs, [node]);
+      });
     }
+    for (const [afterMs, nodes] of together) this.#at(this.#now + afterMs, 'arrive', nodes, message);
   }
 
-  #at(
-    at: Millis,
-    event: { kind: Event['kind']; node?: Node; message?: Message | undefined },
-  ): void {
-    this.#events.push({ ...event, at, order: this.#order++ } as Event);
+  #at(at: Millis, kind: Event['kind'], nodes = NOBODY, message?: Message | undefined): void {
+    this.#events.push({ at, order: this.#order++, kind, nodes, message });
   }
 }
+
+const NOBODY: readonly Node[] = [];
 
 /** A split is told from the first call on. */
 function shifted(network: NetworkOptions): NetworkOptions {
