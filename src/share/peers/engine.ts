@@ -18,6 +18,7 @@ import type { Millis } from '../../clock.ts';
 import type { Random } from '../../random.ts';
 import { Heard } from './heard.ts';
 import { Hits } from './hits.ts';
+import { COMPARED_MAX, Comparison, Lately } from './levels.ts';
 import {
   ALL,
   decode,
@@ -42,6 +43,10 @@ export interface PeerLimit {
   stateFrom(cursor: number, most: number): { readonly entries: Entries; readonly next: number };
   /** A key is as good as new in so long, and no sooner. */
   raise(low: number, high: number, freshInMs: Millis): void;
+  /** How much of a key is spent; 0 if it is as good as new, or not known. */
+  level(low: number, high: number): number;
+  /** Counts so much more as spent, or so much less. */
+  move(low: number, high: number, by: number): void;
 }
 
 export interface PeerOptions {
@@ -93,6 +98,12 @@ const AGAIN_MAX = 64;
 /** Entries of how keys stand in one datagram, and datagrams for one question. */
 const STATE_ENTRIES = 80;
 const STATE_DATAGRAMS = 8;
+
+/** How often it compares how keys stand with another node. */
+const COMPARE_MS: Millis = 1000;
+
+/** How soon it tries again if that came to nothing. */
+const COMPARE_AGAIN_MS: Millis = 200;
 
 /** How often it looks who is gone and what is too old to keep. */
 const FORGET_MS: Millis = 1000;
@@ -168,6 +179,11 @@ export class PeerEngine {
   /** Whom this one learns from how keys stand, and from where on. */
   #learning: { from: NodeId; limit: number; cursor: number; askAt: Millis } | undefined;
   #hasLearned = false;
+  readonly #bornAt: Millis;
+  /** What was served lately, and with whom that is compared. */
+  readonly #lately = new Lately();
+  #comparison: Comparison | undefined;
+  #compareAt: Millis;
   readonly counts = {
     reports: 0,
     sent: 0,
@@ -187,6 +203,10 @@ export class PeerEngine {
     this.#beatAt = now;
     this.#tokensAt = now;
     this.#forgetAt = now + FORGET_MS;
+    this.#bornAt = now;
+    // Not all of a fleet at once; and where hits come in lumps, what is under way says more than a level.
+    const isSmooth = options.exchange === 'prompt';
+    this.#compareAt = isSmooth ? now + COMPARE_MS * (1 + random()) : Infinity;
   }
 
   /** A number of 48 bits that nobody else has, and never 0. */
@@ -223,7 +243,7 @@ export class PeerEngine {
 
   /** When `tick` has something to do. */
   wakeAt(now: Millis): Millis {
-    let at = Math.min(this.#reportAt, this.#beatAt);
+    let at = Math.min(this.#reportAt, this.#beatAt, this.#compareAt);
     if (this.#isUrgent) at = Math.min(at, this.#tokenAt(now));
     for (const { askAt } of this.#behind) at = Math.min(at, askAt);
     if (this.#learning) at = Math.min(at, this.#learning.askAt);
@@ -237,6 +257,7 @@ export class PeerEngine {
     if (now >= this.#beatAt) this.#beat(now);
     this.#askForMissing(now);
     this.#learn(now);
+    if (now >= this.#compareAt) this.#compare(now);
     this.#forget(now);
   }
 
@@ -285,6 +306,8 @@ export class PeerEngine {
     const bytes = this.#say({ kind: 'report', from: this.id, to: ALL, seq: this.#seq, entries });
     this.#history.push({ seq: this.#seq, at: now, bytes });
     this.#historyBytes += bytes.length;
+    this.#comparison?.told(this.#seq, entries);
+    this.#lately.note(entries);
   }
 
   /** Says that it is there, so that a lost last report is missed, and newcomers are found. */
@@ -327,7 +350,7 @@ export class PeerEngine {
         peer.heard.noteLast(message.seq);
         break;
       case 'hello':
-        this.#welcome(from, message.nonce);
+        this.#welcome(from, message.nonce, now);
         break;
       case 'missing':
         this.#sendAgain(from, message.ranges);
@@ -342,6 +365,12 @@ export class PeerEngine {
       case 'state':
         this.#learned(message, now);
         break;
+      case 'ask-levels':
+        this.#tellLevels(peer, message.nonce, message.entries);
+        break;
+      case 'levels':
+        this.#compared(peer, message, now);
+        break;
     }
     this.#noteMissing(peer, now);
   }
@@ -353,6 +382,8 @@ export class PeerEngine {
     }
     peer.reports++;
     if (seq < peer.heard.last && this.#behind.has(peer)) this.counts.repaired++;
+    if (this.#comparison?.with === peer.id) this.#comparison.heard(entries);
+    this.#lately.note(entries);
     for (let at = 0; at < entries.length; at += ENTRY) {
       this.#byId.get(entries[at])?.hear(entries[at + 1], entries[at + 2], entries[at + 3]);
     }
@@ -363,9 +394,9 @@ export class PeerEngine {
   /** A node that was not heard before has to prove that it is there now. */
   #meet(message: Message, now: Millis): void {
     const { from } = message;
-    if (message.kind === 'hello') this.#welcome(from, message.nonce);
+    if (message.kind === 'hello') this.#welcome(from, message.nonce, now);
     if (message.kind === 'welcome' && this.#isAnswered(from, message.nonce)) {
-      this.#admit(from, message.seq, message.name, now);
+      this.#admit(message, now);
       return;
     }
     const stranger = this.#strangers.get(from);
@@ -373,9 +404,10 @@ export class PeerEngine {
     this.#say({ kind: 'hello', from: this.id, to: from, nonce: this.#nonceFor(from, now) });
   }
 
-  #welcome(to: NodeId, nonce: number): void {
+  #welcome(to: NodeId, nonce: number, now: Millis): void {
     const { name } = this.#options;
-    this.#say({ kind: 'welcome', from: this.id, to, nonce, seq: this.#seq, name });
+    const ageMs = Math.max(0, Math.round(now - this.#bornAt));
+    this.#say({ kind: 'welcome', from: this.id, to, nonce, seq: this.#seq, ageMs, name });
   }
 
   #nonceFor(id: NodeId, now: Millis): number {
@@ -393,14 +425,18 @@ export class PeerEngine {
    * From now on it is heard. One that has just begun itself is told by a neighbour how keys stand, and
    * hears what comes from here on; others want everything the newcomer still has.
    */
-  #admit(id: NodeId, seq: number, name: string, now: Millis): void {
+  #admit(welcome: Extract<Message, { kind: 'welcome' }>, now: Millis): void {
+    const { from: id, seq, name } = welcome;
     this.#strangers.delete(id);
-    const heard = new Heard(this.#hasLearned ? 0 : seq);
+    const ownAgeMs = now - this.#bornAt;
+    // One that was there before, and was only met late: most of what it told, the neighbour has told.
+    const isOlder = welcome.ageMs > ownAgeMs && ownAgeMs < this.#options.goneMs;
+    const heard = new Heard(this.#hasLearned && !isOlder ? 0 : seq);
     heard.noteLast(seq);
     const peer = { id, name, heardAt: now, heard, reports: 0, askAt: now };
     this.#peers.set(id, peer);
     this.#noteMissing(peer, now);
-    if (!this.#hasLearned) this.#learnFrom(id, now);
+    if (!this.#hasLearned || isOlder) this.#learnFrom(id, now);
   }
 
   /** Forgets who is gone for longer than anything of it could come again, and what is too old to repeat. */
@@ -507,6 +543,73 @@ export class PeerEngine {
     if (state.next > 0) return;
     learning.limit++;
     learning.askAt = now;
+  }
+
+  // How keys stand here and there.
+
+  /** Asks somebody, by chance, how keys stand there that were served lately. */
+  #compare(now: Millis): void {
+    this.#compareAt = now + COMPARE_AGAIN_MS;
+    this.#comparison = undefined; // an answer that took so long says nothing any more
+    if (this.#lately.isEmpty || !this.#hasLearned) return;
+    const other = this.#somebody(now);
+    if (!other) return;
+    const keys = this.#lately.take();
+    const comparison = new Comparison(other.id, this.#number(), this.#seq);
+    for (let at = 0; at < keys.length; at += ENTRY) {
+      const [limit, low, high] = keys.slice(at);
+      const level = this.#levelOf(limit, low, high);
+      if (level > 0) comparison.add(limit, low, high, level);
+    }
+    const { nonce, entries } = comparison;
+    if (entries.length === 0) return;
+    this.#comparison = comparison;
+    this.#say({ kind: 'ask-levels', from: this.id, to: other.id, nonce, entries });
+  }
+
+  /** Any node that is there, and of whom nothing is missing. */
+  #somebody(now: Millis): Peer | undefined {
+    let left = Math.floor(this.#random() * (this.#peers.size - this.#behind.size));
+    for (const peer of this.#peers.values()) {
+      if (!peer.heard.isComplete || left-- > 0) continue;
+      return now - peer.heardAt <= this.#options.goneMs ? peer : undefined;
+    }
+    return undefined;
+  }
+
+  /** What is spent of a key, but for what nobody was told of. */
+  #levelOf(id: number, low: number, high: number): number {
+    const limit = this.#byId.get(id);
+    if (!limit) return 0;
+    return limit.level(low, high) - this.#hits.of(this.#limits.indexOf(limit), low, high);
+  }
+
+  #tellLevels({ id, heard }: Peer, nonce: number, asked: Entries): void {
+    if (!this.#hasLearned || !heard.isComplete) return;
+    const entries: number[] = [];
+    for (let at = 0; at < Math.min(asked.length, COMPARED_MAX * ENTRY); at += ENTRY) {
+      const level = this.#levelOf(asked[at], asked[at + 1], asked[at + 2]);
+      if (level > 0) entries.push(asked[at], asked[at + 1], asked[at + 2], level);
+    }
+    if (entries.length === 0) return;
+    const counted = { seq: this.#seq, heard: heard.last };
+    this.#say({ kind: 'levels', from: this.id, to: id, nonce, ...counted, entries });
+  }
+
+  /** Each answer counts once, and only the one to the question that is open. */
+  #compared(peer: Peer, levels: Extract<Message, { kind: 'levels' }>, now: Millis): void {
+    const { nonce, seq, heard, entries } = levels;
+    const comparison = this.#comparison;
+    if (comparison?.with !== peer.id || comparison.nonce !== nonce) return;
+    this.#comparison = undefined;
+    if (!peer.heard.isComplete || peer.heard.last !== seq) return; // what it counted has yet to come
+    this.#compareAt = now + COMPARE_MS;
+    comparison.moves(
+      entries,
+      heard,
+      (limit, low, high) => this.#levelOf(limit, low, high),
+      (limit, low, high, by) => this.#byId.get(limit)?.move(low, high, by),
+    );
   }
 
   /** Nobody was there to learn from: what is known here is all there is. */

@@ -13,7 +13,13 @@ const entry = fc.tuple(fc.integer({ min: 0, max: 2 ** 32 - 1 }), int32, int32, a
 const entries = fc.array(entry, { maxLength: 40 }).map((own) => own.flat());
 const body = fc.oneof(
   fc.record({ kind: fc.constant('hello'), nonce: id }),
-  fc.record({ kind: fc.constant('welcome'), nonce: id, seq, name: fc.string({ maxLength: 16 }) }),
+  fc.record({
+    kind: fc.constant('welcome'),
+    nonce: id,
+    seq,
+    ageMs: seq,
+    name: fc.string({ maxLength: 16 }),
+  }),
   fc.record({ kind: fc.constant('report'), seq, entries }),
   fc.record({ kind: fc.constant('beat'), seq }),
   fc.record({ kind: fc.constant('gone'), seq }),
@@ -23,6 +29,8 @@ const body = fc.oneof(
   }),
   fc.record({ kind: fc.constant('ask-state'), limit: fc.nat(), cursor: seq }),
   fc.record({ kind: fc.constant('state'), limit: fc.nat(), cursor: seq, next: seq, entries }),
+  fc.record({ kind: fc.constant('ask-levels'), nonce: id, entries }),
+  fc.record({ kind: fc.constant('levels'), nonce: id, seq, heard: seq, entries }),
 );
 const message = fc
   .tuple(id, fc.oneof(fc.constant(0), id), body)
@@ -43,14 +51,14 @@ describe('what peers say', () => {
         const bytes = encode(own);
         const cut = decode(bytes.subarray(0, at % bytes.length));
         // A list of entries may end sooner; nothing else may.
-        if (cut) expect(['report', 'state']).toContain(cut.kind);
+        if (cut) expect(['report', 'state', 'ask-levels', 'levels']).toContain(cut.kind);
         expect(decode(Uint8Array.of(2, ...bytes.subarray(1)))).toBeUndefined();
       }),
     );
   });
 
   test('at random means nothing, or something, and never fails', () => {
-    const start = fc.tuple(fc.constant(1), fc.nat(9)).map((own) => Uint8Array.from(own));
+    const start = fc.tuple(fc.constant(1), fc.nat(11)).map((own) => Uint8Array.from(own));
     fc.assert(
       fc.property(start, fc.uint8Array({ maxLength: 100 }), (head, rest) => {
         const own = decode(Uint8Array.of(...head, ...rest));
