@@ -59,18 +59,20 @@ const PARTS_MAX = 64;
 
 /** Makes one limiter of several. @throws {ConfigError} if the parts make no sense. */
 export function all(parts: readonly (Limiter | PartOptions)[], options: AllOptions = {}): Limiter {
-  return allOf(parts, options);
+  const several = allOf(parts, options);
+  const { length } = several.parts;
+  if (length > PARTS_MAX) {
+    throw new ConfigError('parts', `at most ${PARTS_MAX} limiters`, `${length} of them`);
+  }
+  return several;
 }
 
-/** The same for a surface of ours. */
+/** The same for a surface of ours, which has a bound of its own on how many there are. */
 export function allOf(parts: readonly (Limiter | PartOptions)[], options: AllOptions = {}): AllOf {
   if (!Array.isArray(parts) || parts.length === 0) {
     throw new ConfigError('parts', 'a list of at least one limiter', parts);
   }
   const read = parts.flatMap((part, n) => readPart(part, `parts[${n}]`));
-  if (read.length > PARTS_MAX) {
-    throw new ConfigError('parts', `at most ${PARTS_MAX} limiters`, `${read.length} of them`);
-  }
   const fields = new Fields('', options);
   const given = fields.raw('name');
   if (given !== undefined && typeof given !== 'string') fields.fail('name', 'a text');

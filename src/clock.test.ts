@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import { type Clock, systemClock, turnClock } from './clock.ts';
+import { type Clock, heldClock, systemClock, turnClock } from './clock.ts';
+import { VirtualClock } from './testing/virtual-clock.ts';
 
 /** A clock that counts how often it is looked at, and moves a step with every look. */
 function countingClock(stepMs: number): Clock & { looks: number } {
@@ -95,5 +96,22 @@ describe('the clock of a turn', () => {
       expect(now).toBeLessThanOrEqual(real);
       last = now;
     }
+  });
+});
+
+describe('a clock that is held', () => {
+  test('stands still until it is let go, and was right when it was held', () => {
+    const source = new VirtualClock(100);
+    const clock = heldClock(source);
+    source.advance(5);
+    expect(clock.now()).toBe(105);
+    clock.hold();
+    source.advance(5);
+    expect(clock.now()).toBe(105);
+    clock.hold();
+    expect(clock.now()).toBe(110);
+    clock.letGo();
+    source.advance(1);
+    expect(clock.now()).toBe(111);
   });
 });

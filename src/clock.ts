@@ -110,6 +110,31 @@ export function turnClock(source: Clock = systemClock): Clock {
   };
 }
 
+/** A clock that can be made to stand still for a moment. */
+export interface HeldClock extends Clock {
+  /** Looks once, and goes by that until it is let go. */
+  hold(): void;
+  letGo(): void;
+}
+
+/**
+ * The system clock, looked at once for all that came in one piece: a surface knows where a piece begins
+ * and ends, and need not guess it from how close together looks are, as `turnClock` has to.
+ */
+export function heldClock(source: Clock = systemClock): HeldClock {
+  let seen: Millis | undefined;
+  return {
+    now: () => seen ?? source.now(),
+    hold() {
+      seen = source.now();
+    },
+    letGo() {
+      seen = undefined;
+    },
+    ...(source.wakeAt && { wakeAt: source.wakeAt.bind(source) }),
+  };
+}
+
 /**
  * Calls back when the current turn of the event loop is over, promises and all: in an awaited loop
  * every step is a microtask, and a look is good for many of them. Where there is no such call, the

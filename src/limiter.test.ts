@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { ConfigError } from './errors.ts';
-import { limiter } from './limiter.ts';
+import { type Engine, engineOf, limiter } from './limiter.ts';
+import { hasher } from './share/hash.ts';
 import { VirtualClock } from './testing/virtual-clock.ts';
 
 const bucketLimit = { bucket: { rate: '10/s', burst: 3 } } as const;
@@ -401,5 +402,19 @@ describe('a pause', () => {
     for (let n = 0; n <= 10_000; n++) api.hear(`k${n}`, { retryAfterMs: 1000 });
     expect(api.ask('k0').verdict).toBe('allow'); // the oldest was forgotten
     expect(api.ask('k1').verdict).toBe('deny');
+  });
+
+  test("that is over stands in nobody's way, also if its key is never seen again", () => {
+    const clock = new VirtualClock();
+    const hash = hasher([1, 2]);
+    const api = engineOf({ limit: bucketLimit, clock }, { hasher: hash }) as Engine;
+    hash.hash('alice');
+    expect(api.askHashed(hash, 1)?.verdict).toBe('allow');
+    api.hear('gone', { retryAfterMs: 1000 });
+    expect(api.askHashed(hash, 1)).toBeUndefined(); // by name only, as long as some name is paused
+    clock.advance(1000);
+    expect(api.ask('alice').verdict).toBe('allow');
+    hash.hash('alice');
+    expect(api.askHashed(hash, 1)?.verdict).toBe('allow');
   });
 });

@@ -159,6 +159,8 @@ export function limiter(options: LimiterOptions): Limiter | RemoteLimiter {
 interface Within {
   /** It hashes keys itself, with this. */
   readonly hasher?: Hasher;
+  /** It knows best how often to look at the clock, where the rule can bear that. */
+  readonly clock?: Clock | undefined;
   /** Where the limit stands in what people wrote. Default `limit`. */
   readonly path?: string;
 }
@@ -186,7 +188,7 @@ export function engineOf(options: LimiterOptions, within: Within = {}): Engine |
     const settings = { ...own, isNamed, keysMax, clock: given ?? systemClock };
     return new RemoteEngine(policy, maker, settings);
   }
-  const clock = given ?? (policy.exactTime ? systemClock : turnClock());
+  const clock = given ?? (policy.exactTime ? systemClock : (within.clock ?? turnClock()));
   const { hasher } = within;
   const share = maker
     ? maker.make(policy, { name: own.name, clock, random, keysMax })

@@ -32,10 +32,19 @@ export class Pauses {
   /** How long the key is still paused; 0 if it is not. Whole milliseconds, never too few. */
   leftMs(key: string, now: Millis): Millis {
     const endAt = this.#endAt.get(key);
-    if (endAt === undefined) return 0;
+    if (endAt === undefined) {
+      this.#forgetOldest(now);
+      return 0;
+    }
     if (endAt > now) return Math.ceil(endAt - now);
     this.#endAt.delete(key);
     return 0;
+  }
+
+  /** Keys that nobody asks for any more would be looked for with every question, for ever. */
+  #forgetOldest(now: Millis): void {
+    const { value: oldest } = this.#endAt.entries().next();
+    if (oldest && oldest[1] <= now) this.#endAt.delete(oldest[0]);
   }
 }
 

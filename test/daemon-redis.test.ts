@@ -76,4 +76,24 @@ limits:
     redis.resume();
     await until(async () => (await ask(1, ['shut:e']))[0] === 'OK');
   });
+
+  test('that a reload drops still answer what they were asked before', async () => {
+    const url = `redis://127.0.0.1:${redis.port}`;
+    const here = 'here: { bucket: { rate: 1/h, burst: 50 } }';
+    const far = `far: { bucket: { rate: 1/h, burst: 5 }, match: 'far:*', redis: { url: '${url}', deadline: 10s, onUnavailable: deny } }`;
+    const config = place.file('reloaded.yaml', `limits:\n  ${here}\n  ${far}\n`);
+    const daemon = await startDaemon([...EPHEMERAL, '--config', config]);
+    const asked = (text: string): Promise<string> => converse(daemon.at.line[0], text);
+    await until(async () => (await asked('far:a\n')) === 'OK\n');
+    redis.pause();
+    const answer = asked('far:b\n');
+    await asked('x\n'); // which came later, so the other one is on its way
+    place.file('reloaded.yaml', `deny: [gone]\nlimits:\n  ${here}\n`);
+    daemon.signal('SIGHUP');
+    await until(async () => (await asked('gone\n')) === 'NO\n');
+    redis.resume();
+    expect(await answer).toBe('OK\n');
+    await daemon.logged(/info reloaded limits=1/);
+    expect(await daemon.stop()).toBe(0);
+  });
 });

@@ -181,17 +181,17 @@ describe('a restart', () => {
   test('answers what was asked before it stops', async () => {
     const daemon = await start([...EPHEMERAL, '--rate', '1000000/s', '--burst', '1000000']);
     const socket = connectTo(daemon.at.line[0]);
-    let answers = 0;
+    let bytes = 0;
     socket.on('data', (chunk: Buffer) => {
-      answers += chunk.length / 3;
+      bytes += chunk.length;
     });
     await new Promise((resolve) => socket.once('connect', resolve));
     socket.write('alice\n'.repeat(100_000));
-    await until(() => answers > 0);
+    await until(() => bytes > 0);
     const closed = new Promise((resolve) => socket.once('close', resolve));
     const stopped = daemon.stop();
     await closed;
-    expect(answers).toBe(100_000);
+    expect(bytes).toBe(300_000);
     expect(await stopped).toBe(0);
   });
 });
@@ -354,6 +354,23 @@ describe('sluice check', () => {
     expect(check('alice', ...at, '--open').status).toBe(0);
   });
 
+  test('speaks TLS where the daemon does', async () => {
+    const ca = 'test/support/tls/cert.pem';
+    const tls = `tls: { cert: ${ca}, key: test/support/tls/key.pem }`;
+    const config = place().file(
+      'sluice.yaml',
+      `listen: { line: off, resp: { at: '127.0.0.1:0', ${tls} }, http: off }\n`,
+    );
+    const daemon = await start(['--config', config]);
+    const at = ['--at', `localhost:${daemon.port('resp')}`];
+    expect(check('alice', ...at, '--ca', ca)).toEqual({ status: 0, said: 'OK, 9 left\n' });
+    expect(check('alice', ...at, '--tls').said).toMatch(/out of reach: .*self.signed/);
+    expect(check('alice', ...at, '--ca', 'nowhere.pem')).toMatchObject({
+      status: 2,
+      said: expect.stringMatching(/^sluice check: cannot read nowhere.pem: ENOENT/),
+    });
+  });
+
   test('gives the password the daemon wants', async () => {
     const password = 'correct-horse-battery';
     const env = { SLUICE_RESP_PASSWORD: password };
@@ -465,6 +482,20 @@ describe('HTTP', () => {
     expect((await local(daemon, '/metrics', 'wrong')).status).toBe(401);
     expect((await local(daemon, '/metrics', token)).status).toBe(200);
     expect((await local(daemon, '/healthz')).status).toBe(200);
+  });
+
+  test('thousands of overrides do not make a scrape long', async () => {
+    const overrides = Array.from(
+      { length: 3000 },
+      (_, n) => `{ match: k${n}, bucket: { rate: 2/s } }`,
+    );
+    const limit = `{ bucket: { rate: 1/s }, overrides: [${overrides.join(', ')}] }`;
+    const config = place().file('sluice.yaml', `limits: { a: ${limit} }\n`);
+    const daemon = await start([...EPHEMERAL, '--config', config]);
+    const text = await (await get(daemon, '/metrics')).text();
+    expect(text).toContain('sluice_limits{shown="no"} 2801');
+    expect(text.length).toBeLessThan(1_000_000);
+    expect(text).toContain('sluice_keys{limit="a"}');
   });
 
   test('the feed tells once a second what happened', async () => {

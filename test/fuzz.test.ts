@@ -1,6 +1,7 @@
 /**
  * Whatever anybody sends to the daemon's conversations, nothing is thrown, answers come in order and do not
- * depend on how the bytes were cut. A short play of what `npm run soak:fuzz` does a million times.
+ * depend on how the bytes were cut; and whatever is sent to a node of a fleet by somebody without its key
+ * changes no bucket. A short play of what `npm run soak:fuzz` and `npm run soak:peers-fuzz` do a million times.
  */
 
 import { execFile } from 'node:child_process';
@@ -13,4 +14,10 @@ test('nonsense is survived', { timeout: 60_000 }, async () => {
   const args = ['--expose-gc', 'bench/soak/fuzz.mjs', '--inputs', '20000', '--seed', '7'];
   const { stdout } = await run(process.execPath, args, { timeout: 50_000 });
   expect(stdout).toMatch(/^resp: 20000 inputs, .*\nline: 20000 inputs, .*\nnothing was thrown/);
+});
+
+test('a fleet survives forgeries, echoes and noise', { timeout: 60_000 }, async () => {
+  const args = ['--expose-gc', 'bench/soak/peers-fuzz.mjs', '--datagrams', '50000', '--seed', '7'];
+  const { stdout } = await run(process.execPath, args, { timeout: 50_000 });
+  expect(stdout).toMatch(/^50000 datagrams, .*\nnothing was thrown, and no bucket was changed/);
 });

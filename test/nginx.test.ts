@@ -47,7 +47,7 @@ describe.skipIf(nginxServer() === undefined)('nginx that asks first', () => {
     const port = await freePort();
     closedPort = await freePort();
     const own = {
-      '127.0.0.1:7680': `127.0.0.1:${daemon.port}`,
+      '127.0.0.1:7612': `127.0.0.1:${daemon.port}`,
       '127.0.0.1:3000': `127.0.0.1:${app.port}`,
       'listen 80;': `listen 127.0.0.1:${port};`,
     };

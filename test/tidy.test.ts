@@ -98,6 +98,7 @@ const DAEMON_PACKAGES = ['re2js', 'yaml'];
 const MAY_IMPORT_PACKAGES: Readonly<Record<string, readonly string[]>> = {
   'adapters/opentelemetry.ts': ['@opentelemetry/api'],
   'daemon/redis-clients.ts': ['redis'],
+  'peers/nats.ts': ['@nats-io/transport-node'],
 };
 
 /** The room a path under src/ belongs to: its first folder, or the file itself. */

@@ -9,25 +9,27 @@
 
 import { createServer } from 'node:http';
 import { createServer as createNetServer } from 'node:net';
-import { systemClock } from '../../dist/clock.js';
+import { heldClock } from '../../dist/clock.js';
 import { readLimits } from '../../dist/daemon/config/limits.js';
 import { Gate } from '../../dist/daemon/gate.js';
 import { httpSurface } from '../../dist/daemon/http/surface.js';
 import { Shelf } from '../../dist/daemon/shelf.js';
 import { hasher } from '../../dist/share/hash.js';
 
-const PLENTY = 1e9;
+/** Never reached, and keys are not as good as new a moment later. */
+const LIMIT = { bucket: { rate: 1000, burst: 1e9 } };
 
 function checking() {
-  const limits = readLimits({ api: { bucket: { rate: PLENTY, burst: PLENTY } } }, 'limits');
+  const limits = readLimits({ api: LIMIT }, 'limits');
   const own = hasher([1, 2]);
-  const shelf = new Shelf({ hasher: own, shareOf: () => undefined });
+  const held = heldClock();
+  const shelf = new Shelf({ hasher: own, held, shareOf: () => undefined });
   shelf.stock(limits);
   const rules = { allow: [], deny: [], unmatched: 'allow', limits };
   const gate = new Gate(rules, shelf, own);
   const setting = {
     gate,
-    clock: systemClock,
+    clock: held,
     version: 'bench',
     metrics: () => '',
     reload: async () => ({ ok: true }),

@@ -5,7 +5,8 @@
  *
  *     node bench/daemon/load.mjs '{"port":7610,"connections":8,"depth":16,"kind":"line","ms":1000}'
  *
- * Prints one line of JSON: answers a second, and how much processor time the generator itself used.
+ * Prints `begin` when it is warm, and then one line of JSON: answers a second, and how much processor time the
+ * generator itself used.
  */
 
 import { connect } from 'node:net';
@@ -80,6 +81,7 @@ for (let c = 0; c < connections; c++) {
 setTimeout(() => {
   answered = 0;
   latencies.length = 0;
+  process.stdout.write('begin\n'); // so that whoever watches the server knows from when on
   const at = performance.now();
   const used = process.cpuUsage();
   setTimeout(() => {

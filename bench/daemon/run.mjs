@@ -94,14 +94,18 @@ async function measure(target, connections, depth, isUnix) {
   });
   started.push(generator);
   let said = '';
+  let begun;
+  let busy = 0;
   generator.stdout.on('data', (chunk) => {
     said += chunk;
+    const now = { cpu: cpuOf(target.pid), at: performance.now() };
+    begun ??= now;
+    busy = ((now.cpu - begun.cpu) * 1000) / (now.at - begun.at);
   });
-  const [from, at] = [cpuOf(target.pid), performance.now()];
   const code = await new Promise((ended) => generator.once('exit', ended));
   if (code !== 0) throw new Error(`the generator failed on ${target.name}`);
-  const busy = ((cpuOf(target.pid) - from) * 1000) / (performance.now() - at);
-  return { ...JSON.parse(said), busy };
+  const figures = JSON.parse(said.split('\n')[1]);
+  return { ...figures, busy, perCore: figures.perSecond / busy };
 }
 
 const kilo = (perSecond) => `${Math.round(perSecond / 1000)} k`;
@@ -151,6 +155,7 @@ try {
           perSecond: of(n, (own) => own.perSecond),
           p99Ms: of(n, (own) => own.p99Ms),
           busy: of(n, (own) => own.busy),
+          perCore: of(n, (own) => own.perCore),
           generatorCpu: of(n, (own) => own.generatorCpu),
         }));
         figures.push({ isUnix, connections, depth, cells });
@@ -176,19 +181,23 @@ function write(figures) {
   ].join('');
   const rule = `| --- |${' ---: |'.repeat(figures[0].cells.length + 2)}`;
   const rows = figures.map(({ isUnix, connections, depth, cells }) => {
-    const [line, cell, incr, lua] = cells.map(({ perSecond }) => perSecond);
+    const rates = cells.map(({ perSecond }) => perSecond);
+    const cores = cells.map(({ perCore }) => perCore);
+    const ratio = (n, other) =>
+      `${(rates[n] / rates[other]).toFixed(2)} × (${(cores[n] / cores[other]).toFixed(2)} ×)`;
     const shown = cells.map(
       ({ perSecond, p99Ms, busy, generatorCpu }) =>
         `${kilo(perSecond)}/s, p99 ${p99Ms.toFixed(2)} ms (${percent(busy)} / ${percent(generatorCpu)})`,
     );
-    const ratios = [`${(line / incr).toFixed(2)} ×`, `${(cell / lua).toFixed(2)} ×`];
+    const ratios = [ratio(0, 2), ratio(1, 3)];
     return `| ${isUnix ? 'Unix' : 'TCP'}, ${connections} × ${depth} | ${[...shown, ...ratios].join(' | ')} |`;
   });
   writeSection(
     'The daemon beside Redis',
     `Answers a second for 1,000 tags, asked by a process of its own; in brackets how busy the server was and how busy
 the generator (100 %: a core). Medians of ${ROUNDS} rounds in one run of \`npm run bench:daemon\`; ${machineLine()}.
-The p99 is of a whole batch: the time from its first question to its last answer.
+The p99 is of a whole batch: the time from its first question to its last answer. Ratios are of answers a second and, in
+brackets, of answers for each second of processor time that the server used, which others on the machine disturb less.
 
 ${[head, rule, ...rows].join('\n')}`,
   );

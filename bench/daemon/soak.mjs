@@ -141,7 +141,7 @@ function load(port, connections) {
       said += chunk;
     });
     child.once('exit', (code) =>
-      code === 0 ? resolve(JSON.parse(said)) : reject(new Error(said)),
+      code === 0 ? resolve(JSON.parse(said.split('\n')[1])) : reject(new Error(said)),
     );
   });
 }

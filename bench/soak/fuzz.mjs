@@ -111,7 +111,7 @@ class Talk {
   async heard(late) {
     while (this.#answers.owed > 0) {
       while (late.length > 0) late.splice(below(late.length), 1)[0]();
-      await undefined;
+      await new Promise((turn) => setImmediate(turn)); // what is owed goes out at the end of a tick
     }
     const told = this.#told;
     this.#told = [];

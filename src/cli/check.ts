@@ -8,6 +8,7 @@ import {
   EXIT_USAGE,
   rangeFlag,
   readArgs,
+  readText,
   UsageError,
 } from './command.ts';
 
@@ -23,6 +24,8 @@ options:
   --limit NAME       one limit by its name; default: those that are for the key
   --cost N           what the call weighs; 0 only looks; default 1
   --deadline TIME    how long to wait for an answer; default 1s
+  --tls              speak TLS
+  --ca FILE          whose certificates to trust, in PEM; default: those the system trusts. Implies --tls
   --open             let the call happen if the daemon does not answer
   --json             the answer for machines
 
@@ -39,6 +42,8 @@ examples:
       limit: { type: 'string' },
       cost: { type: 'string' },
       deadline: { type: 'string' },
+      tls: { type: 'boolean' },
+      ca: { type: 'string' },
       open: { type: 'boolean' },
       json: { type: 'boolean' },
     });
@@ -53,6 +58,7 @@ examples:
       deadline: (values.deadline as `${number}s` | undefined) ?? '1s',
       onUnavailable: values.open ? 'allow' : 'deny',
       ...(password && { token: password }),
+      ...((values.tls || values.ca !== undefined) && { tls: tlsWith(values.ca) }),
     });
     try {
       const limit = values.limit === undefined ? {} : { limit: values.limit };
@@ -71,6 +77,10 @@ examples:
     }
   },
 };
+
+function tlsWith(ca: string | undefined): true | { ca: string } {
+  return ca === undefined ? true : { ca: readText(ca) };
+}
 
 type Answered = Awaited<ReturnType<ReturnType<typeof connect>['ask']>>;
 

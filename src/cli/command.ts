@@ -18,6 +18,8 @@ export interface Terminal {
   print(line: string): void;
   /** Prints one line to standard error. */
   complain(line: string): void;
+  /** Prints one line of a log to standard error if that can be done at once; whoever runs on does not wait for it. */
+  note(line: string): void;
   /** A passing word about long work, which the next one replaces. Left out if nobody watches. */
   readonly hint?: ((words: string) => void) | undefined;
   /** How many characters fit on a line. */
@@ -85,14 +87,18 @@ export function rangeFlag(
 
 export const upTo = (max: number): NumberRange => ({ min: 1, max, whole: true });
 
-export function readJson(file: string): unknown {
-  const name = file === '-' ? 'standard input' : file;
-  let text: string;
+/** A file as text; one that cannot be read is the user's to fix. */
+export function readText(file: string | 0, name = String(file)): string {
   try {
-    text = readFileSync(file === '-' ? 0 : file, 'utf8');
+    return readFileSync(file, 'utf8');
   } catch (error) {
     throw new UsageError(`cannot read ${name}: ${(error as Error).message}`);
   }
+}
+
+export function readJson(file: string): unknown {
+  const name = file === '-' ? 'standard input' : file;
+  const text = readText(file === '-' ? 0 : file, name);
   try {
     return JSON.parse(text.replace(/^\uFEFF/, '')); // some editors begin a file with a mark
   } catch (error) {

@@ -1,7 +1,8 @@
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { afterAll, describe, expect, test } from 'vitest';
 import { folder } from '../../test/support/daemon.ts';
 import { sluice } from '../../test/support/terminal.ts';
+import { DEFAULT_ADDRESS } from '../daemon/config/read.ts';
 import { LIMIT_KINDS } from '../limiter.ts';
 
 const place = folder();
@@ -60,6 +61,30 @@ describe('sluice config check', () => {
   });
 });
 
+describe('the pages', () => {
+  const pages = readdirSync('docs').filter((name) => name.endsWith('.md'));
+
+  test.each(pages)('%s names no port of this family that nobody listens on', (name) => {
+    const named = readFileSync(`docs/${name}`, 'utf8').match(/\b76\d\d\b/g) ?? [];
+    const known = Object.values(DEFAULT_ADDRESS).map((at) => at.split(':').at(-1));
+    expect(named.filter((port) => !known.includes(port))).toEqual([]);
+  });
+
+  test('tell of every command', () => {
+    const page = readFileSync('docs/command-line.md', 'utf8');
+    for (const name of [
+      'serve',
+      'check',
+      'explain',
+      'config check',
+      'trace',
+      'simulate adaptive',
+    ]) {
+      expect(page).toMatch(new RegExp(`^## ${name}: `, 'm'));
+    }
+  });
+});
+
 describe('sluice explain', () => {
   const explain = (key: string, ...more: string[]) =>
     sluice('explain', key, '--config', 'sluice.example.yaml', ...more);
@@ -78,7 +103,9 @@ describe('sluice explain', () => {
   test('says when a list decides', () => {
     expect(explain('ip:203.0.113.9').out).toMatch(/always denied: the deny list has ip:203/);
     expect(explain('health:x').out).toMatch(/always allowed: the allow list has health:\*/);
-    expect(explain('ip:127.0.0.1').out).toMatch(/· per-client: its allow list has the key/);
+    const excused = explain('ip:127.0.0.1').out;
+    expect(excused).toMatch(/· per-client: its allow list has the key/);
+    expect(excused).toMatch(/· default: matches \*, but per-client is more specific/);
   });
 
   test('is what the page shows', () => {

@@ -4,6 +4,7 @@
 import { readFileSync, writeSync } from 'node:fs';
 import { EXIT_OK, EXIT_USAGE } from './command.ts';
 import { run } from './run.ts';
+import { sideChannel } from './side-channel.ts';
 
 const STDOUT = 1;
 const STDERR = 2;
@@ -38,6 +39,7 @@ const CLEAR_LINE = '\r\x1b[K';
 process.exitCode = await run(process.argv.slice(2), {
   print: (line) => write(STDOUT, line),
   complain: (line) => write(STDERR, line),
+  note: sideChannel((bytes) => writeSync(STDERR, bytes)),
   hint: process.stderr.isTTY ? (words) => writeRaw(STDERR, CLEAR_LINE + words) : undefined,
   columns: process.stdout.columns ?? 100,
   version: JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')).version,

@@ -5,7 +5,7 @@ import { addresses, fromEnvironment, loadConfig, type Outweighing } from '../dae
 import { type Listen, showListen } from '../daemon/config/listen.ts';
 import type { Config } from '../daemon/config/read.ts';
 import { Daemon, type Surface } from '../daemon/daemon.ts';
-import { logTo } from '../daemon/log.ts';
+import { type LogFormat, logTo } from '../daemon/log.ts';
 import {
   type Command,
   EXIT_OK,
@@ -30,7 +30,7 @@ options:
                       may be given several times
   --resp ADDRESS      what Redis clients speak; default 127.0.0.1:7611
   --http ADDRESS      HTTP; default 127.0.0.1:7612
-  --rate RATE         without limits in a configuration: calls for each key, such as 100/s
+  --rate RATE         calls for each key, such as 100/s, in place of all limits of a configuration
   --burst N           and how many at once
   --snapshot FILE     where to leave the state for a restart
   --log text|json     how to write the log, which goes to standard error
@@ -64,7 +64,9 @@ examples:
     const file = configFile(values.config);
     const load = () => loadConfig(file, [...fromEnvironment(process.env), ...fromFlags(values)]);
     const config = configOf(load());
-    return serveUntilStopped(config, load, file, terminal);
+    const isFlagged = values.rate !== undefined || values.burst !== undefined;
+    const from = isFlagged ? 'the command line' : (file ?? 'the defaults');
+    return serveUntilStopped(config, load, from, terminal);
   },
 };
 
@@ -91,7 +93,7 @@ function fromFlags(flags: Flags): Outweighing[] {
       });
   }
   if (flags.snapshot !== undefined) {
-    said.push({ path: ['snapshot'], value: flags.snapshot, from: '--snapshot' });
+    said.push({ path: ['snapshot', 'file'], value: flags.snapshot, from: '--snapshot' });
   }
   if (flags.log !== undefined) said.push({ path: ['log'], value: flags.log, from: '--log' });
   if (flags.rate === undefined && flags.burst === undefined) return said;
@@ -106,13 +108,16 @@ function fromFlags(flags: Flags): Outweighing[] {
 async function serveUntilStopped(
   config: Config,
   load: () => ReturnType<typeof loadConfig>,
-  file: string | undefined,
+  from: string,
   terminal: Terminal,
 ): Promise<number> {
-  const log = logTo(terminal.complain, () => config.log, systemClock);
-  const daemon = await Daemon.start(config, { log, load, version: terminal.version });
-  announce(daemon, config, file, terminal);
-  process.on('SIGHUP', () => void daemon.reload());
+  let format = (): LogFormat => config.log;
+  const log = logTo(terminal.note, () => format(), systemClock);
+  const starting = Daemon.start(config, { log, load, version: terminal.version });
+  process.on('SIGHUP', () => void starting.then((daemon) => daemon.reload()).catch(() => {}));
+  const daemon = await starting;
+  format = () => daemon.config.log;
+  announce(daemon, from, terminal);
   await new Promise<void>((resolve) => {
     process.once('SIGTERM', resolve);
     process.once('SIGINT', resolve);
@@ -126,30 +131,31 @@ async function serveUntilStopped(
   return EXIT_OK;
 }
 
-/** How to try each surface from a shell. */
+/** How to try each surface from a shell. A certificate need not be known there to see that it works. */
 const TRY: Readonly<Record<Surface, (listen: Listen) => string>> = {
-  line: (listen) =>
-    listen.kind === 'unix'
-      ? `printf 'alice\\n' | nc -w 1 -U ${listen.path}`
-      : `printf 'alice\\n' | nc -w 1 ${listen.host} ${listen.port}`,
-  resp: (listen) =>
-    listen.kind === 'unix'
-      ? `redis-cli -s ${listen.path} CL.THROTTLE alice 9 1 1`
-      : `redis-cli -h ${listen.host} -p ${listen.port} CL.THROTTLE alice 9 1 1`,
+  line: (listen) => {
+    if (listen.kind === 'unix') return `printf 'alice\\n' | nc -w 1 -U ${listen.path}`;
+    if (!listen.tls) return `printf 'alice\\n' | nc -w 1 ${listen.host} ${listen.port}`;
+    const client = `openssl s_client -quiet -no_ign_eof -connect ${showListen(listen)}`;
+    return `(printf 'alice\\n'; sleep 1) | ${client}`;
+  },
+  resp: (listen) => {
+    const where =
+      listen.kind === 'unix'
+        ? `-s ${listen.path}`
+        : `${listen.tls ? '--tls --insecure ' : ''}-h ${listen.host} -p ${listen.port}`;
+    return `redis-cli ${where} CL.THROTTLE alice 9 1 1`;
+  },
   http: (listen) =>
     listen.kind === 'unix'
-      ? `curl -i --unix-socket ${listen.path} 'http://sluice/check?key=alice'`
-      : `curl -i '${listen.tls ? 'https' : 'http'}://${showListen(listen)}/check?key=alice'`,
+      ? `curl -i --unix-socket ${listen.path} 'http://localhost/check?key=alice'`
+      : `curl -i${listen.tls ? 'k' : ''} '${listen.tls ? 'https' : 'http'}://${showListen(listen)}/check?key=alice'`,
 };
 
-function announce(
-  daemon: Daemon,
-  { limits }: Config,
-  file: string | undefined,
-  terminal: Terminal,
-): void {
+function announce(daemon: Daemon, from: string, terminal: Terminal): void {
+  const { limits } = daemon.config;
   const counted = `${limits.length} ${limits.length === 1 ? 'limit' : 'limits'}`;
-  terminal.print(`sluice ${terminal.version}, ${counted} from ${file ?? 'the defaults'}`);
+  terminal.print(`sluice ${terminal.version}, ${counted} from ${from}`);
   const shown = daemon.addresses.map(({ surface, listen }) => ({
     surface,
     at: showListen(listen),

@@ -167,6 +167,16 @@ describe('a daemon that is well', () => {
     expect(await sluice.check(`${long}1`, 5)).toBe(true);
     expect(await sluice.check(`${long}2`, 1)).toBe(false);
   });
+
+  test('is left by everybody who closes, once what was asked before is answered', async () => {
+    const sluice = client(at(await daemon()));
+    const asked = sluice.ask('alice');
+    const closed = [sluice.close(), sluice.close()];
+    expect((await sluice.ask('alice')).unavailable?.message).toMatch(/the client is closed/);
+    expect(await asked).toEqual({ verdict: 'allow', remaining: 4 });
+    await Promise.all(closed);
+    expect(sluice.stats().isConnected).toBe(false);
+  });
 });
 
 describe('a daemon behind TLS', () => {

@@ -117,6 +117,7 @@ class DaemonClient implements Client {
   #isFlushing = false;
   #late: Question[] = [];
   #idle: (() => void) | undefined;
+  #closed: Promise<void> | undefined;
   #allowed = 0;
   #denied = 0;
   #unavailable = 0;
@@ -165,7 +166,12 @@ class DaemonClient implements Client {
     };
   }
 
-  async close(): Promise<void> {
+  close(): Promise<void> {
+    this.#closed ??= this.#close();
+    return this.#closed;
+  }
+
+  async #close(): Promise<void> {
     if (this.#size > 0) {
       await new Promise<void>((idle) => {
         this.#idle = idle;
@@ -217,6 +223,8 @@ class DaemonClient implements Client {
   #say(args: readonly string[]): Promise<Told | UnavailableError> {
     const { state, why } = this.#line;
     if (state === 'away' || state === 'closed') return Promise.resolve(why);
+    if (this.#closed)
+      return Promise.resolve(new UnavailableError('sluice', 'the client is closed'));
     if (this.#size >= this.#settings.asksMax) {
       return Promise.resolve(new UnavailableError('sluice', 'too many questions are open'));
     }

@@ -5,6 +5,17 @@
  * whatever is answered after it waits behind it, so that a client can match answers by counting.
  */
 
+import { endOfTick } from '../clock.ts';
+
+/** Answers that somebody else owes; with more of them a client is asked to wait. */
+const OWED_MAX = 1024;
+
+/** So many are few enough to go on: one question for each answer would be a lot of going on. */
+const OWED_FEW = OWED_MAX / 2;
+
+/** Bytes that are held back behind an answer which is owed; with more of them too. */
+const HELD_BACK_BYTES_MAX = 262_144;
+
 /** Where bytes go. */
 export type Write = (bytes: Buffer) => void;
 
@@ -16,6 +27,10 @@ export class Answers {
   readonly #write: Write;
   readonly #onSettled: () => void;
   #waiting: Owed[] = [];
+  #heldBackBytes = 0;
+  #isFlushing = false;
+  /** Set while the client does not take what it was answered. */
+  isStuck = false;
 
   /** `onSettled` hears that an answer which was owed has gone out. */
   constructor(write: Write, onSettled: () => void) {
@@ -28,9 +43,25 @@ export class Answers {
     return this.#waiting.length;
   }
 
+  /** True if no more should be answered for now: whoever asks keeps the rest of the questions. */
+  get isFull(): boolean {
+    return (
+      this.isStuck || this.#waiting.length > OWED_MAX || this.#heldBackBytes > HELD_BACK_BYTES_MAX
+    );
+  }
+
+  /** True if it is worth going on. */
+  get hasRoom(): boolean {
+    return !this.isFull && this.#waiting.length <= OWED_FEW;
+  }
+
   give(bytes: Buffer): void {
-    if (this.#waiting.length === 0) this.#write(bytes);
-    else this.#waiting.push({ bytes });
+    if (this.#waiting.length === 0) {
+      this.#write(bytes);
+      return;
+    }
+    this.#waiting.push({ bytes });
+    this.#heldBackBytes += bytes.length;
   }
 
   owe(answer: Promise<Buffer>): void {
@@ -38,16 +69,21 @@ export class Answers {
     this.#waiting.push(owed);
     answer.then((bytes) => {
       owed.bytes = bytes;
-      this.#flush();
+      this.#heldBackBytes += bytes.length;
+      if (!this.#isFlushing) endOfTick(() => this.#flush()); // many come at once, and go as one
+      this.#isFlushing = true;
     });
   }
 
   /** Everything up to the first answer that is still missing, in one piece. */
   #flush(): void {
+    this.#isFlushing = false;
     const missing = this.#waiting.findIndex(({ bytes }) => bytes === undefined);
     const ready = this.#waiting.splice(0, missing < 0 ? this.#waiting.length : missing);
     if (ready.length === 0) return;
-    this.#write(Buffer.concat(ready.map(({ bytes }) => bytes as Buffer)));
+    const bytes = Buffer.concat(ready.map((own) => own.bytes as Buffer));
+    this.#heldBackBytes -= bytes.length;
+    this.#write(bytes);
     this.#onSettled();
   }
 }

@@ -9,9 +9,12 @@ export interface Conversation {
   /**
    * Takes in what came and answers what can be answered. False: what came makes no sense to go on
    * with; whatever was answered by then is sent, and the connection ends. The chunk is good until this
-   * returns.
+   * returns. Once the answers are full it keeps the rest and is behind, until it hears more or nothing.
    */
   hear(chunk: Buffer): boolean;
+
+  /** True if there are questions that it has kept for when there is room for answers. */
+  readonly isBehind: boolean;
 
   /** True once the client has ended it in so many words: then there was nothing wrong. */
   readonly isGoodbye?: boolean;

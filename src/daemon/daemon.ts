@@ -9,8 +9,10 @@
  * it runs, and stops by answering what was asked and leaving its state to its successor.
  */
 
-import { alarm, type Clock, type Millis, systemClock } from '../clock.ts';
-import { reasonOf, SluiceError } from '../errors.ts';
+import { access, constants } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { alarm, type Clock, heldClock, type Millis, systemClock } from '../clock.ts';
+import { reasonOf } from '../errors.ts';
 import { Engine } from '../limiter.ts';
 import { type Random, systemRandom } from '../random.ts';
 import { Cells } from '../share/cells.ts';
@@ -22,7 +24,7 @@ import { Gate } from './gate.ts';
 import { keyFrom } from './http/key.ts';
 import { type HttpNow, HttpSurface } from './http/surface.ts';
 import { lineProtocol } from './line.ts';
-import { Listeners } from './listeners.ts';
+import { type Changed, Listeners } from './listeners.ts';
 import type { Log } from './log.ts';
 import { describeLimits, Metrics } from './metrics.ts';
 import { RedisClients } from './redis-clients.ts';
@@ -79,6 +81,7 @@ export class Daemon {
   #config: Config;
   #isStopping = false;
   #cancelSave = (): void => {};
+  #saved: Promise<void> = Promise.resolve();
   /** Reloads and stops come one after the other. */
   #busy: Promise<unknown> = Promise.resolve();
 
@@ -91,8 +94,14 @@ export class Daemon {
     const seed = left?.seed ?? hashSeed(random);
     const daemon = new Daemon(config, setting, { clock, seed, clients });
     daemon.#inherit(left);
-    await daemon.#listen(config);
+    try {
+      await daemon.#listen(config);
+    } catch (error) {
+      await daemon.#letGo();
+      throw error;
+    }
     daemon.#saveLater();
+    await daemon.#tryPlace();
     return daemon;
   }
 
@@ -108,15 +117,16 @@ export class Daemon {
     this.#seed = own.seed;
     this.#clients = own.clients;
     const hash = hasher(own.seed);
+    const held = heldClock(own.clock);
     const shareOf = this.#clients.shareOf.bind(this.#clients);
-    this.#shelf = new Shelf({ hasher: hash, clock, shareOf });
+    this.#shelf = new Shelf({ hasher: hash, held, clock, shareOf });
     this.#watch(this.#shelf.stock(config.limits).made);
     const gate = new Gate(config, this.#shelf, hash, random);
     this.gate = gate;
     const line = lineProtocol(gate.isAllowed.bind(gate), () => this.#config.bounds.key);
-    this.#line = new Streams(line, () => boundsOf(this.#config), own.clock);
+    this.#line = new Streams(line, () => boundsOf(this.#config), held);
     const cellsMax = config.bounds.cells;
-    this.#cells = new Cells({ hasher: hash, keysMax: cellsMax, ...(clock && { clock }) });
+    this.#cells = new Cells({ hasher: hash, keysMax: cellsMax, clock: held });
     const resp = respProtocol({
       gate,
       cells: this.#cells,
@@ -126,12 +136,12 @@ export class Daemon {
       token: () => this.#config.resp.password,
       bounds: () => ({ ...RESP_BOUNDS, keyBytesMax: this.#config.bounds.key }),
     });
-    this.#resp = new Streams(resp, () => boundsOf(this.#config), own.clock);
+    this.#resp = new Streams(resp, () => boundsOf(this.#config), held);
     this.#http = new HttpSurface(
       {
         gate,
         version,
-        clock: own.clock,
+        clock: held,
         metrics: () => this.#metrics.text(),
         reload: () => this.reload(),
         isReady: () => !this.#isStopping,
@@ -155,6 +165,11 @@ export class Daemon {
     return this.#listeners.addresses;
   }
 
+  /** What it goes by at the moment. */
+  get config(): Config {
+    return this.#config;
+  }
+
   get isStopping(): boolean {
     return this.#isStopping;
   }
@@ -164,7 +179,9 @@ export class Daemon {
     return this.#inTurn(async () => {
       const loaded = this.#load();
       const result =
-        'problems' in loaded ? failed(loaded.problems) : await this.#change(loaded.config);
+        'problems' in loaded
+          ? failed(loaded.problems)
+          : await this.#change(loaded.config).catch((error) => failed([reasonOf(error)]));
       this.#metrics.reloaded(result.ok);
       if (result.ok) this.#log('info', 'reloaded', { limits: result.limits, kept: result.kept });
       else {
@@ -177,33 +194,32 @@ export class Daemon {
 
   async #change(config: Config): Promise<Reloaded> {
     if (this.#isStopping) return failed(['the daemon is stopping']);
-    try {
-      await this.#clients.prepare(config.limits);
-      await this.#listen(config);
-    } catch (error) {
-      if (error instanceof SluiceError) return failed([error.message]);
-      throw error;
-    }
+    await this.#clients.prepare(config.limits);
+    const { opened, closed } = await this.#listen(config);
     const { made, dropped } = this.#shelf.stock(config.limits);
     this.#config = config;
     this.gate.change(config);
     this.#http.change(httpBy(config));
-    this.#metrics.change({ made, dropped });
+    this.#metrics.change();
     this.#watch(made);
     this.#saveLater();
+    await this.#tryPlace();
+    for (const place of closed) this.#log('info', 'no longer listening', shown(place));
+    for (const place of opened) this.#log('info', 'listening', shown(place));
     await closeAll(dropped);
     this.#clients.keepOnly(config.limits);
     const limits = this.#shelf.all.length;
     return { ok: true, limits, kept: limits - made.length };
   }
 
-  async #listen({ listen, admin }: Config): Promise<void> {
-    await this.#listeners.change(listen);
+  async #listen({ listen, admin }: Config): Promise<Changed<Surface>> {
+    const changed = await this.#listeners.change(listen);
     const open = listen.http.find((own) => !isLoopback(own));
     if (open && admin.token === undefined) {
       const at = showListen(open);
       this.#log('warn', 'admin pages are off for want of a token: set admin.token', { at });
     }
+    return changed;
   }
 
   /** Answers what was asked, takes nothing more, and leaves its state to its successor. */
@@ -219,9 +235,14 @@ export class Daemon {
       const surfaces = [this.#line, this.#resp, this.#http];
       await Promise.all(surfaces.map((surface) => surface.drain(drainMs)));
       await this.save();
-      await closeAll(this.#shelf.all);
-      this.#clients.keepOnly([]);
+      await this.#letGo();
     });
+  }
+
+  /** Whatever would keep a process alive. */
+  async #letGo(): Promise<void> {
+    await closeAll(this.#shelf.all);
+    this.#clients.keepOnly([]);
   }
 
   #inTurn<T>(act: () => Promise<T>): Promise<T> {
@@ -245,17 +266,34 @@ export class Daemon {
   // What is left to a successor.
 
   /** Lays down the state of all keys, if there is a place for it. A full disk stops nobody. */
-  async save(): Promise<void> {
+  save(): Promise<void> {
+    this.#saved = this.#saved.then(() => this.#save()); // one at a time: they write to the same file
+    return this.#saved;
+  }
+
+  async #save(): Promise<void> {
     const { snapshot } = this.#config;
     if (!snapshot) return;
     const { file } = snapshot;
-    const parts = this.#parts();
     try {
+      const parts = this.#parts();
       const savedAt = this.#clock.now();
       const bytes = await writeSnapshot(file, { savedAt, seed: this.#seed, parts });
       this.#log('info', 'snapshot written', { file, bytes });
     } catch (error) {
       this.#log('error', 'snapshot not written', { file, reason: reasonOf(error) });
+    }
+  }
+
+  /** Better told now than when there is a state to lose. */
+  async #tryPlace(): Promise<void> {
+    const { snapshot } = this.#config;
+    if (!snapshot) return;
+    const { file } = snapshot;
+    try {
+      await access(dirname(file), constants.W_OK | constants.X_OK);
+    } catch (error) {
+      this.#log('warn', 'snapshot cannot be written there', { file, reason: reasonOf(error) });
     }
   }
 
@@ -315,6 +353,11 @@ async function inheritance(
   if (!read.isMissing) log('warn', 'snapshot not used', { file, reason: read.reason });
   return undefined;
 }
+
+const shown = ({ surface, listen }: { surface: Surface; listen: Listen }) => ({
+  surface,
+  at: showListen(listen),
+});
 
 const failed = (problems: readonly string[]): Reloaded => ({ ok: false, problems });
 

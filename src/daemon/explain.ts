@@ -33,7 +33,7 @@ export function explainRoute(route: Route, config: RoutesConfig, tag: string): E
       name: limit.name,
       isApplied: false,
       rule: limit.rule.limit,
-      why: whyNot(limit, route, tag),
+      why: whyNot(limit, route, config, tag),
     }));
   return { verdict: verdictOf(route), limits: [...applied, ...others] };
 }
@@ -69,11 +69,20 @@ function whyApplied({ limit, name, by }: Applied): string {
   return [`${what}, ${how}`, ...notes].join('; ');
 }
 
-function whyNot(limit: LimitConfig, { applied, settled }: Route, tag: string): string {
+function whyNot(
+  limit: LimitConfig,
+  { applied, settled }: Route,
+  { limits }: RoutesConfig,
+  tag: string,
+): string {
   const by = bestMatch(limit.match, tag);
   if (!by) return `does not match ${limit.match.map(({ text }) => text).join(', ')}`;
   if (settled) return 'not asked';
   if (bestMatch(limit.allow, tag)) return 'its allow list has the key';
-  const first = applied.find((own) => !own.limit.always);
-  return `matches ${by.text}, but ${first?.limit.name ?? 'another one'} is more specific`;
+  const first = applied.find((own) => !own.limit.always)?.limit;
+  // One that excuses the key is still the one that was for it.
+  const excused = limits.find(
+    (own) => !own.always && bestMatch(own.match, tag) && bestMatch(own.allow, tag),
+  );
+  return `matches ${by.text}, but ${(first ?? excused)?.name ?? 'another one'} is more specific`;
 }

@@ -62,6 +62,24 @@ describe('the gate', () => {
     expect(served('alice', 20)).toBe(2);
   });
 
+  test('a key may meet as many limits as a configuration may hold', () => {
+    const many = Array.from(
+      { length: 200 },
+      (_, n) => `  l${n}: { bucket: { rate: 1/h, burst: ${n + 2} }, always: true }`,
+    );
+    const { served, ask } = gateOf(`deny: [mallory]\nlimits:\n${many.join('\n')}`);
+    expect(served('alice', 9)).toBe(2);
+    expect(ask('alice')).toMatchObject({ decision: { verdict: 'deny' }, limit: 'l0' });
+  });
+
+  test('a limit for the key * alone is for no other', () => {
+    const { served } = gateOf(
+      "limits: { star: { bucket: { rate: 1/h, burst: 1 }, match: { exact: '*' } } }",
+    );
+    expect(served('*', 9)).toBe(1);
+    expect(served('alice', 9)).toBe(9);
+  });
+
   test('asks the most specific limit', () => {
     const { served } = gateOf(TWO);
     expect(served('ip:1', 9)).toBe(3);

@@ -122,7 +122,11 @@ export class Gate {
     if (route.settled) return answerOf(route.settled);
     const here = ask.hold ? this.#hold(route, ask) : this.#take(route, ask);
     if (here.answer.decision.verdict === 'deny') return here.answer;
-    if (route.there.length > 0) return this.#askThere(route, ask, here);
+    if (route.there.length > 0) {
+      const answer = this.#askThere(route, ask, here);
+      for (const { underway } of route.there) underway.add(answer);
+      return answer;
+    }
     for (const own of route.shadows) askShadow(own, ask);
     return this.#grant(here, ask);
   }
@@ -201,5 +205,6 @@ function askShadow(own: Applied, { tag, cost }: Ask): void {
     if (permit.verdict === 'allow') permit.settle();
     return;
   }
-  own.limiter.tryAcquire(key, cost).then((permit) => permit.verdict === 'allow' && permit.settle());
+  const asked = own.limiter.tryAcquire(key, cost);
+  own.underway.add(asked.then((permit) => permit.verdict === 'allow' && permit.settle()));
 }

@@ -26,8 +26,17 @@ function talk(
     () => lineMax,
   )(answers);
   const fine = pieces.map((piece) => conversation.hear(Buffer.from(piece)));
-  return { asked, fine, answers, said: () => Buffer.concat(said).toString('latin1') };
+  return {
+    asked,
+    fine,
+    answers,
+    conversation,
+    pieces: () => said.length,
+    said: () => Buffer.concat(said).toString('latin1'),
+  };
 }
+
+const turn = () => new Promise((over) => setImmediate(over));
 
 describe('the line protocol', () => {
   test('answers a tag with three bytes', () => {
@@ -83,11 +92,29 @@ describe('the line protocol', () => {
     expect(said()).toBe('OK\n');
     expect(answers.owed).toBe(3);
     decide(false);
-    await later;
-    await Promise.resolve();
-    await Promise.resolve();
+    await turn();
     expect(said()).toBe('OK\nNO\nNO\nOK\n');
     expect(answers.owed).toBe(0);
+  });
+
+  test('answers that somebody else gives together go out in one piece', async () => {
+    const decisions: ((isAllowed: boolean) => void)[] = [];
+    const isAllowed = () => new Promise<boolean>((decide) => decisions.push(decide));
+    const { said, pieces } = talk(['a\n'.repeat(300)], { isAllowed });
+    for (const decide of decisions.slice(0, 200)) decide(true);
+    await turn();
+    expect(said()).toBe('OK\n'.repeat(200));
+    expect(pieces()).toBe(1);
+  });
+
+  test('keeps questions while too many answers are owed, and says that it is behind', async () => {
+    const never = new Promise<boolean>(() => {});
+    const { asked, fine, conversation } = talk(['a\n'.repeat(3000), '\n'], {
+      isAllowed: () => never,
+    });
+    expect(asked).toHaveLength(1026); // what is over the bound, and one more with the second piece
+    expect(fine).toEqual([true, true]);
+    expect(conversation.isBehind).toBe(true);
   });
 
   test('says the same however the bytes are cut', () => {

@@ -36,8 +36,9 @@ class LineConversation implements Conversation {
   readonly #answers: Answers;
   readonly #isAllowed: IsAllowed;
   readonly #lineMax: number;
-  /** The beginning of a line whose end has not come yet. */
+  /** The beginning of a line whose end has not come yet, or all that is kept for later. */
   #begun: Buffer | undefined;
+  isBehind = false;
 
   constructor(answers: Answers, isAllowed: IsAllowed, lineMax: number) {
     this.#answers = answers;
@@ -47,8 +48,9 @@ class LineConversation implements Conversation {
 
   hear(chunk: Buffer): boolean {
     const bytes = this.#begun ? Buffer.concat([this.#begun, chunk]) : chunk;
-    let at = this.#begun?.length ?? 0; // up to there somebody has looked already
+    let at = this.isBehind ? 0 : (this.#begun?.length ?? 0); // up to there somebody has looked already
     this.#begun = undefined;
+    this.isBehind = false;
     if (gathered.length < bytes.length * ANSWER_BYTES) {
       gathered = Buffer.allocUnsafe(bytes.length * ANSWER_BYTES);
     }
@@ -66,6 +68,10 @@ class LineConversation implements Conversation {
         this.#give(length);
         length = 0;
         this.#answers.owe(answer.then(encode));
+        if (this.#answers.isFull) {
+          this.isBehind = from < bytes.length;
+          break;
+        }
         continue;
       }
       gathered[length] = answer ? 0x4f : 0x4e; // O or N
@@ -75,6 +81,7 @@ class LineConversation implements Conversation {
     }
     this.#give(length);
     if (from < bytes.length) this.#begun = Buffer.from(bytes.subarray(from));
+    if (this.isBehind) return true;
     // One more than the bound may be a carriage return.
     return isFine && bytes.length - from <= this.#lineMax + 1;
   }

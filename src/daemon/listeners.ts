@@ -2,9 +2,15 @@
  * The addresses a daemon listens on: opened all or none, changed while it runs, closed when it stops.
  */
 
-import { chmodSync, lstatSync, readFileSync, unlinkSync } from 'node:fs';
+import { chmodSync, existsSync, lstatSync, readFileSync, unlinkSync } from 'node:fs';
 import { connect, createServer, type Server, type Socket } from 'node:net';
-import { createServer as createTlsServer, type Server as TlsServer } from 'node:tls';
+import { dirname, resolve } from 'node:path';
+import {
+  createSecureContext,
+  createServer as createTlsServer,
+  type TlsOptions,
+  type Server as TlsServer,
+} from 'node:tls';
 import { ConfigError, reasonOf } from '../errors.ts';
 import { type Listen, showListen, type TlsConfig } from './config/listen.ts';
 
@@ -30,26 +36,61 @@ export class Listeners<Surface extends string> {
     return [...this.#open.values()].map(({ surface, listen }) => ({ surface, listen }));
   }
 
-  /** From now on at these addresses: new ones are opened before old ones close, or nothing changes. */
-  async change(wanted: Readonly<Record<Surface, readonly Listen[]>>): Promise<void> {
-    const next = new Map<string, Opened<Surface>>();
+  /**
+   * From now on at these addresses, or nothing changes. New ones are opened before old ones close, but
+   * for one that an old one stands in the way of: that one closes first, and opens again if need be.
+   */
+  async change(wanted: Readonly<Record<Surface, readonly Listen[]>>): Promise<Changed<Surface>> {
+    const plan = planOf(wanted);
+    const kept = new Map([...this.#open].filter(([name, own]) => plan.has(name) && isThere(own)));
+    const old = new Map([...this.#open].filter(([name]) => !kept.has(name)));
+    const renewed = [...plan].flatMap(([name, own]) => renewalOf(kept.get(name), own));
+    const fresh = new Map<string, Opened<Surface>>();
+    const closed = new Map<string, Opened<Surface>>();
+    const closeFirst = async (listen: Listen): Promise<boolean> => {
+      const inTheWay = [...old].filter(
+        ([name, own]) => !closed.has(name) && isSamePlace(own.listen, listen),
+      );
+      for (const [name, own] of inTheWay) {
+        closed.set(name, own);
+        await own.close();
+      }
+      return inTheWay.length > 0;
+    };
     try {
-      for (const [surface, listens] of Object.entries(wanted) as [Surface, readonly Listen[]][]) {
-        for (const listen of listens) {
-          const name = `${surface} ${JSON.stringify(listen)}`;
-          const open = this.#open.get(name);
-          if (open?.listen.kind === 'tcp') refreshTls(open.server, open.listen.tls);
-          next.set(name, open ?? (await openAt(surface, listen, this.#accept[surface])));
-        }
+      for (const [name, { surface, listen }] of plan) {
+        if (kept.has(name)) continue;
+        if (old.has(name)) await closeFirst(listen); // closing removes its path, whoever has it by then
+        const accept = this.#accept[surface];
+        fresh.set(name, await openAt(surface, listen, accept, () => closeFirst(listen)));
       }
     } catch (error) {
-      const fresh = [...next].filter(([name]) => !this.#open.has(name));
-      await Promise.all(fresh.map(([, opened]) => opened.close()));
+      await Promise.all([...fresh.values()].map((own) => own.close()));
+      await this.#reopen(closed);
       throw error;
     }
-    const old = [...this.#open].filter(([name]) => !next.has(name));
-    this.#open = next;
-    await Promise.all(old.map(([, opened]) => opened.close()));
+    for (const renew of renewed) renew();
+    await Promise.all([...old].flatMap(([name, own]) => (closed.has(name) ? [] : [own.close()])));
+    this.#open = new Map(
+      [...plan.keys()].map((name) => [
+        name,
+        (fresh.get(name) ?? kept.get(name)) as Opened<Surface>,
+      ]),
+    );
+    return { opened: [...fresh.values()], closed: [...old.values()] };
+  }
+
+  /** One that cannot be had back is forgotten, and tried again with the next change. */
+  async #reopen(closed: ReadonlyMap<string, Opened<Surface>>): Promise<void> {
+    const lost: unknown[] = [];
+    for (const [name, { surface, listen }] of closed) {
+      this.#open.delete(name);
+      await openAt(surface, listen, this.#accept[surface], NO_ROOM).then(
+        (own) => this.#open.set(name, own),
+        (error: unknown) => lost.push(error),
+      );
+    }
+    if (lost.length > 0) throw lost[0]; // worse than what went wrong before
   }
 
   /** Takes no more connections; those there are stay. */
@@ -59,37 +100,90 @@ export class Listeners<Surface extends string> {
   }
 }
 
-interface Opened<Surface> {
+interface Place<Surface> {
   readonly surface: Surface;
   readonly listen: Listen;
+}
+
+interface Opened<Surface> extends Place<Surface> {
   readonly server: Server;
   close(): Promise<void>;
 }
+
+/** Where it is listened now, and where no longer. */
+export interface Changed<Surface> {
+  readonly opened: readonly Place<Surface>[];
+  readonly closed: readonly Place<Surface>[];
+}
+
+/** What is wanted, by a name that changes whenever anything about it does. */
+function planOf<Surface extends string>(
+  wanted: Readonly<Record<Surface, readonly Listen[]>>,
+): ReadonlyMap<string, Place<Surface>> {
+  const surfaces = Object.entries(wanted) as [Surface, readonly Listen[]][];
+  return new Map(
+    surfaces.flatMap(([surface, listens]) =>
+      listens.map((listen) => [`${surface} ${JSON.stringify(listen)}`, { surface, listen }]),
+    ),
+  );
+}
+
+/** Makes room where an address is taken, if that is possible: true if it is worth another try. */
+type MakeRoom = () => Promise<boolean>;
+
+const NO_ROOM: MakeRoom = async () => false;
 
 async function openAt<Surface extends string>(
   surface: Surface,
   listen: Listen,
   accept: Accept,
+  makeRoom: MakeRoom,
 ): Promise<Opened<Surface>> {
   let here = listen;
   const server = serverFor(surface, listen, (socket) => accept(socket, here));
-  if (listen.kind === 'unix') await removeLeftover(surface, listen.path);
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', (error) => reject(cannotListen(surface, listen, error)));
-    const where =
-      listen.kind === 'unix' ? { path: listen.path } : { host: listen.host, port: listen.port };
-    server.listen({ ...where, backlog: BACKLOG }, resolve);
-  });
+  // Closing waits for connections, which are somebody else's: enough that no more come.
+  const close = async (): Promise<void> => void server.close();
+  try {
+    if (listen.kind === 'unix') await removeLeftover(surface, listen.path);
+    await bind(server, listen).catch(async (error: NodeJS.ErrnoException) => {
+      if (error.code !== 'EADDRINUSE' || !(await makeRoom())) throw error;
+      await bind(server, listen);
+    });
+    if (listen.kind === 'unix' && listen.mode !== undefined) chmodSync(listen.path, listen.mode);
+  } catch (error) {
+    if (server.listening) await close();
+    if (error instanceof ConfigError) throw error;
+    throw cannotListen(surface, listen, error as NodeJS.ErrnoException);
+  }
   server.on('error', () => {}); // one connection that could not be taken, out of files most likely
-  if (listen.kind === 'unix' && listen.mode !== undefined) chmodSync(listen.path, listen.mode);
   const address = server.address();
   if (listen.kind === 'tcp' && address !== null && typeof address === 'object') {
     here = { ...listen, port: address.port };
   }
-  // Closing waits for connections, which are somebody else's: enough that no more come.
-  const close = async (): Promise<void> => void server.close();
   return { surface, listen: here, server, close };
 }
+
+function bind(server: Server, listen: Listen): Promise<void> {
+  const where =
+    listen.kind === 'unix' ? { path: listen.path } : { host: listen.host, port: listen.port };
+  return new Promise((done, reject) => {
+    server.once('error', reject);
+    server.listen({ ...where, backlog: BACKLOG }, () => {
+      server.off('error', reject);
+      done();
+    });
+  });
+}
+
+/** False if somebody has removed its socket: nobody can find it any more. */
+const isThere = ({ listen }: Opened<string>): boolean =>
+  listen.kind === 'tcp' || existsSync(listen.path);
+
+/** True if not both can be had at once, as far as can be told. */
+const isSamePlace = (one: Listen, other: Listen): boolean =>
+  one.kind === 'unix'
+    ? other.kind === 'unix' && resolve(one.path) === resolve(other.path)
+    : other.kind === 'tcp' && one.port === other.port;
 
 function serverFor(surface: string, listen: Listen, accept: (socket: Socket) => void): Server {
   const options = { allowHalfOpen: true, noDelay: true };
@@ -100,38 +194,48 @@ function serverFor(surface: string, listen: Listen, accept: (socket: Socket) => 
   return server;
 }
 
-function readTls(surface: string, listen: Listen, { cert, key, ca }: TlsConfig): object {
-  try {
-    return {
-      cert: readFileSync(cert),
-      key: readFileSync(key),
-      ...(ca !== undefined && {
-        ca: readFileSync(ca),
-        requestCert: true,
-        rejectUnauthorized: true,
-      }),
-    };
-  } catch (error) {
-    const at = `listen.${surface}.tls`;
-    throw new ConfigError(at, `files that can be read (${reasonOf(error)})`, showListen(listen));
-  }
+function readTls(surface: string, listen: Listen, { cert, key, ca }: TlsConfig): TlsOptions {
+  const attempt = <T>(expected: string, act: () => T): T => {
+    try {
+      return act();
+    } catch (error) {
+      const why = `${expected} (${reasonOf(error)})`;
+      throw new ConfigError(`listen.${surface}.tls`, why, showListen(listen));
+    }
+  };
+  const secure = attempt('files that can be read', () => ({
+    cert: readFileSync(cert),
+    key: readFileSync(key),
+    ...(ca !== undefined && {
+      ca: readFileSync(ca),
+      requestCert: true,
+      rejectUnauthorized: true,
+    }),
+  }));
+  attempt('a certificate and its key in PEM', () => createSecureContext(secure));
+  return secure;
 }
 
-/** Certificates are renewed while a daemon runs. */
-function refreshTls(server: Server, tls: TlsConfig | undefined): void {
-  if (!tls || !('setSecureContext' in server)) return;
-  (server as TlsServer).setSecureContext({
-    cert: readFileSync(tls.cert),
-    key: readFileSync(tls.key),
-    ...(tls.ca !== undefined && { ca: readFileSync(tls.ca) }),
-  });
+/** Certificates are renewed while a daemon runs: read now, used once all else is known to be well. */
+function renewalOf<Surface extends string>(
+  open: Opened<Surface> | undefined,
+  { surface, listen }: Place<Surface>,
+): (() => void)[] {
+  if (!open || listen.kind !== 'tcp' || !listen.tls) return [];
+  const secure = readTls(surface, listen, listen.tls);
+  return [() => (open.server as TlsServer).setSecureContext(secure)];
 }
 
 function cannotListen(surface: string, listen: Listen, error: NodeJS.ErrnoException): ConfigError {
-  const free =
-    error.code === 'EADDRINUSE' ? 'an address that nobody else uses' : 'an address to listen on';
-  const why = error.code === 'EADDRINUSE' ? '' : ` (${error.message})`;
-  return new ConfigError(`listen.${surface}`, `${free}${why}`, showListen(listen));
+  return new ConfigError(`listen.${surface}`, whyNot(listen, error), showListen(listen));
+}
+
+function whyNot(listen: Listen, error: NodeJS.ErrnoException): string {
+  if (error.code === 'EADDRINUSE') return 'an address that nobody else uses';
+  // The system calls a folder that is not there one that may not be used.
+  if (listen.kind === 'unix' && !existsSync(dirname(listen.path)))
+    return 'a path in a folder that is there';
+  return `an address to listen on (${error.message})`;
 }
 
 /** A socket that a killed daemon left behind is removed; one that somebody listens on is not. */
@@ -139,8 +243,8 @@ async function removeLeftover(surface: string, path: string): Promise<void> {
   const found = lstatSync(path, { throwIfNoEntry: false });
   if (!found) return;
   if (!found.isSocket()) throw new ConfigError(`listen.${surface}`, 'a free path', path);
-  const isAlive = await new Promise<boolean>((resolve) => {
-    const probe = connect(path, () => resolve(true)).on('error', () => resolve(false));
+  const isAlive = await new Promise<boolean>((tell) => {
+    const probe = connect(path, () => tell(true)).on('error', () => tell(false));
     probe.unref();
     probe.once('connect', () => probe.destroy());
   });

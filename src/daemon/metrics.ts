@@ -5,10 +5,10 @@
 import { type Prometheus, prometheus } from '../adapters/metrics/prometheus.ts';
 import type { Cells } from '../share/cells.ts';
 import type { LimitConfig } from './config/limits.ts';
+import { safeUrl } from './config/redis.ts';
 import type { HttpSurface } from './http/surface.ts';
 import type { Permits } from './permits.ts';
-import { safeUrl } from './redis-clients.ts';
-import type { Shelf, Stocked } from './shelf.ts';
+import type { Shelf, Shelved } from './shelf.ts';
 import type { StreamCounts } from './streams.ts';
 
 /** Whose figures these are. */
@@ -21,21 +21,38 @@ export interface Watched {
   readonly permits: Permits;
 }
 
+/**
+ * Limits and overrides shown one by one, limits first. Each is some fifty lines, and a scrape must not keep
+ * anybody waiting for an answer.
+ */
+const SHOWN_MAX = 200;
+
+function shownOf(shelf: Shelf): readonly Shelved[] {
+  const isOverride = ({ name }: Shelved): boolean => name.endsWith(']');
+  const limits = shelf.all.filter((own) => !isOverride(own));
+  return [...limits, ...shelf.all.filter(isOverride)].slice(0, SHOWN_MAX);
+}
+
 export class Metrics {
   readonly #watched: Watched;
-  readonly #limits: Prometheus;
+  readonly #shelf: Shelf;
+  readonly #limits: Prometheus = prometheus([]);
+  #shown: readonly Shelved[] = [];
   #reloads = 0;
   #reloadsFailed = 0;
 
   constructor(watched: Watched, shelf: Shelf) {
     this.#watched = watched;
-    this.#limits = prometheus(shelf.all.map(({ engine }) => engine));
+    this.#shelf = shelf;
+    this.change();
   }
 
   /** The limits have changed. */
-  change({ made, dropped }: Stocked): void {
-    for (const { engine } of dropped) this.#limits.remove(engine);
-    for (const { engine } of made) this.#limits.add(engine);
+  change(): void {
+    const next = shownOf(this.#shelf);
+    for (const old of this.#shown) if (!next.includes(old)) this.#limits.remove(old.engine);
+    for (const own of next) if (!this.#shown.includes(own)) this.#limits.add(own.engine);
+    this.#shown = next;
   }
 
   reloaded(isFine: boolean): void {
@@ -55,6 +72,10 @@ export class Metrics {
     ) => Object.entries(surfaces).map(([surface, counts]): Sample => [{ surface }, read(counts)]);
     return [
       gauge('sluice_info', 'What runs here.', [[{ version }, 1]]),
+      gauge('sluice_limits', 'Limits and overrides, shown above or too many for that.', [
+        [{ shown: 'yes' }, this.#shown.length],
+        [{ shown: 'no' }, this.#shelf.all.length - this.#shown.length],
+      ]),
       gauge(
         'sluice_connections',
         'Connections right now.',

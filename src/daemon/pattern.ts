@@ -25,6 +25,8 @@ export interface Pattern {
   readonly weight: number;
   /** The one tag it is for, if it is for one only. */
   readonly tag?: string;
+  /** How every tag begins that it is for; the longer, the sooner it is found among many. */
+  readonly head: string;
   matches(tag: string): boolean;
 }
 
@@ -35,7 +37,7 @@ const PATTERN_CHARS_MAX = 1000;
 const EXACT_WEIGHT = 1_000_000;
 const REGEX_WEIGHT = 0.5;
 
-export const EVERYTHING: Pattern = { text: '*', weight: 0, matches: () => true };
+export const EVERYTHING: Pattern = { text: '*', weight: 0, head: '', matches: () => true };
 
 const KINDS: Readonly<Record<string, (text: string, path: string) => Pattern>> = {
   exact,
@@ -67,7 +69,7 @@ export function readPatterns(value: unknown, path: string): readonly Pattern[] {
   return value.map((own, n) => readPattern(own, `${path}[${n}]`));
 }
 
-/** The most specific pattern that matches, if one does. */
+/** The most specific pattern that matches, if one does. Of many, a `PatternIndex` finds it sooner. */
 export function bestMatch(patterns: readonly Pattern[], tag: string): Pattern | undefined {
   let best: Pattern | undefined;
   for (const pattern of patterns) {
@@ -85,21 +87,26 @@ function requireShort(text: string, path: string): void {
 function exact(text: string, path: string): Pattern {
   requireShort(text, path);
   const tag = tagOf(text);
-  return { text, weight: EXACT_WEIGHT, tag, matches: (other) => other === tag };
+  return { text, weight: EXACT_WEIGHT, tag, head: tag, matches: (other) => other === tag };
 }
 
 function prefix(text: string, path: string): Pattern {
   requireShort(text, path);
-  const start = tagOf(text);
-  return { text: `${text}*`, weight: text.length, matches: (tag) => tag.startsWith(start) };
+  const head = tagOf(text);
+  return { text: `${text}*`, weight: text.length, head, matches: (tag) => tag.startsWith(head) };
 }
 
 function glob(text: string, path: string): Pattern {
   requireShort(text, path);
   if (text === '*') return EVERYTHING;
   const weight = text.replace(/[*?]/g, '').length;
-  return { text, weight, matches: (tag) => globMatches([...text], [...textOf(tag)]) };
+  const characters = [...text];
+  const head = tagOf(SPELLED_OUT.exec(text)?.[0] ?? '');
+  return { text, weight, head, matches: (tag) => globMatches(characters, [...textOf(tag)]) };
 }
+
+/** What a glob begins with. Not further than a replacement mark, which stands for any wrong byte. */
+const SPELLED_OUT = /^[^*?\ufffd\ud800-\udfff]*/;
 
 /**
  * Whether a glob takes in a whole text. On a mismatch the last star takes one character more and
@@ -133,6 +140,7 @@ function regex(text: string, path: string): Pattern {
     return {
       text: `/${text}/`,
       weight: REGEX_WEIGHT,
+      head: '',
       matches: (tag) => compiled.matches(textOf(tag)),
     };
   } catch (error) {

@@ -10,13 +10,16 @@ import { ConfigError, reasonOf } from '../errors.ts';
 import { redis } from '../share/redis/redis.ts';
 import type { RemoteShareMaker } from '../share/remote.ts';
 import type { LimitConfig } from './config/limits.ts';
-import type { RedisConfig } from './config/redis.ts';
+import { type RedisConfig, safeUrl } from './config/redis.ts';
 import type { Log } from './log.ts';
 
 type Client = ReturnType<typeof import('redis')['createClient']>;
 type CreateClient = typeof import('redis')['createClient'];
 
 const RECONNECT_MS = 200;
+
+/** More reasons than this for one outage tell nobody anything. */
+const REASONS_MAX = 8;
 
 export class RedisClients {
   readonly #log: Log;
@@ -35,7 +38,8 @@ export class RedisClients {
       this.#createClient = (await import('redis')).createClient;
     } catch (error) {
       const expected = `left out, or the package "redis" installed (${reasonOf(error)})`;
-      throw new ConfigError(`limits.${needing.name}.redis`, expected, needing.redis?.url);
+      const url = safeUrl(needing.redis?.url ?? '');
+      throw new ConfigError(`limits.${needing.name}.redis`, expected, url);
     }
   }
 
@@ -53,12 +57,25 @@ export class RedisClients {
       commandOptions: { timeout: undefined as never }, // each limit has a deadline of its own
       socket: { reconnectStrategy: RECONNECT_MS },
     });
-    client.on('error', () => {}); // limits tell that they cannot reach it
-    client.connect().catch((error: unknown) => {
-      this.#log('error', 'redis gave up', { url: safeUrl(url), reason: reasonOf(error) });
-    });
     this.#clients.set(url, client as Client);
+    this.#tellOf(client as Client, safeUrl(url));
+    client.connect().catch(() => {}); // it was told, or it was let go
     return client as Client;
+  }
+
+  /** Limits tell that they cannot be asked; why that is, it alone knows. Each reason is told once an outage. */
+  #tellOf(client: Client, url: string): void {
+    const told = new Set<string>();
+    client.on('error', (error: NodeJS.ErrnoException) => {
+      const reason = reasonOf(error) || error.code || 'no connection'; // several at once have no words
+      if (told.has(reason) || told.size >= REASONS_MAX) return;
+      told.add(reason);
+      this.#log('warn', 'redis out of reach', { url, reason });
+    });
+    client.on('ready', () => {
+      if (told.size > 0) this.#log('info', 'redis in reach again', { url });
+      told.clear();
+    });
   }
 
   /** Ends connections that none of these limits needs. */
@@ -71,6 +88,3 @@ export class RedisClients {
     }
   }
 }
-
-/** Without the password it may hold. */
-export const safeUrl = (url: string): string => url.replace(/\/\/[^@/]*@/, '//');

@@ -11,8 +11,10 @@ import { type AllOf, allOf } from '../all-of.ts';
 import { Engine } from '../limiter.ts';
 import type { RemoteLimiter } from '../remote-limiter.ts';
 import type { KeyHash } from '../share/hash.ts';
-import type { LimitConfig } from './config/limits.ts';
-import { bestMatch, type Pattern } from './pattern.ts';
+import type { Underway } from '../underway.ts';
+import type { LimitConfig, OverrideConfig } from './config/limits.ts';
+import { EVERYTHING, type Pattern } from './pattern.ts';
+import { PatternIndex } from './pattern-index.ts';
 import { countsFlights, overrideName, type Shelf } from './shelf.ts';
 
 /** One limit that applies to a key. */
@@ -23,6 +25,7 @@ export interface Applied {
   /** The pattern that brought it here. */
   readonly by: Pattern;
   readonly limiter: Engine | RemoteLimiter;
+  readonly underway: Underway;
 }
 
 /** One that this process decides. */
@@ -74,6 +77,11 @@ export const TOGETHER = '*';
 export class Routes {
   readonly #config: RoutesConfig;
   readonly #shelf: Shelf;
+  readonly #lists: Listing;
+  readonly #limits: ReadonlyMap<string, Indexed>;
+  /** The patterns of all limits of which only the most specific one applies. */
+  readonly #specific: PatternIndex<Matched>;
+  readonly #always: readonly Indexed[];
   /** The one route there is, if the key makes no difference. */
   readonly #only: Route | undefined;
   readonly #hashes: Int32Array;
@@ -85,6 +93,15 @@ export class Routes {
   constructor(config: RoutesConfig, shelf: Shelf) {
     this.#config = config;
     this.#shelf = shelf;
+    this.#lists = listingOf(config);
+    const limits = config.limits.map(indexed);
+    this.#limits = new Map(limits.map((own) => [own.limit.name, own]));
+    this.#always = limits.filter(({ limit }) => limit.always);
+    const alone = limits.filter(({ limit }) => !limit.always);
+    this.#specific = new PatternIndex(
+      alone.flatMap((own) => own.limit.match.map((by) => ({ own, by }))),
+      ({ by }) => by,
+    );
     this.#only = isForAll(config) ? this.#find('') : undefined;
     const size = this.#only ? 0 : REMEMBERED;
     this.#hashes = new Int32Array(size * 2);
@@ -121,58 +138,55 @@ export class Routes {
   }
 
   #named(name: string, tag: string): Route | undefined {
-    const limit = this.#config.limits.find((own) => own.name === name);
-    if (!limit) return undefined;
-    const settled = this.#listed(tag) ?? listedBy(limit, tag);
+    const own = this.#limits.get(name);
+    if (!own) return undefined;
+    const settled = listed(this.#lists, tag) ?? listedBy(own, tag);
     if (settled) return nothing(settled);
-    const route = this.#route([this.#applied(limit, limit.match[0], tag)]);
+    const { limit } = own;
+    const route = this.#route([this.#applied({ own, by: limit.match[0] }, tag)]);
     if (!hasLists(this.#config) && !hasExceptions(limit)) this.#sameForAll.set(name, route);
     return route;
   }
 
   #find(tag: string): Route {
-    const listed = this.#listed(tag);
-    if (listed) return nothing(listed);
+    const everybody = listed(this.#lists, tag);
+    if (everybody) return nothing(everybody);
     const matching = this.#matching(tag);
-    for (const { limit } of matching) {
-      const settled = listedBy(limit, tag);
+    const counting: Matched[] = [];
+    let excused: Settled | undefined;
+    for (const matched of matching) {
+      const settled = listedBy(matched.own, tag);
       if (settled && !settled.isAllowed) return nothing(settled);
+      if (settled) excused ??= settled;
+      else counting.push(matched);
     }
-    const counting = matching.filter(({ limit }) => !listedBy(limit, tag));
     if (counting.length > 0) {
-      return this.#route(counting.map(({ limit, by }) => this.#applied(limit, by, tag)));
+      return this.#route(counting.map((matched) => this.#applied(matched, tag)));
     }
-    const excused = matching[0] && listedBy(matching[0].limit, tag);
     return nothing(
       excused ?? { isAllowed: this.#config.unmatched === 'allow', reason: 'unmatched' },
     );
   }
 
-  /** What the lists for everybody say. A key that is on both is denied. */
-  #listed(tag: string): Settled | undefined {
-    return listed(this.#config, tag);
+  /** The most specific limit and all that say always, in the order they were written. */
+  #matching(tag: string): readonly Matched[] {
+    const first = this.#specific.best(tag);
+    const found = first ? [first] : [];
+    for (const own of this.#always) {
+      const by = own.match.best(tag);
+      if (by) found.push({ own, by });
+    }
+    return found.length > 1 ? found.sort((a, b) => a.own.place - b.own.place) : found;
   }
 
-  #matching(tag: string): { limit: LimitConfig; by: Pattern }[] {
-    const found = this.#config.limits.flatMap((limit) => {
-      const by = bestMatch(limit.match, tag);
-      return by ? [{ limit, by }] : [];
-    });
-    const [first] = found
-      .filter(({ limit }) => !limit.always)
-      .sort((a, b) => b.by.weight - a.by.weight);
-    return found.filter((own) => own === first || own.limit.always);
-  }
-
-  #applied(limit: LimitConfig, by: Pattern, tag: string): Applied {
-    const override = bestMatch(
-      limit.overrides.map(({ match }) => match),
-      tag,
-    );
+  #applied({ own, by }: Matched, tag: string): Applied {
+    const { limit } = own;
+    const override = own.overrides.best(tag)?.match;
     const name = override ? overrideName(limit.name, override.text) : limit.name;
     const shelved = this.#shelf.get(name);
     if (!shelved) throw new Error(`limit ${name} is not on the shelf`);
-    return { limit, name, by: override ?? by, limiter: shelved.engine };
+    const { engine: limiter, underway } = shelved;
+    return { limit, name, by: override ?? by, limiter, underway };
   }
 
   /** Routes that meet the same limits are one. */
@@ -191,7 +205,7 @@ export class Routes {
 const isForAll = (config: RoutesConfig): boolean =>
   !hasLists(config) &&
   config.limits.every(
-    (limit) => limit.match.every(({ text }) => text === '*') && !hasExceptions(limit),
+    (limit) => limit.match.every((own) => own === EVERYTHING) && !hasExceptions(limit),
   );
 
 const hasLists = ({ allow, deny }: Lists): boolean => allow.length + deny.length > 0;
@@ -201,16 +215,54 @@ const hasExceptions = (limit: LimitConfig): boolean =>
 
 type Lists = Pick<RoutesConfig, 'allow' | 'deny'>;
 
-function listed({ allow, deny }: Lists, tag: string): Settled | undefined {
-  const denied = bestMatch(deny, tag);
+/** Lists to look keys up in. */
+interface Listing {
+  readonly allow: PatternIndex<Pattern>;
+  readonly deny: PatternIndex<Pattern>;
+}
+
+/** A limit whose patterns can be found among many. */
+interface Indexed extends Listing {
+  readonly limit: LimitConfig;
+  /** As it was written. */
+  readonly place: number;
+  readonly match: PatternIndex<Pattern>;
+  readonly overrides: PatternIndex<OverrideConfig>;
+}
+
+/** A limit that is for a key, and the pattern that says so. */
+interface Matched {
+  readonly own: Indexed;
+  readonly by: Pattern;
+}
+
+const indexOf = (patterns: readonly Pattern[]): PatternIndex<Pattern> =>
+  new PatternIndex(patterns, (own) => own);
+
+const listingOf = ({ allow, deny }: Lists): Listing => ({
+  allow: indexOf(allow),
+  deny: indexOf(deny),
+});
+
+const indexed = (limit: LimitConfig, place: number): Indexed => ({
+  ...listingOf(limit),
+  limit,
+  place,
+  match: indexOf(limit.match),
+  overrides: new PatternIndex(limit.overrides, ({ match }) => match),
+});
+
+/** What lists say of a key. One that is on both is denied. */
+function listed({ allow, deny }: Listing, tag: string): Settled | undefined {
+  const denied = deny.best(tag);
   if (denied) return { isAllowed: false, reason: 'deny-list', by: denied };
-  const allowed = bestMatch(allow, tag);
+  const allowed = allow.best(tag);
   return allowed && { isAllowed: true, reason: 'allow-list', by: allowed };
 }
 
-function listedBy(limit: LimitConfig, tag: string): Settled | undefined {
-  const settled = listed(limit, tag);
-  return settled && { ...settled, limit: limit.name };
+function listedBy(own: Indexed, tag: string): Settled | undefined {
+  const settled = listed(own, tag);
+  return settled && { ...settled, limit: own.limit.name };
 }
 
 const NONE = {

@@ -8,6 +8,7 @@ import { type Engine, engineOf } from '../limiter.ts';
 import type { RemoteEngine, RemoteLimiter } from '../remote-limiter.ts';
 import { type Hasher, hasher } from '../share/hash.ts';
 import type { RemoteShareMaker } from '../share/remote.ts';
+import { Underway } from '../underway.ts';
 import { fingerprint, type LimitConfig, type RuleOptions } from './config/limits.ts';
 import { type RedisConfig, trial } from './config/redis.ts';
 
@@ -17,11 +18,15 @@ export interface Shelved {
   /** Same text, same counts. */
   readonly fingerprint: string;
   readonly engine: Engine | RemoteEngine;
+  /** Questions that somebody else still has to answer. */
+  readonly underway: Underway;
 }
 
 export interface ShelfSetting {
   readonly clock?: Clock | undefined;
   readonly hasher: Hasher;
+  /** Looked at as often as the surfaces say, where a rule can bear that. */
+  readonly held?: Clock | undefined;
   /** Who decides in Redis's place, reached the way the configuration says. */
   readonly shareOf: (redis: RedisConfig) => RemoteShareMaker;
 }
@@ -72,14 +77,15 @@ export class Shelf {
     const text = fingerprint(rule) + (redis ? JSON.stringify(redis) : '');
     const old = this.#shelved.get(name);
     if (old?.fingerprint === text) return old;
-    const { clock, hasher, shareOf } = this.#setting;
+    const { clock, held, hasher, shareOf } = this.#setting;
     const options = {
       ...rule,
       name,
       ...(clock && { clock }),
       ...(redis && { share: shareOf(redis) }),
     };
-    return { name, fingerprint: text, engine: engineOf(options, { hasher }) };
+    const engine = engineOf(options, { hasher, clock: held });
+    return { name, fingerprint: text, engine, underway: new Underway() };
   }
 }
 
@@ -96,8 +102,12 @@ export const overrideName = (limit: string, pattern: string): string => `${limit
 /** Whether a call of this limit is in flight until it is settled. */
 export const countsFlights = (engine: Engine): boolean => engine.inspect('').inFlight !== undefined;
 
-/** Gives back what limiters hold of a limit that others share. */
+/**
+ * Gives back what limiters hold of a limit that others share, once they have answered what they were
+ * asked. Each question has a deadline, so that is not for long.
+ */
 export async function closeAll(shelved: readonly Shelved[]): Promise<void> {
   const remote = shelved.filter(({ engine }) => 'isRemote' in engine);
+  await Promise.all(remote.map(({ underway }) => underway.ended()));
   await Promise.allSettled(remote.map(({ engine }) => (engine as RemoteLimiter).close()));
 }

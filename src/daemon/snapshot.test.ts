@@ -1,6 +1,7 @@
 import { mkdtempSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { crc32 } from 'node:zlib';
 import { describe, expect, test } from 'vitest';
 import { readSnapshot, type Snapshot, writeSnapshot } from './snapshot.ts';
 
@@ -37,6 +38,16 @@ describe('a snapshot', () => {
   test('is for its owner only, and leaves nothing else behind', async () => {
     const file = await written();
     expect(statSync(file).mode & 0o777).toBe(0o600);
+    expect(readdirSync(join(file, '..'))).toEqual(['state']);
+  });
+
+  test('asked for while another is being written comes after it, and both are whole', async () => {
+    const file = place();
+    const large = { entries: new Float64Array(1_000_000).fill(7), freshAt: undefined };
+    const first = { ...snapshot, parts: [{ name: 'large', fingerprint: '', copy: large }] };
+    const second = { ...snapshot, savedAt: NOW + 1 };
+    await Promise.all([writeSnapshot(file, first), writeSnapshot(file, second)]);
+    expect(await readSnapshot(file, NOW + 1, DAY)).toEqual({ snapshot: second });
     expect(readdirSync(join(file, '..'))).toEqual(['state']);
   });
 
@@ -84,4 +95,19 @@ describe('a snapshot', () => {
       reason: 'it is no snapshot of this version',
     });
   });
+
+  test.each([-1, 1.5, 1, 1e12])(
+    'that claims to hold %d numbers and has none is not used',
+    async (entries) => {
+      const part = { name: 'api', fingerprint: '', entries, freshAt: 0 };
+      const head = JSON.stringify({ savedAt: NOW, seed: [1, 2], parts: [part] });
+      const bytes = Buffer.from(`sluice snapshot 1\n${head}\n....`);
+      bytes.writeUInt32LE(crc32(bytes.subarray(0, -4)), bytes.length - 4);
+      const file = place();
+      writeFileSync(file, bytes);
+      expect(await readSnapshot(file, NOW, DAY)).toEqual({
+        reason: expect.stringMatching(/^it (is torn|makes no sense)$/),
+      });
+    },
+  );
 });

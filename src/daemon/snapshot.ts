@@ -46,7 +46,17 @@ const AHEAD_MS_MAX: Millis = 5_000;
 /** Nobody else needs to know how keys are hashed. */
 const OWNER_ONLY = 0o600;
 
-export async function writeSnapshot(file: string, snapshot: Snapshot): Promise<number> {
+/** The one being written: two at once would write into the same unfinished file. */
+let last: Promise<unknown> = Promise.resolve();
+
+/** Writes one when those before it are done, so that the last one asked for is the one that stays. */
+export function writeSnapshot(file: string, snapshot: Snapshot): Promise<number> {
+  const done = last.then(() => write(file, snapshot));
+  last = done.catch(() => undefined);
+  return done;
+}
+
+async function write(file: string, snapshot: Snapshot): Promise<number> {
   const unfinished = `${file}.${process.pid}.unfinished`;
   const handle = await open(
     unfinished,
@@ -133,18 +143,20 @@ function parse(bytes: Buffer, now: Millis, maxAgeMs: Millis): ReadSnapshot {
     return { reason: `it is ${Math.round((now - savedAt) / 1000)} s old` };
   }
   let at = headEnd + 1;
+  const floats = head.parts.reduce((sum, { entries, freshAt }) => sum + entries + freshAt, 0);
+  if (at + floats * FLOAT_BYTES !== end) return { reason: 'it is torn' };
   const take = (count: number): Float64Array => {
-    const floats = new Float64Array(count);
-    bytesOf(floats).set(bytes.subarray(at, at + count * FLOAT_BYTES));
+    const taken = new Float64Array(count);
+    bytesOf(taken).set(bytes.subarray(at, at + count * FLOAT_BYTES));
     at += count * FLOAT_BYTES;
-    return floats;
+    return taken;
   };
   const parts = head.parts.map(({ name, fingerprint, entries, freshAt }) => ({
     name,
     fingerprint,
     copy: { entries: take(entries), freshAt: freshAt > 0 ? take(freshAt) : undefined },
   }));
-  return at === end ? { snapshot: { savedAt, seed, parts } } : { reason: 'it is torn' };
+  return { snapshot: { savedAt, seed, parts } };
 }
 
 interface Head {
@@ -170,6 +182,8 @@ const isHead = (value: unknown): value is Head =>
       isRecord(part) &&
       typeof part.name === 'string' &&
       typeof part.fingerprint === 'string' &&
-      Number.isInteger(part.entries) &&
-      Number.isInteger(part.freshAt),
+      isCount(part.entries) &&
+      isCount(part.freshAt),
   );
+
+const isCount = (value: unknown): boolean => Number.isSafeInteger(value) && Number(value) >= 0;

@@ -7,7 +7,7 @@
  */
 
 import type { Socket } from 'node:net';
-import { alarm, type Clock, type Millis } from '../clock.ts';
+import { alarm, type Clock, type HeldClock, type Millis } from '../clock.ts';
 import { Answers } from './answers.ts';
 import type { Conversation, Converse } from './conversation.ts';
 import { heardInPlace } from './own-buffer.ts';
@@ -33,26 +33,25 @@ export interface StreamCounts {
   readonly slow: number;
 }
 
-/** Answers that somebody else owes; beyond this a client is not read until some have come. */
-const OWED_MAX = 1024;
-
 /** Silence before the system asks a client whether it is still there. */
 const KEEP_ALIVE_MS = 30_000;
 
-/** How long whoever has finished may take to hang up. */
+/** How long whoever has got everything may take to hang up. */
 const LINGER_MS: Millis = 2_000;
+
+const NOTHING = Buffer.alloc(0);
 
 export class Streams {
   readonly #converse: Converse;
   readonly #bounds: () => StreamBounds;
-  readonly #clock: Clock;
+  readonly #clock: Clock | HeldClock;
   readonly #open = new Set<Stream>();
   #accepted = 0;
   #refused = 0;
   #senseless = 0;
   #slow = 0;
 
-  constructor(converse: Converse, bounds: () => StreamBounds, clock: Clock) {
+  constructor(converse: Converse, bounds: () => StreamBounds, clock: Clock | HeldClock) {
     this.#converse = converse;
     this.#bounds = bounds;
     this.#clock = clock;
@@ -111,8 +110,9 @@ class Stream {
   readonly #answers: Answers;
   readonly #bounds: StreamBounds;
   readonly #clock: Clock;
+  readonly #held: HeldClock | undefined;
   readonly #told: Told;
-  /** Set while the client does not read. */
+  /** Set while the client does not read, or has got everything and does not hang up. */
   #patience: (() => void) | undefined;
   #isFinishing = false;
 
@@ -120,11 +120,12 @@ class Stream {
     accepted: Socket,
     converse: Converse,
     bounds: StreamBounds,
-    clock: Clock,
+    clock: Clock | HeldClock,
     told: Told,
   ) {
     this.#bounds = bounds;
     this.#clock = clock;
+    this.#held = 'hold' in clock ? clock : undefined;
     this.#told = told;
     this.#answers = new Answers(
       (bytes) => this.#write(bytes),
@@ -146,18 +147,29 @@ class Stream {
   }
 
   #hear(chunk: Buffer): void {
-    if (this.#isFinishing) return;
-    if (!this.#conversation.hear(chunk)) {
+    if (!this.#isFinishing) this.#converse(chunk);
+  }
+
+  #converse(chunk: Buffer): void {
+    this.#held?.hold(); // all that came in one piece came at once
+    const isFine = this.#conversation.hear(chunk);
+    this.#held?.letGo();
+    if (!isFine) {
       if (!this.#conversation.isGoodbye) this.#told.senseless();
       this.#hangUp();
-    } else if (this.#answers.owed > OWED_MAX) this.#socket.pause();
+    } else if (this.#answers.isFull) this.#socket.pause();
   }
 
   #write(bytes: Buffer): void {
-    if (this.#socket.write(bytes) || this.#patience) return;
+    if (this.#socket.destroyed || this.#socket.write(bytes)) return;
+    this.#answers.isStuck = true;
     this.#socket.pause();
+    this.#expectReading();
+  }
+
+  #expectReading(): void {
     const until = this.#clock.now() + this.#bounds.slowMs;
-    this.#patience = alarm(this.#clock, until, () => this.#giveUp(), false);
+    this.#patience ??= alarm(this.#clock, until, () => this.#giveUp(), false);
   }
 
   #giveUp(): void {
@@ -167,21 +179,30 @@ class Stream {
 
   /** The client reads again, or an answer that was owed has come. */
   #goOn(): void {
-    if (this.#socket.writableNeedDrain) return;
+    if (this.#socket.destroyed || this.#socket.writableNeedDrain) return;
     this.#patience?.();
     this.#patience = undefined;
+    this.#answers.isStuck = false;
+    if (this.#conversation.isBehind && this.#answers.hasRoom) this.#converse(NOTHING);
     if (this.#isFinishing) this.#hangUp();
-    else if (this.#answers.owed <= OWED_MAX) this.#socket.resume();
+    else if (this.#answers.hasRoom) this.#socket.resume();
   }
 
   /** Ends when everything that was asked is answered. */
   #hangUp(): void {
     this.#isFinishing = true;
-    if (this.#answers.owed > 0 || this.#socket.writableEnded) return;
-    this.#socket.end();
+    if (this.#answers.owed > 0 || this.#conversation.isBehind || this.#socket.writableEnded) return;
+    this.#socket.end(() => this.#linger());
+    this.#socket.resume(); // whatever still comes is not heard, but the client's goodbye is
+    if (this.#socket.writableLength > 0) this.#expectReading();
+  }
+
+  /** Everything is out: now it is the client's turn to hang up. */
+  #linger(): void {
+    this.#patience?.();
+    if (this.#socket.destroyed) return;
     const until = this.#clock.now() + LINGER_MS;
-    const cancel = alarm(this.#clock, until, () => this.#socket.destroy(), false);
-    this.#socket.once('close', cancel);
+    this.#patience = alarm(this.#clock, until, () => this.#socket.destroy(), false);
   }
 
   finish(): Promise<void> {

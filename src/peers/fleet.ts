@@ -1,8 +1,12 @@
 /**
  * A node of a fleet, alive: the engine of `share/peers`, with a clock, a transport and a seal.
+ *
+ * Where a node is, is learned only from what it has certainly said just now: somebody who sends again
+ * what he recorded cannot have its answers sent to himself.
  */
 
 import { alarm, type Clock, endOfTick, type Millis } from '../clock.ts';
+import { ConfigError } from '../errors.ts';
 import type { Random } from '../random.ts';
 import { type Hasher, hasher } from '../share/hash.ts';
 import {
@@ -15,11 +19,21 @@ import {
 } from '../share/peers/engine.ts';
 import type { Fleet } from '../share/peers/share.ts';
 import { ALL, decode, type NodeId } from '../share/peers/wire.ts';
+import { warn } from '../warning.ts';
 import { fleetSeed, type Seal, sealWith } from './seal.ts';
-import type { Transport } from './transport.ts';
+import type { Transport, TransportCounts } from './transport.ts';
 
 /** So long after its start a node that met nobody takes itself for the first. */
 const ALONE_AFTER_MS: Millis = 1000;
+
+/** Nodes whose address is remembered; of one that is not, what came last says where to answer. */
+const ADDRESSES_MAX = 2 * PEERS_MAX;
+
+/**
+ * Of what is said to a node that has not proved where it is, this part goes to everybody: should what came
+ * last always come from somebody who only repeats it, the node itself hears of it nevertheless.
+ */
+const TO_EVERYBODY = 1 / 8;
 
 export interface NodeSetting {
   readonly options: PeerOptions;
@@ -40,6 +54,7 @@ export interface FleetView {
   readonly counts: PeerCounts;
   /** Datagrams whose seal was not ours. */
   readonly forged: number;
+  readonly carried: Readonly<TransportCounts>;
 }
 
 export class FleetNode implements Fleet {
@@ -47,16 +62,20 @@ export class FleetNode implements Fleet {
   readonly #setting: NodeSetting;
   readonly #engine: PeerEngine;
   readonly #seal: Seal;
-  /** Where nodes were heard from last. */
+  /** Where nodes have proved to be. */
   readonly #addresses = new Map<NodeId, string>();
+  /** Whom we hear at the moment, and from where. */
+  #hearing: { readonly id: NodeId; readonly from: string } | undefined;
   #isOpen = false;
   #isTickDue = false;
   #wakeAt: Millis = Infinity;
   #cancel = (): void => {};
   #forged = 0;
 
+  /** @throws {ConfigError} if others could take part and there is no key to know them by. */
   constructor(setting: NodeSetting) {
-    const { options, key, clock, random } = setting;
+    const { options, key, clock, random, transport } = setting;
+    if (key === undefined) requireLoopback(transport);
     this.#setting = setting;
     this.#seal = sealWith(key);
     this.hasher = setting.hasher ?? hasher(fleetSeed(key));
@@ -94,6 +113,7 @@ export class FleetNode implements Fleet {
       peers: this.#engine.peers(clock.now()),
       counts: { ...this.#engine.counts },
       forged: this.#forged,
+      carried: { ...transport.counts },
     };
   }
 
@@ -120,14 +140,20 @@ export class FleetNode implements Fleet {
       return;
     }
     const message = decode(inside);
-    if (message) this.#learnAddress(message.from, from);
-    this.#engine.take(message, this.#setting.clock.now());
+    const now = this.#setting.clock.now();
+    this.#hearing = message && { id: message.from, from };
+    const isNew = this.#engine.take(message, now);
+    this.#hearing = undefined;
+    if (message && isNew) this.#learnAddress(message.from, from);
     this.#wakeLater();
   }
 
   #learnAddress(id: NodeId, from: string): void {
     if (this.#addresses.get(id) === from) return;
-    if (this.#addresses.size >= 2 * PEERS_MAX) this.#addresses.clear(); // who is there is soon heard again
+    if (this.#addresses.size >= ADDRESSES_MAX && !this.#addresses.has(id)) {
+      const [oldest] = this.#addresses.keys();
+      this.#addresses.delete(oldest); // should it still be there, it is soon heard again
+    }
     this.#addresses.set(id, from);
   }
 
@@ -135,9 +161,15 @@ export class FleetNode implements Fleet {
     if (!this.#isOpen) return;
     const { transport } = this.#setting;
     const sealed = this.#seal.close(bytes);
-    const address = to === ALL ? undefined : this.#addresses.get(to);
+    const address = to === ALL ? undefined : (this.#addresses.get(to) ?? this.#guess(to));
     if (address === undefined) transport.broadcast(sealed);
     else transport.send(address, sealed);
+  }
+
+  /** Where what we are hearing came from, which may be the node itself. */
+  #guess(to: NodeId): string | undefined {
+    if (this.#hearing?.id !== to || this.#setting.random() < TO_EVERYBODY) return undefined;
+    return this.#hearing.from;
   }
 
   // For the clock.
@@ -167,4 +199,24 @@ export class FleetNode implements Fleet {
     this.#wakeAt = at;
     this.#cancel = alarm(clock, at, () => this.#tick(), false);
   }
+}
+
+/** Without a key everybody who can send a datagram can change every bucket. */
+function requireLoopback(transport: Transport): void {
+  const { name, isLoopback } = transport;
+  if (!isLoopback) {
+    const why = `as ${name} reaches further than this machine`;
+    const instead = 'or use loopback addresses only';
+    throw new ConfigError(
+      'key',
+      `a secret that all of the fleet know, ${why}; ${instead}`,
+      undefined,
+    );
+  }
+  const who = 'any program on this machine can change every limit';
+  warn(
+    'PEERS',
+    `peers without a key (${name}): ${who}. Set a key, except for trying things out.`,
+    'no key',
+  );
 }

@@ -10,11 +10,34 @@ export interface Transport {
   readonly name: string;
   /** True if nobody but this machine can take part. Without a key, nothing else is allowed. */
   readonly isLoopback: boolean;
+  readonly counts: Readonly<TransportCounts>;
   /** Begins to listen. `hear` gets every datagram and where to answer it; it never throws. */
-  open(hear: (bytes: Uint8Array, from: string) => void): Promise<void>;
-  /** To everybody. */
+  open(hear: Hear): Promise<void>;
+  /**
+   * To everybody; whether that includes the sender is up to the transport. Never throws, and the bytes
+   * must not change any more.
+   */
   broadcast(bytes: Uint8Array): void;
   /** To whoever sent something from there; a transport that knows only everybody tells everybody. */
   send(to: string, bytes: Uint8Array): void;
+  /** Nothing is heard after it, and sending does nothing. */
   close(): Promise<void>;
 }
+
+/** The bytes are good until it returns. */
+export type Hear = (bytes: Uint8Array, from: string) => void;
+
+/** Datagrams from the start on. What goes to several places counts for each of them. */
+export interface TransportCounts {
+  sent: number;
+  heard: number;
+  /** The network, or whoever stands between, would not take them. */
+  failed: number;
+  /** Not even tried: nobody was connected, or too much was on its way already. */
+  dropped: number;
+}
+
+export const noCounts = (): TransportCounts => ({ sent: 0, heard: 0, failed: 0, dropped: 0 });
+
+/** Bytes on their way out at most. Beyond it datagrams are dropped: peers ask for what they miss. */
+export const SENDING_BYTES_MAX = 1024 * 1024;

@@ -28,7 +28,12 @@ export interface Service {
 const STARTS_WITHIN_MS = 15_000;
 
 /** Some know no long options, and say that they are there with this one only. */
-const VERSION_FLAG: Readonly<Record<string, string>> = { nginx: '-v', nc: '-h', socat: '-V' };
+const VERSION_FLAG: Readonly<Record<string, string>> = {
+  nginx: '-v',
+  nc: '-h',
+  socat: '-V',
+  ip: '-V',
+};
 
 const has = (command: string): boolean =>
   spawnSync(command, [VERSION_FLAG[command] ?? '--version']).status === 0;
@@ -92,6 +97,75 @@ async function startRedisAt(port: number, ...args: string[]): Promise<Service> {
     port,
   );
 }
+
+let natsCommand: string | undefined | false = false;
+
+/** The command that starts a NATS server; undefined if there is none to be had. */
+export function natsServer(): string | undefined {
+  if (natsCommand === false) {
+    natsCommand = commandOf(['nats-server'], 'nats-server') ?? missing('NATS', 'nats-server');
+  }
+  return natsCommand;
+}
+
+/** A NATS server of one's own. */
+export async function startNats(): Promise<Service> {
+  const command = natsServer();
+  if (command === undefined) throw new Error('there is no NATS to start');
+  const port = await freePort();
+  return start(
+    command,
+    (folder) => ['--addr', '127.0.0.1', '--port', `${port}`, '--log', join(folder, 'log')],
+    port,
+  );
+}
+
+let canNest: boolean | undefined;
+
+/** Whether networks of one's own can be made on this machine: `ip netns`, and the right to use it. */
+export function hasNamespaces(): boolean {
+  canNest ??= tryNamespaces();
+  return canNest;
+}
+
+function tryNamespaces(): boolean {
+  if ((commandOf(['ip'], 'iproute2') ?? missing('ip', 'iproute2')) === undefined) return false;
+  const name = `sluice-try-${process.pid}`;
+  const isAllowed = spawnSync('ip', ['netns', 'add', name]).status === 0;
+  if (isAllowed) spawnSync('ip', ['netns', 'delete', name]);
+  else console.warn('\n*** SKIPPED: network namespaces are not permitted on this machine ***\n');
+  return isAllowed;
+}
+
+/** A network with nobody else in it: commands run in it see one interface besides loopback. */
+export interface Namespace {
+  /** The command and arguments that run `command` in there. */
+  run(command: string, ...args: string[]): [string, string[]];
+  stop(): void;
+}
+
+/** @param address that its interface has there, such as `10.77.0.1/24`. */
+export function startNamespace(address: string): Namespace {
+  const name = `sluice-${process.pid}-${namespaces++}`;
+  const ip = (...args: string[]): unknown => execFileSync('ip', args, { stdio: 'ignore' });
+  ip('netns', 'add', name);
+  const inside = (...args: string[]): unknown => ip('-n', name, ...args);
+  const stop = (): unknown => ip('netns', 'delete', name);
+  try {
+    inside('link', 'set', 'lo', 'up', 'multicast', 'on');
+    inside('link', 'add', 'one', 'type', 'veth', 'peer', 'name', 'other');
+    inside('address', 'add', address, 'dev', 'one');
+    inside('link', 'set', 'one', 'up');
+    inside('link', 'set', 'other', 'up');
+    inside('route', 'add', 'default', 'dev', 'one');
+  } catch (error) {
+    stop();
+    throw error;
+  }
+  return { run: (...command) => ['ip', ['netns', 'exec', name, ...command]], stop };
+}
+
+let namespaces = 0;
 
 let shellTools: boolean | undefined;
 

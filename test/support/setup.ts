@@ -1,9 +1,11 @@
 /** Runs once before all tests: finds or installs the servers they need, so that no two tests try at once. */
 
-import { hasShellTools, nginxServer, redisServer } from './services.ts';
+import { hasNamespaces, hasShellTools, natsServer, nginxServer, redisServer } from './services.ts';
 
 export default function setUp(): void {
   redisServer();
   nginxServer();
   hasShellTools();
+  natsServer();
+  hasNamespaces();
 }

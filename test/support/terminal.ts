@@ -7,6 +7,7 @@ export function typeAt(columns: number, words: readonly string[]) {
   const code = run(words, {
     print: (line) => out.push(line),
     complain: (line) => err.push(line),
+    note: (line) => err.push(line),
     columns,
     version: '0.0.0-test',
   });

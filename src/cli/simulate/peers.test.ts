@@ -65,6 +65,7 @@ describe('sluice simulate peers', () => {
     run(['simulate', 'peers', '--span', '3s'], {
       print: () => {},
       complain: () => {},
+      note: () => {},
       hint: (words) => hints.push(words),
       columns: 80,
       version: '0',

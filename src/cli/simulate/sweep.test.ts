@@ -144,7 +144,7 @@ describe('sluice simulate sweep', () => {
 
   test('says what it is at where somebody watches, and takes it back', () => {
     const hints: string[] = [];
-    const quiet = { print() {}, complain() {}, columns: 80, version: '' };
+    const quiet = { print() {}, complain() {}, note() {}, columns: 80, version: '' };
     const hint = (words: string) => hints.push(words);
     run(split(`alpha --scenario queue --values 0.2,0.4 ${QUICK}`), { ...quiet, hint });
     expect(hints).toEqual(['alpha 0.2 on queue, 1 of 2 ...', 'alpha 0.4 on queue, 2 of 2 ...', '']);

@@ -100,6 +100,14 @@ colour: red
     ['http: { trustProxy: [nowhere] }', '`http.trustProxy[0]`'],
     ['snapshot: { every: 1s }', '`snapshot.file`'],
     ['a: 1\na: 2', 'Map keys must be unique'],
+    ['a: 1\n---\nb: 2', 'sluice.yaml:2:1: expected one configuration, got another one after ---'],
+    ['allow: [*.org, b]', "sluice.yaml:1:9: a text that begins with * needs quotes, as in '*"],
+    ['allow: *', 'sluice.yaml:1:8: a text that begins with * needs quotes'],
+    ['listen: { line: off, resp: off, http: off }', '`listen` to be an address for one of line,'],
+    [
+      'listen: { line: 7000, resp: [1, 7000] }',
+      '`listen.resp` to be an address that is there once',
+    ],
     ['- 1', 'a configuration'],
     ['&a [*a]', 'sluice.yaml'],
   ])('%s is answered with %s', (text, message) => {
@@ -114,9 +122,31 @@ colour: red
     expect(problem).not.toContain('hunter2');
   });
 
+  test.each([
+    ['admin: hunter2hunter2'],
+    ['resp: hunter2hunter2'],
+    ['admin: { tokn: hunter2hunter2 }'],
+    ['admin: { token: [hunter2hunter2hunter2 }'],
+    ['{"admin": {"token": "hunter2hunter2hunter2"}, "colour": "red"}'],
+    ['{ admin: { token: hunter2hunter2hunter2 }, colour: red }'],
+    ['limits: { a: { bucket: { rate: 1 }, redis: "redis://:hunter2@host" } }'],
+    ['limits: { a: { bucket: { rate: 1 }, redis: { url: "http://me:hunter2@host" } } }'],
+    ['limits: { a: { bucket: { rate: x }, redis: { url: "redis://:hunter2@host" } } }'],
+  ])('nor any other secret: %s', (text) => {
+    const problems = problemsOf(text);
+    expect(problems).not.toEqual([]);
+    expect(problems.join()).not.toContain('hunter2');
+  });
+
   test('that cannot be read is one clear line', () => {
     expect(loadConfig('/nowhere/sluice.yaml', [])).toEqual({
       problems: [expect.stringMatching(/^cannot read \/nowhere\/sluice.yaml: ENOENT/)],
+    });
+  });
+
+  test('of no bytes is a file that somebody has yet to write', () => {
+    expect(loadConfig('/dev/null', [])).toEqual({
+      problems: ['/dev/null is empty; {} stands for the defaults'],
     });
   });
 });
@@ -129,6 +159,17 @@ describe('what outweighs the file', () => {
     expect(listen.resp).toMatchObject([{ port: 6 }]);
     expect(listen.http).toEqual([]);
     expect(log).toBe('json');
+  });
+
+  test('where a snapshot goes, not how often', () => {
+    const env = { SLUICE_SNAPSHOT: '/b' };
+    const snapshot = { file: '/b', everyMs: 30_000, maxAgeMs: 3_600_000 };
+    expect(configOf('snapshot: { file: /a, every: 30s, maxAge: 1h }', env)).toMatchObject({
+      snapshot,
+    });
+    expect(configOf('snapshot: { every: 30s, maxAge: 1h }', env)).toMatchObject({ snapshot });
+    expect(configOf('snapshot: /a', env)).toMatchObject({ snapshot: { file: '/b' } });
+    expect(configOf('snapshot: false', env)).toMatchObject({ snapshot: { file: '/b' } });
   });
 
   test('and is named when it is wrong', () => {

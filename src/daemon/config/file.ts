@@ -6,7 +6,7 @@
  */
 
 import { readFileSync } from 'node:fs';
-import { type Document, LineCounter, parseDocument } from 'yaml';
+import { type Document, LineCounter, parseDocument, visit } from 'yaml';
 import { type ConfigError, reasonOf } from '../../errors.ts';
 import { isRecord } from '../../options.ts';
 import { offsetOf } from './locate.ts';
@@ -29,6 +29,9 @@ export type Loaded =
 /** A larger file is not a configuration. */
 const FILE_BYTES_MAX = 4 * 1024 * 1024;
 
+/** What YAML lets one write once and use often; more of it is a bomb. */
+const ALIASES_MAX = 100;
+
 /** The variables that are heard, and what they stand for. */
 const VARIABLES: Readonly<Record<string, Outweighing['path']>> = {
   SLUICE_LINE: ['listen', 'line'],
@@ -36,7 +39,7 @@ const VARIABLES: Readonly<Record<string, Outweighing['path']>> = {
   SLUICE_HTTP: ['listen', 'http'],
   SLUICE_ADMIN_TOKEN: ['admin', 'token'],
   SLUICE_RESP_PASSWORD: ['resp', 'password'],
-  SLUICE_SNAPSHOT: ['snapshot'],
+  SLUICE_SNAPSHOT: ['snapshot', 'file'],
   SLUICE_LOG: ['log'],
   SLUICE_UNMATCHED: ['unmatched'],
 };
@@ -65,6 +68,8 @@ export function loadConfig(file: string | undefined, outweighing: readonly Outwe
   }
   if (text.length > FILE_BYTES_MAX)
     return { problems: [`${file} is too large to be a configuration`] };
+  // Somebody is about to write it, or had no room to: not the moment to drop every limit there is.
+  if (text.trim() === '') return { problems: [`${file} is empty; {} stands for the defaults`] };
   return readText(file, text, outweighing);
 }
 
@@ -76,19 +81,49 @@ export function readText(
 ): Loaded {
   const lines = new LineCounter();
   const document = parseDocument(text, { lineCounter: lines, prettyErrors: false });
-  if (document.errors.length > 0) {
+  const wrong = document.errors.length > 0 ? document.errors : strayAliases(document);
+  if (wrong.length > 0) {
     return {
-      problems: document.errors.map(({ message, pos }) =>
-        pointAt(file, text, lines, pos[0], message),
+      problems: wrong.map(({ code, message, pos }) =>
+        pointAt(file, text, lines, pos[0], IN_OTHER_WORDS[code] ?? message),
       ),
     };
   }
   try {
-    const value: unknown = document.toJS({ maxAliasCount: 100 });
+    const value: unknown = document.toJS({ maxAliasCount: ALIASES_MAX });
     return finish(file, text, value ?? {}, outweighing, document, lines);
   } catch (error) {
     return { problems: [`${file}: ${reasonOf(error)}`] };
   }
+}
+
+interface YamlError {
+  readonly code: string;
+  readonly message: string;
+  readonly pos: readonly number[];
+}
+
+const ALIAS = 'BAD_ALIAS';
+
+/** What its parser says to programmers, said to people. */
+const IN_OTHER_WORDS: Readonly<Record<string, string>> = {
+  [ALIAS]: "a text that begins with * needs quotes, as in '*.example.org'",
+  MULTIPLE_DOCS: 'expected one configuration, got another one after ---',
+};
+
+/** Names after a star that nothing has: a pattern without its quotes, most likely. */
+function strayAliases(document: Document.Parsed): YamlError[] {
+  const found: YamlError[] = [];
+  let seen = 0;
+  visit(document, {
+    Alias(_, alias) {
+      if (++seen > ALIASES_MAX) return visit.BREAK;
+      if (alias.resolve(document) === undefined)
+        found.push({ code: ALIAS, message: '', pos: [alias.range?.[0] ?? 0] });
+      return undefined;
+    },
+  });
+  return found;
 }
 
 function finish(
@@ -119,7 +154,10 @@ function finish(
 }
 
 /** Fields whose line is not shown, in case it ends up in a log. */
-const HOLDS_SECRETS = /(?:^|\.)(?:token|password|url)$/;
+const HOLDS_SECRETS = /^(?:admin|resp)(?:\.|$)|\.redis(?:\.|$)/;
+
+/** Lines that hold a secret, whatever is wrong with them. */
+const LOOKS_SECRET = /(?:token|password)["']?\s*:|:\/\/\S*@/i;
 
 const concerns = (path: string, { field }: ConfigError): boolean =>
   field === path || field.startsWith(`${path}.`) || field.startsWith(`${path}[`);
@@ -128,11 +166,14 @@ const concerns = (path: string, { field }: ConfigError): boolean =>
 function put(value: unknown, { path: [first, second], value: own }: Outweighing): unknown {
   if (!isRecord(value)) return value; // nonsense stays nonsense, and is told
   if (second === undefined) return { ...value, [first]: own };
-  const inner = value[first] ?? {};
+  const inner = first === 'snapshot' && isShort(value.snapshot) ? {} : (value[first] ?? {});
   return isRecord(inner) ? { ...value, [first]: { ...inner, [second]: own } } : value;
 }
 
-/** `file:line:column: what`, the line itself, and a mark below the place. */
+/** A snapshot without options of its own: a file's name, or none. */
+const isShort = (snapshot: unknown): boolean => typeof snapshot === 'string' || snapshot === false;
+
+/** `file:line:column: what`, the line itself unless it holds a secret, and a mark below the place. */
 function pointAt(
   file: string,
   text: string,
@@ -142,6 +183,7 @@ function pointAt(
 ): string {
   const { line, col } = lines.linePos(Math.min(offset, text.length));
   const source = text.split('\n')[line - 1] ?? '';
+  if (LOOKS_SECRET.test(source)) return `${file}:${line}:${col}: ${message}`;
   const shown = source.slice(0, LINE_CHARS_MAX).trimEnd();
   const number = String(line).padStart(5);
   const mark = `${' '.repeat(Math.min(col - 1, LINE_CHARS_MAX))}^`;

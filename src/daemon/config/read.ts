@@ -8,12 +8,12 @@
 
 import type { Millis } from '../../clock.ts';
 import { ConfigError } from '../../errors.ts';
-import { Fields } from '../../options.ts';
+import { Fields, isRecord } from '../../options.ts';
 import { KEYS_MAX_DEFAULT, KEYS_MAX_MAX } from '../../share/table.ts';
 import { type Pattern, readPatterns } from '../pattern.ts';
 import { type HttpConfig, readHttp } from './http.ts';
 import { type LimitConfig, readLimits } from './limits.ts';
-import { type Listen, readListens } from './listen.ts';
+import { type Listen, readListens, showListen } from './listen.ts';
 
 export interface Bounds {
   /** Connections at once, of each surface. */
@@ -115,7 +115,30 @@ function readListen(fields: Fields): Config['listen'] {
     readListens(own.raw(surface) ?? DEFAULT_ADDRESS[surface], own.at(surface));
   const listen = { line: read('line'), resp: read('resp'), http: read('http') };
   own.done();
+  requireApart(listen, own);
   return listen;
+}
+
+/** Somewhere at all, and nowhere twice. */
+function requireApart(listen: Config['listen'], own: Fields): void {
+  const seen = new Set<string>();
+  for (const [surface, listens] of Object.entries(listen)) {
+    for (const one of listens) {
+      const place = showListen(one);
+      const isPicked = one.kind === 'tcp' && one.port === 0; // another one every time
+      if (!isPicked && seen.has(place)) {
+        throw new ConfigError(own.at(surface), 'an address that is there once', place);
+      }
+      seen.add(place);
+    }
+  }
+  if (seen.size === 0) {
+    throw new ConfigError(
+      'listen',
+      'an address for one of line, resp, http',
+      'off for all of them',
+    );
+  }
 }
 
 /** A section with nothing but a secret in it, which is never shown. */
@@ -124,7 +147,11 @@ function readSecret<Name extends string>(
   section: string,
   name: Name,
 ): { readonly [Own in Name]: string | undefined } {
-  const own = new Fields(section, fields.raw(section) ?? {});
+  const value = fields.raw(section) ?? {};
+  if (!isRecord(value)) {
+    throw new ConfigError(section, `an object with \`${name}\``, 'one that is not');
+  }
+  const own = new Fields(section, value);
   const secret = own.raw(name);
   own.done();
   const isSecret =

@@ -3,7 +3,8 @@
  * options of `sluice/redis`.
  */
 
-import { Fields } from '../../options.ts';
+import { ConfigError } from '../../errors.ts';
+import { Fields, isRecord } from '../../options.ts';
 import { type RedisOptions, redis } from '../../share/redis/redis.ts';
 import type { RemoteShareMaker } from '../../share/remote.ts';
 
@@ -15,16 +16,24 @@ export interface RedisConfig {
 const URL_START = /^(redis|rediss|unix):\/\/./;
 
 export function readRedis(value: unknown, path: string): RedisConfig {
-  const fields = new Fields(path, value, 'an object with `url`');
-  const isUrl = (url: unknown): url is string => typeof url === 'string' && URL_START.test(url);
-  const expected = 'an address such as redis://127.0.0.1:6379';
-  const url = fields.optional('url', isUrl, expected) ?? fields.fail('url', expected);
+  if (!isRecord(value)) throw new ConfigError(path, 'an object with `url`', safe(value));
+  const fields = new Fields(path, value);
+  const url = fields.raw('url');
+  if (typeof url !== 'string' || !URL_START.test(url)) {
+    const expected = 'an address such as redis://127.0.0.1:6379';
+    throw new ConfigError(fields.at('url'), expected, safe(url));
+  }
   const rest = fields.names().filter((name) => name !== 'url');
   const options = Object.fromEntries(rest.map((name) => [name, fields.raw(name)]));
   if (options.fair !== undefined) fields.fail('fair', 'left out: nobody waits in a daemon');
   redis(NOBODY, options, path); // so that what is wrong with the options is known now
   return { url, options };
 }
+
+/** Without the password it may hold. */
+export const safeUrl = (url: string): string => url.replace(/\/\/.*@/s, '//');
+
+const safe = (value: unknown): unknown => (typeof value === 'string' ? safeUrl(value) : value);
 
 /** A share that is made to see whether it can be, and never asked. */
 export const trial = ({ options }: RedisConfig): RemoteShareMaker => redis(NOBODY, options);

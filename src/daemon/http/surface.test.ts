@@ -70,6 +70,9 @@ describe('a check', () => {
       limit: 'api',
     });
     expect((await ask('/check?key=bob')).status).toBe(200);
+    const large = await ask('/check?key=bob&cost=9');
+    expect(large.headers.ratelimit).toBe('"api";r=2');
+    expect(large.json).toMatchObject({ remaining: 2, retryAfterMs: null }); // as the header has it
   });
 
   test('comes with any method, as proxies send them, and then no body counts', async () => {

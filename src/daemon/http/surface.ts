@@ -2,7 +2,7 @@
  * HTTP on sockets: connections taken over with a bound on everything, bodies taken in, replies sent.
  *
  *     const surface = httpSurface(setting, now);
- *     createServer((socket) => surface.accept(socket, isLoopback)).listen(7680, '127.0.0.1');
+ *     createServer((socket) => surface.accept(socket, isLoopback)).listen(7612, '127.0.0.1');
  *
  * What is asked and answered is the desk's affair: `desk.ts`.
  */
@@ -16,7 +16,7 @@ import {
 } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
-import { alarm, type Clock, type Millis } from '../../clock.ts';
+import { alarm, type Clock, type HeldClock, type Millis } from '../../clock.ts';
 import type { AccessSetting } from './access.ts';
 import { DESK_BOUNDS, Desk, type DeskBounds, type DeskSetting } from './desk.ts';
 import { Feed, type FeedCounts } from './feed.ts';
@@ -25,7 +25,7 @@ import { problem, type Reply } from './reply.ts';
 
 /** What stays as long as the daemon does. */
 export interface HttpSetting extends Omit<DeskSetting, 'bounds' | 'feed' | 'admin' | 'keyOf'> {
-  readonly clock: Clock;
+  readonly clock: Clock | HeldClock;
 }
 
 /** What a configuration says, until the next one does. */
@@ -98,6 +98,7 @@ export const httpSurface = (setting: HttpSetting, now: HttpNow): HttpSurface =>
 
 export class HttpSurface {
   readonly #setting: HttpSetting;
+  readonly #held: HeldClock | undefined;
   readonly #feed: Feed;
   readonly #answered = new Float64Array(STATUSES);
   readonly #open = new Set<Socket>();
@@ -115,6 +116,7 @@ export class HttpSurface {
 
   constructor(setting: HttpSetting, now: HttpNow) {
     this.#setting = setting;
+    this.#held = 'hold' in setting.clock ? setting.clock : undefined;
     this.#feed = new Feed(setting.gate.shelf, setting.clock);
     this.#desk = this.#deskFor(now);
     for (const server of [this.#here, this.#elsewhere]) {
@@ -202,7 +204,9 @@ export class HttpSurface {
     isLoopback: boolean,
     body: Buffer,
   ): void {
+    this.#held?.hold(); // a check decides and tells of it at one instant
     const reply = this.#desk.answer(request, isLoopback, body);
+    this.#held?.letGo();
     if (reply instanceof Promise) reply.then((late) => this.#send(response, late));
     else this.#send(response, reply);
   }

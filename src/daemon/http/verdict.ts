@@ -99,12 +99,17 @@ function counted(question: Question, answer: Answer, writer: HeaderWriter, seen:
   return { status: 200, headers, body: `{"allowed":true${left(seen)},"retryAfterMs":0${held}}` };
 }
 
+function left(seen: Seen): string {
+  const least = leastOf(seen);
+  return least === undefined ? '' : `,"remaining":${least}`;
+}
+
 /** What is left of the tightest rule, if there is one. */
-function left({ rules }: Seen): string {
-  if (rules.length === 0) return '';
+function leastOf({ rules }: Seen): number | undefined {
+  if (rules.length === 0) return undefined;
   let least = Infinity;
   for (const rule of rules) least = Math.min(least, remainingOf(rule));
-  return `,"remaining":${least}`;
+  return least;
 }
 
 const remainingOf = ({ remaining }: NamedStanding): number =>
@@ -118,7 +123,7 @@ function refused(question: Question, answer: Answer, writer: HeaderWriter, seen:
   const headers: string[] = [];
   for (const name in reply.headers) headers.push(name, reply.headers[name]);
   const status = question.status ?? reply.status;
-  const told = { allowed: false, remaining: 0, retryAfterMs, limit };
+  const told = { allowed: false, remaining: leastOf(seen), retryAfterMs, limit };
   const body = JSON.stringify({ ...JSON.parse(reply.body), status, ...told });
   return { status, headers, body };
 }

@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { bulk, smallDaemon, Talk } from '../../../test/support/small-daemon.ts';
 import { VirtualClock } from '../../testing/index.ts';
+import { Answers } from '../answers.ts';
 import { RESP_BOUNDS } from './parser.ts';
 
 const BOUNDS = { argumentsMax: 8, argumentBytesMax: 100, commandBytesMax: 200, keyBytesMax: 50 };
@@ -342,5 +343,31 @@ describe('bytes', () => {
     const long = 'x'.repeat(RESP_BOUNDS.argumentBytesMax);
     for (const byte of bulk('ECHO', long)) talk.say(byte);
     expect(talk.heard()).toBe(`$${long.length}\r\n${long}\r\n`);
+  });
+});
+
+describe('a client that does not take its answers', () => {
+  test('gets no more made, however short the questions, and all of them once it does', () => {
+    let told = '';
+    const answers: Answers = new Answers(
+      (bytes) => {
+        told += bytes.toString('latin1');
+        answers.isStuck = true;
+      },
+      () => {},
+    );
+    const conversation = smallDaemon().resp(answers);
+    const times = 5000;
+    expect(conversation.hear(Buffer.from(`${'COMMAND LIST\r\n'.repeat(times)}PI`))).toBe(true);
+    expect(conversation.isBehind).toBe(true);
+    expect(told.length).toBeLessThan(70_000);
+    while (conversation.isBehind) {
+      answers.isStuck = false;
+      expect(conversation.hear(Buffer.alloc(0))).toBe(true);
+    }
+    answers.isStuck = false;
+    conversation.hear(Buffer.from('NG\r\n'));
+    expect(told.split('cl.throttle')).toHaveLength(times + 1);
+    expect(told.endsWith('\r\n+PONG\r\n')).toBe(true);
   });
 });

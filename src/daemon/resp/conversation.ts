@@ -54,6 +54,9 @@ const NOT_KNOWN = 'NOAUTH Authentication required.';
 /** How much of a command that nobody knows is repeated. */
 const SHOWN_CHARS_MAX = 128;
 
+/** So much of an answer, and it is seen whether the client takes it: some are far longer than the question. */
+const GATHERED_BYTES_MAX = 65_536;
+
 /** Answers of one chunk are gathered here; a chunk is answered before the next one is heard. */
 const gathered = new Reply();
 
@@ -73,9 +76,10 @@ class RespConversation implements Conversation {
   readonly #args: Arguments;
   readonly #call: Call;
   readonly #keyBytesMax: number;
-  /** The beginning of a command whose end has not come yet: so many bytes of this. */
+  /** The beginning of a command whose end has not come yet, or all that is kept: so many bytes of this. */
   #begun: Buffer | undefined;
   #begunLength = 0;
+  isBehind = false;
 
   constructor(answers: Answers, served: Served, bounds: RespBounds, id: number) {
     this.#answers = answers;
@@ -98,7 +102,13 @@ class RespConversation implements Conversation {
     const parser = this.#parser;
     let at = 0;
     let goesOn = true;
+    this.isBehind = false;
     while (goesOn && at < bytes.length) {
+      if (gathered.size > GATHERED_BYTES_MAX) this.#give();
+      if (this.#answers.isFull) {
+        this.isBehind = true;
+        break;
+      }
       const end = parser.next(bytes, at);
       if (end === INCOMPLETE) break;
       if (end === BROKEN) gathered.error(`ERR Protocol error: ${parser.complaint}`);
@@ -162,7 +172,7 @@ class RespConversation implements Conversation {
   }
 
   #give(): void {
-    if (!gathered.isEmpty) this.#answers.give(gathered.take());
+    if (gathered.size > 0) this.#answers.give(gathered.take());
   }
 
   /** All that is not answered yet, if it is enough to look at. */
@@ -176,7 +186,7 @@ class RespConversation implements Conversation {
     }
     chunk.copy(this.#begun, this.#begunLength);
     this.#begunLength = length;
-    if (length < this.#parser.needed) return undefined;
+    if (length < this.#parser.needed && !this.isBehind) return undefined;
     const bytes = this.#begun.subarray(0, length);
     this.#begun = undefined;
     return bytes;

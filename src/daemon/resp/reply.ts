@@ -58,8 +58,9 @@ export class Reply {
     this.#bytes = Buffer.allocUnsafeSlow(room);
   }
 
-  get isEmpty(): boolean {
-    return this.#length === 0;
+  /** Bytes gathered so far. */
+  get size(): number {
+    return this.#length;
   }
 
   /** Everything gathered so far, as bytes of their own; gathers anew. */

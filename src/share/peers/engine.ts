@@ -11,7 +11,8 @@
  *
  * A node that is heard for the first time has to prove that it is there now, by answering with a number
  * made for it: what somebody recorded earlier and sends again proves nothing. From then on each of its
- * reports counts once, in whatever order they come, and what does not come is asked for.
+ * reports counts once, in whatever order they come, and what does not come is asked for. How keys stand is
+ * heard from whoever was asked, while it was asked: such an answer would do harm later.
  */
 
 import type { Millis } from '../../clock.ts';
@@ -95,6 +96,13 @@ const RANGES_MAX = 32;
 /** Reports sent again for one question. */
 const AGAIN_MAX = 64;
 
+/**
+ * What a node is answered at most, as a span for each answer and how much may come at once. It asks less
+ * often by itself; somebody who recorded a question may send it as often as he likes.
+ */
+const ANSWER_MS = { hello: 10, missing: 10, state: 2, levels: 10 } as const;
+const ANSWERS_AHEAD_MS: Millis = 200;
+
 /** Entries of how keys stand in one datagram, and datagrams for one question. */
 const STATE_ENTRIES = 80;
 const STATE_DATAGRAMS = 8;
@@ -128,14 +136,21 @@ interface Peer {
   name: string;
   heardAt: Millis;
   readonly heard: Heard;
+  /** The number of its last beat. */
+  beats: number;
+  /** Until when it has had its share of answers. */
+  answeredTo: Millis;
   reports: number;
   /** When it may be asked again. */
   askAt: Millis;
 }
 
 interface Stranger {
-  readonly nonce: number;
+  nonce: number;
+  /** Until when an answer to it proves anything. */
+  nonceTo: Millis;
   askAt: Millis;
+  answeredTo: Millis;
 }
 
 interface Kept {
@@ -170,6 +185,7 @@ export class PeerEngine {
   #history: Kept[] = [];
   #historyBytes = 0;
   #seq = 0;
+  #beats = 0;
   #reportAt: Millis;
   #beatAt: Millis;
   #tokens = REPORTS_BURST;
@@ -177,7 +193,9 @@ export class PeerEngine {
   #isUrgent = false;
   #forgetAt: Millis;
   /** Whom this one learns from how keys stand, and from where on. */
-  #learning: { from: NodeId; limit: number; cursor: number; askAt: Millis } | undefined;
+  #learning:
+    | { from: NodeId; nonce: number; limit: number; cursor: number; askAt: Millis }
+    | undefined;
   #hasLearned = false;
   readonly #bornAt: Millis;
   /** What was served lately, and with whom that is compared. */
@@ -315,7 +333,10 @@ export class PeerEngine {
     const isAlone = this.#peers.size === 0;
     if (isAlone)
       this.#say({ kind: 'hello', from: this.id, to: ALL, nonce: this.#nonceFor(ALL, now) });
-    else this.#say({ kind: 'beat', from: this.id, to: ALL, seq: this.#seq });
+    else {
+      this.#beats++;
+      this.#say({ kind: 'beat', from: this.id, to: ALL, seq: this.#seq, count: this.#beats });
+    }
     const everyMs = isAlone ? 200 : Math.min(1000, this.#options.goneMs / 4);
     this.#beatAt = now + Math.max(this.#options.intervalMs, everyMs);
   }
@@ -323,62 +344,72 @@ export class PeerEngine {
   // From the side of the network.
 
   /** Takes in a datagram. Whatever cannot be understood, or is not for this node, changes nothing. */
-  receive(bytes: Uint8Array, now: Millis): void {
-    this.take(decode(bytes), now);
+  receive(bytes: Uint8Array, now: Millis): boolean {
+    return this.take(decode(bytes), now);
   }
 
-  /** The same for one that was decoded already. */
-  take(message: Message | undefined, now: Millis): void {
+  /**
+   * The same for one that was decoded already. True if it is certain that its sender has said it just
+   * now: nobody can have recorded it earlier, so wherever it came from, its sender is there.
+   */
+  take(message: Message | undefined, now: Millis): boolean {
     if (message === undefined) {
       this.counts.senseless++;
-      return;
+      return false;
     }
     const { from, to } = message;
-    if (from === this.id || (to !== ALL && to !== this.id)) return;
+    if (from === this.id || (to !== ALL && to !== this.id)) return false;
     this.counts.received++;
     const peer = this.#peers.get(from);
-    if (!peer) {
-      this.#meet(message, now);
-      return;
-    }
-    peer.heardAt = now;
-    switch (message.kind) {
-      case 'report':
-        this.#hear(peer, message.seq, message.entries);
-        break;
-      case 'beat':
-        peer.heard.noteLast(message.seq);
-        break;
-      case 'hello':
-        this.#welcome(from, message.nonce, now);
-        break;
-      case 'missing':
-        this.#sendAgain(from, message.ranges);
-        break;
-      case 'gone':
-        peer.heard.giveUp(message.seq);
-        this.#learnFrom(from, now);
-        break;
-      case 'ask-state':
-        this.#tellState(from, message.limit, message.cursor);
-        break;
-      case 'state':
-        this.#learned(message, now);
-        break;
-      case 'ask-levels':
-        this.#tellLevels(peer, message.nonce, message.entries);
-        break;
-      case 'levels':
-        this.#compared(peer, message, now);
-        break;
-    }
+    if (!peer) return this.#meet(message, now);
+    const isNew = this.#takeFrom(peer, message, now);
+    if (isNew) peer.heardAt = now;
     this.#noteMissing(peer, now);
+    return isNew;
   }
 
-  #hear(peer: Peer, seq: number, entries: Entries): void {
+  #takeFrom(peer: Peer, message: Message, now: Millis): boolean {
+    switch (message.kind) {
+      case 'report':
+        return this.#hear(peer, message.seq, message.entries);
+      case 'beat':
+        if (message.count <= peer.beats) return false;
+        peer.beats = message.count;
+        peer.heard.noteLast(message.seq);
+        return true;
+      case 'hello':
+        if (mayAnswer(peer, ANSWER_MS.hello, now)) this.#welcome(peer.id, message.nonce, now);
+        return false;
+      case 'missing':
+        if (mayAnswer(peer, ANSWER_MS.missing, now)) this.#sendAgain(peer.id, message.ranges);
+        return false;
+      case 'gone': {
+        const { lost } = peer.heard;
+        peer.heard.giveUp(message.seq);
+        if (peer.heard.lost > lost) this.#learnFrom(peer.id, now);
+        return false;
+      }
+      case 'ask-state':
+        if (mayAnswer(peer, ANSWER_MS.state, now)) this.#tellState(message);
+        return false;
+      case 'state':
+        return this.#learned(message, now);
+      case 'ask-levels':
+        if (mayAnswer(peer, ANSWER_MS.levels, now)) {
+          this.#tellLevels(peer, message.nonce, message.entries);
+        }
+        return false;
+      case 'levels':
+        return this.#compared(peer, message, now);
+      case 'welcome':
+        return false;
+    }
+  }
+
+  #hear(peer: Peer, seq: number, entries: Entries): boolean {
     if (!peer.heard.accept(seq)) {
       this.counts.duplicates++;
-      return;
+      return false;
     }
     peer.reports++;
     if (seq < peer.heard.last && this.#behind.has(peer)) this.counts.repaired++;
@@ -387,56 +418,87 @@ export class PeerEngine {
     for (let at = 0; at < entries.length; at += ENTRY) {
       this.#byId.get(entries[at])?.hear(entries[at + 1], entries[at + 2], entries[at + 3]);
     }
+    return true;
   }
 
   // Who is there.
 
-  /** A node that was not heard before has to prove that it is there now. */
-  #meet(message: Message, now: Millis): void {
+  /** A node that was not heard before has to prove that it is there now. True if it did. */
+  #meet(message: Message, now: Millis): boolean {
     const { from } = message;
-    if (message.kind === 'hello') this.#welcome(from, message.nonce, now);
-    if (message.kind === 'welcome' && this.#isAnswered(from, message.nonce)) {
-      this.#admit(message, now);
-      return;
+    if (message.kind === 'welcome' && this.#isAnswered(from, message.nonce, now)) {
+      return this.#admit(message, now);
     }
-    const stranger = this.#strangers.get(from);
-    if (this.#peers.size >= PEERS_MAX || (stranger && now < stranger.askAt)) return;
+    const stranger = this.#stranger(from);
+    if (message.kind === 'hello' && mayAnswer(stranger, ANSWER_MS.hello, now)) {
+      this.#welcome(from, message.nonce, now);
+    }
+    if (this.#peers.size >= PEERS_MAX || now < stranger.askAt) return false;
     this.#say({ kind: 'hello', from: this.id, to: from, nonce: this.#nonceFor(from, now) });
+    return false;
   }
 
   #welcome(to: NodeId, nonce: number, now: Millis): void {
     const { name } = this.#options;
+    this.#forgetHistory(now);
+    const first = this.#history[0]?.seq ?? this.#seq + 1;
     const ageMs = Math.max(0, Math.round(now - this.#bornAt));
-    this.#say({ kind: 'welcome', from: this.id, to, nonce, seq: this.#seq, ageMs, name });
+    const own = { seq: this.#seq, first, ageMs, name };
+    this.#say({ kind: 'welcome', from: this.id, to, nonce, ...own });
   }
 
+  #stranger(id: NodeId): Stranger {
+    const known = this.#strangers.get(id);
+    if (known) return known;
+    if (this.#strangers.size >= STRANGERS_MAX) {
+      const [oldest] = this.#strangers.keys();
+      this.#strangers.delete(oldest);
+    }
+    const stranger = { nonce: 0, nonceTo: -Infinity, askAt: -Infinity, answeredTo: -Infinity };
+    this.#strangers.set(id, stranger);
+    return stranger;
+  }
+
+  /**
+   * A number that only whoever is there can answer. It is good for less time than anybody is remembered:
+   * an answer that has let somebody in never lets it in again.
+   */
   #nonceFor(id: NodeId, now: Millis): number {
-    const nonce = this.#strangers.get(id)?.nonce ?? this.#number();
-    if (this.#strangers.size >= STRANGERS_MAX && !this.#strangers.has(id)) this.#strangers.clear();
-    this.#strangers.set(id, { nonce, askAt: now + ASK_AGAIN_MS });
-    return nonce;
+    const stranger = this.#stranger(id);
+    if (now >= stranger.nonceTo) {
+      stranger.nonce = this.#number();
+      stranger.nonceTo = now + this.#options.goneMs;
+    }
+    stranger.askAt = now + ASK_AGAIN_MS;
+    return stranger.nonce;
   }
 
-  #isAnswered(from: NodeId, nonce: number): boolean {
-    return this.#strangers.get(from)?.nonce === nonce || this.#strangers.get(ALL)?.nonce === nonce;
+  #isAnswered(from: NodeId, nonce: number, now: Millis): boolean {
+    const isIt = (own: Stranger | undefined): boolean => own?.nonce === nonce && now < own.nonceTo;
+    return isIt(this.#strangers.get(from)) || isIt(this.#strangers.get(ALL));
   }
 
   /**
    * From now on it is heard. One that has just begun itself is told by a neighbour how keys stand, and
-   * hears what comes from here on; others want everything the newcomer still has.
+   * hears what comes from here on; others want everything the newcomer still has, and nothing from before.
    */
-  #admit(welcome: Extract<Message, { kind: 'welcome' }>, now: Millis): void {
-    const { from: id, seq, name } = welcome;
+  #admit(welcome: Extract<Message, { kind: 'welcome' }>, now: Millis): boolean {
+    const { from: id, seq, first, name } = welcome;
+    if (this.#peers.size >= PEERS_MAX) return false;
     this.#strangers.delete(id);
     const ownAgeMs = now - this.#bornAt;
     // One that was there before, and was only met late: most of what it told, the neighbour has told.
     const isOlder = welcome.ageMs > ownAgeMs && ownAgeMs < this.#options.goneMs;
-    const heard = new Heard(this.#hasLearned && !isOlder ? 0 : seq);
+    const heard = new Heard(this.#hasLearned && !isOlder ? Math.min(first - 1, seq) : seq);
     heard.noteLast(seq);
-    const peer = { id, name, heardAt: now, heard, reports: 0, askAt: now };
+    const peer = {
+      ...{ id, name, heardAt: now, heard, beats: 0, answeredTo: -Infinity },
+      ...{ reports: 0, askAt: now },
+    };
     this.#peers.set(id, peer);
     this.#noteMissing(peer, now);
-    if (!this.#hasLearned || isOlder) this.#learnFrom(id, now);
+    if (!this.#hasLearned || isOlder || first > 1) this.#learnFrom(id, now);
+    return true;
   }
 
   /** Forgets who is gone for longer than anything of it could come again, and what is too old to repeat. */
@@ -445,10 +507,15 @@ export class PeerEngine {
     if (now < this.#forgetAt && this.#historyBytes <= historyBytes) return;
     this.#forgetAt = now + FORGET_MS;
     for (const [id, peer] of this.#peers) {
-      if (now - peer.heardAt <= Math.max(goneMs, historyMs)) continue;
+      if (now - peer.heardAt <= Math.max(goneMs, historyMs) + goneMs) continue;
       this.#peers.delete(id);
       this.#behind.delete(peer);
     }
+    this.#forgetHistory(now);
+  }
+
+  #forgetHistory(now: Millis): void {
+    const { historyMs, historyBytes } = this.#options;
     let old = 0;
     for (; old < this.#history.length; old++) {
       const { at, bytes } = this.#history[old];
@@ -497,7 +564,7 @@ export class PeerEngine {
   // How keys stand elsewhere.
 
   #learnFrom(from: NodeId, now: Millis): void {
-    this.#learning ??= { from, limit: 0, cursor: 0, askAt: now };
+    this.#learning ??= { from, nonce: this.#number(), limit: 0, cursor: 0, askAt: now };
   }
 
   #learn(now: Millis): void {
@@ -512,37 +579,41 @@ export class PeerEngine {
       return;
     }
     learning.askAt = now + ASK_AGAIN_MS;
-    const { from: to, cursor } = learning;
-    this.#say({ kind: 'ask-state', from: this.id, to, limit: limit.id, cursor });
+    const { from: to, nonce, cursor } = learning;
+    this.#say({ kind: 'ask-state', from: this.id, to, nonce, limit: limit.id, cursor });
   }
 
-  #tellState(to: NodeId, id: number, from: number): void {
+  #tellState(asked: Extract<Message, { kind: 'ask-state' }>): void {
+    const { from: to, nonce, limit: id } = asked;
     const limit = this.#byId.get(id);
-    let cursor = from;
+    let { cursor } = asked;
     for (let n = 0; n < STATE_DATAGRAMS && (n === 0 || cursor > 0); n++) {
       const { entries, next } = limit?.stateFrom(cursor, STATE_ENTRIES) ?? NOTHING;
-      this.#say({ kind: 'state', from: this.id, to, limit: id, cursor, next, entries });
+      this.#say({ kind: 'state', from: this.id, to, nonce, limit: id, cursor, next, entries });
       cursor = next;
     }
   }
 
-  #learned(state: Extract<Message, { kind: 'state' }>, now: Millis): void {
+  /** Only what was asked for, in its order: each of it counts once. */
+  #learned(state: Extract<Message, { kind: 'state' }>, now: Millis): boolean {
     const limit = this.#byId.get(state.limit);
-    const { entries } = state;
-    for (let at = 0; limit && at < entries.length; at += ENTRY) {
-      limit.raise(entries[at + 1], entries[at + 2], entries[at + 3]);
-    }
     const learning = this.#learning;
     const isNext =
-      learning?.from === state.from &&
+      learning?.nonce === state.nonce &&
+      learning.from === state.from &&
       this.#limits[learning.limit] === limit &&
       learning.cursor === state.cursor;
-    if (!learning || !isNext) return;
+    if (!learning || !limit || !isNext) return false;
+    const { entries } = state;
+    for (let at = 0; at < entries.length; at += ENTRY) {
+      limit.raise(entries[at + 1], entries[at + 2], entries[at + 3]);
+    }
     learning.cursor = state.next;
     learning.askAt = now + OVERTAKEN_MS; // more of the same answer may be on its way
-    if (state.next > 0) return;
+    if (state.next > 0) return true;
     learning.limit++;
     learning.askAt = now;
+    return true;
   }
 
   // How keys stand here and there.
@@ -597,12 +668,12 @@ export class PeerEngine {
   }
 
   /** Each answer counts once, and only the one to the question that is open. */
-  #compared(peer: Peer, levels: Extract<Message, { kind: 'levels' }>, now: Millis): void {
+  #compared(peer: Peer, levels: Extract<Message, { kind: 'levels' }>, now: Millis): boolean {
     const { nonce, seq, heard, entries } = levels;
     const comparison = this.#comparison;
-    if (comparison?.with !== peer.id || comparison.nonce !== nonce) return;
+    if (comparison?.with !== peer.id || comparison.nonce !== nonce) return false;
     this.#comparison = undefined;
-    if (!peer.heard.isComplete || peer.heard.last !== seq) return; // what it counted has yet to come
+    if (!peer.heard.isComplete || peer.heard.last !== seq) return true; // what it counted has yet to come
     this.#compareAt = now + COMPARE_MS;
     comparison.moves(
       entries,
@@ -610,6 +681,7 @@ export class PeerEngine {
       (limit, low, high) => this.#levelOf(limit, low, high),
       (limit, low, high, by) => this.#byId.get(limit)?.move(low, high, by),
     );
+    return true;
   }
 
   /** Nobody was there to learn from: what is known here is all there is. */
@@ -645,3 +717,11 @@ export class PeerEngine {
 }
 
 const NOTHING = { entries: [], next: 0 };
+
+/** Whether somebody has not been answered too often lately; counts this answer if so. */
+function mayAnswer(whom: { answeredTo: Millis }, everyMs: Millis, now: Millis): boolean {
+  const to = Math.max(whom.answeredTo, now - ANSWERS_AHEAD_MS) + everyMs;
+  if (to > now) return false;
+  whom.answeredTo = to;
+  return true;
+}

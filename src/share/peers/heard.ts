@@ -52,10 +52,14 @@ export class Heard {
   /** What is missing up to `seq` will not come any more. */
   giveUp(seq: number): void {
     const to = Math.min(seq, this.#last);
-    for (let own = this.#upTo + 1; own <= to; own++) {
-      if (!this.#beyond.delete(own)) this.lost++;
+    if (to <= this.#upTo) return;
+    // By those that came, not by those that did not: somebody may name a number that is far ahead.
+    let lost = to - this.#upTo;
+    for (const own of this.#beyond) {
+      if (own <= to && this.#beyond.delete(own)) lost--;
     }
-    this.#upTo = Math.max(this.#upTo, to);
+    this.lost += lost;
+    this.#upTo = to;
     this.#advance();
   }
 

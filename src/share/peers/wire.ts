@@ -43,11 +43,12 @@ interface Hello {
   readonly nonce: number;
 }
 
-/** I am, my last report was `seq`, and I have been here for so long. */
+/** I am, my last report was `seq`, those from `first` on can be had again, and I am so old. */
 interface Welcome {
   readonly kind: 'welcome';
   readonly nonce: number;
   readonly seq: number;
+  readonly first: number;
   readonly ageMs: number;
   readonly name: string;
 }
@@ -59,10 +60,11 @@ interface Report {
   readonly entries: Entries;
 }
 
-/** I am still here; my last report was `seq`. */
+/** I am still here; my last report was `seq`. Each has a number of its own, so that none counts twice. */
 interface Beat {
   readonly kind: 'beat';
   readonly seq: number;
+  readonly count: number;
 }
 
 /** I did not get these reports of yours: pairs of the first and how many. */
@@ -77,9 +79,10 @@ interface Gone {
   readonly seq: number;
 }
 
-/** Tell me how your keys of a limit stand, from this place on. */
+/** Tell me how your keys of a limit stand, from this place on, and answer with the same nonce. */
 interface AskState {
   readonly kind: 'ask-state';
+  readonly nonce: number;
   readonly limit: number;
   readonly cursor: number;
 }
@@ -87,6 +90,7 @@ interface AskState {
 /** How keys stand: instead of hits, in how many milliseconds each is as good as new. */
 interface Told {
   readonly kind: 'state';
+  readonly nonce: number;
   readonly limit: number;
   readonly cursor: number;
   /** Where to go on; 0: that was all. */
@@ -208,6 +212,7 @@ export function encode(message: Message): Uint8Array {
     case 'welcome':
       writer.id(message.nonce);
       writer.whole(message.seq);
+      writer.whole(message.first);
       writer.whole(message.ageMs);
       writer.text(message.name);
       break;
@@ -216,6 +221,9 @@ export function encode(message: Message): Uint8Array {
       writeEntries(writer, message.entries, 0);
       break;
     case 'beat':
+      writer.whole(message.seq);
+      writer.whole(message.count);
+      break;
     case 'gone':
       writer.whole(message.seq);
       break;
@@ -224,10 +232,12 @@ export function encode(message: Message): Uint8Array {
       for (const number of message.ranges) writer.whole(number);
       break;
     case 'ask-state':
+      writer.id(message.nonce);
       writer.u32(message.limit);
       writer.whole(message.cursor);
       break;
     case 'state':
+      writer.id(message.nonce);
       writer.u32(message.limit);
       writer.whole(message.cursor);
       writer.whole(message.next);
@@ -385,21 +395,24 @@ function bodyOf(kind: Kind, reader: Reader): object {
         kind,
         nonce: reader.id(),
         seq: reader.whole(),
+        first: reader.whole(),
         ageMs: reader.whole(),
         name: reader.text(),
       };
     case 'report':
       return { kind, seq: reader.whole(), entries: readEntries(reader) };
     case 'beat':
+      return { kind, seq: reader.whole(), count: reader.whole() };
     case 'gone':
       return { kind, seq: reader.whole() };
     case 'missing':
       return { kind, ranges: readRanges(reader) };
     case 'ask-state':
-      return { kind, limit: reader.u32(), cursor: reader.whole() };
+      return { kind, nonce: reader.id(), limit: reader.u32(), cursor: reader.whole() };
     case 'state':
       return {
         kind,
+        nonce: reader.id(),
         limit: reader.u32(),
         cursor: reader.whole(),
         next: reader.whole(),

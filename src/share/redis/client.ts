@@ -21,6 +21,8 @@ export interface Connection {
 /** A connection of its own that hears messages: while it listens, a connection can do nothing else. */
 export interface Subscriber {
   listen(channel: string, hear: (message: string) => void): Promise<void>;
+  /** The same for messages that are no text. */
+  listenBytes(channel: string, hear: (message: Uint8Array) => void): Promise<void>;
   stop(): Promise<void>;
 }
 
@@ -148,7 +150,7 @@ interface IoRedisTwin {
   /** Other options; those of a cluster come after other nodes. */
   duplicate(...others: object[]): IoRedisTwin;
   subscribe(channel: string): Promise<unknown>;
-  on(event: string, act: (...args: string[]) => void): unknown;
+  on(event: string, act: (channel: unknown, message: never) => void): unknown;
   disconnect(): void;
 }
 
@@ -156,17 +158,23 @@ function ioRedisSubscriber(client: IoRedisTwin): Subscriber {
   let twin: IoRedisTwin | undefined;
   // Whatever the user's own does without a connection: this one waits for it, and listens as soon as it can.
   const patient = { enableOfflineQueue: true, maxRetriesPerRequest: null, autoResubscribe: true };
+  const listen = async (
+    channel: string,
+    event: 'message' | 'messageBuffer',
+    hear: (message: never) => void,
+  ): Promise<void> => {
+    const own = client.isCluster ? client.duplicate([], patient) : client.duplicate(patient);
+    twin = own;
+    own.on('error', () => {}); // what is lost is made up for by asking
+    own.on(event, (_channel, message) => hear(message));
+    await own.subscribe(channel).catch((error: unknown) => {
+      own.disconnect();
+      throw error;
+    });
+  };
   return {
-    async listen(channel, hear) {
-      const own = client.isCluster ? client.duplicate([], patient) : client.duplicate(patient);
-      twin = own;
-      own.on('error', () => {}); // what is lost is made up for by asking
-      own.on('message', (_channel, message) => hear(message));
-      await own.subscribe(channel).catch((error: unknown) => {
-        own.disconnect();
-        throw error;
-      });
-    },
+    listen: (channel, hear) => listen(channel, 'message', hear),
+    listenBytes: (channel, hear) => listen(channel, 'messageBuffer', hear),
     stop: async () => twin?.disconnect(),
   };
 }
@@ -174,7 +182,7 @@ function ioRedisSubscriber(client: IoRedisTwin): Subscriber {
 interface NodeRedisTwin {
   duplicate(): NodeRedisTwin;
   connect(): Promise<unknown>;
-  subscribe(channel: string, hear: (message: string) => void): Promise<unknown>;
+  subscribe(channel: string, hear: (message: never) => void, areBytes?: boolean): Promise<unknown>;
   readonly isOpen?: boolean;
   on(event: string, act: () => void): unknown;
   destroy(): void;
@@ -185,19 +193,25 @@ function nodeRedisSubscriber(client: NodeRedisTwin): Subscriber {
   const end = (own: NodeRedisTwin): void => {
     if (own.isOpen !== false) own.destroy(); // one that never was open may mind
   };
+  const listen = async (
+    channel: string,
+    hear: (message: never) => void,
+    areBytes: boolean,
+  ): Promise<void> => {
+    const own = client.duplicate();
+    twin = own;
+    own.on('error', () => {}); // what is lost is made up for by asking
+    try {
+      await own.connect();
+      await own.subscribe(channel, hear, areBytes);
+    } catch (error) {
+      end(own);
+      throw error;
+    }
+  };
   return {
-    async listen(channel, hear) {
-      const own = client.duplicate();
-      twin = own;
-      own.on('error', () => {}); // what is lost is made up for by asking
-      try {
-        await own.connect();
-        await own.subscribe(channel, hear);
-      } catch (error) {
-        end(own);
-        throw error;
-      }
-    },
+    listen: (channel, hear) => listen(channel, hear, false),
+    listenBytes: (channel, hear) => listen(channel, hear, true),
     stop: async () => twin && end(twin),
   };
 }

@@ -217,7 +217,7 @@ describe('somebody who left the line while its ask was under way', () => {
       pipe: { send } as unknown as Pipe,
       clock: new VirtualClock(),
       random: () => 0.5,
-      subscriber: { listen: async () => {}, stop: async () => {} },
+      subscriber: { listen: async () => {}, listenBytes: async () => {}, stop: async () => {} },
       waitersMax: 9,
       keepAlive: false,
       keyOf: (key) => key,

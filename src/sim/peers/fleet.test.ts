@@ -56,7 +56,8 @@ describe('a node that comes back', () => {
 describe('what is told of a fleet', () => {
   test('news is as old as the way is long, and with intervals half of one older', () => {
     const { age } = simulatePeers({ nodes: 8, spanMs: 5000, network: { delayMs: 5 } });
-    expect([age.meanMs, age.maxMs]).toEqual([5, 5]);
+    expect(age.meanMs).toBeCloseTo(5, 1);
+    expect(age.maxMs).toBeLessThanOrEqual(15); // or one turn of the budget more, in the burst
     const peers = { exchange: 'interval', intervalMs: 100 } as const;
     const slow = simulatePeers({ nodes: 8, load: 0.5, spanMs: 5000, peers }).age;
     expect(slow.meanMs).toBeGreaterThan(45);

@@ -1,0 +1,218 @@
+/**
+ * A million datagrams from somebody who has seen everything a fleet said, but not its key.
+ *
+ *     npm run soak:peers-fuzz                                      a million
+ *     npm run soak:peers-fuzz -- --datagrams 20000 --seed 7
+ *
+ * Three nodes on virtual time serve, die and come back; in between one of them is told: noise, forgeries,
+ * what was recorded (of the living, of the dead, of itself, from before it was started again), and all of
+ * that cut, prolonged or with bits flipped. What must hold:
+ *
+ *   - nothing is ever thrown
+ *   - not one of them changes a bucket, to the bit
+ *   - nobody is heard who is not there, and those who are there still are
+ *   - no node says more than a few datagrams for each it is told, and memory does not grow
+ */
+
+import { parseArgs } from 'node:util';
+import { FleetNode } from '../../dist/peers/fleet.js';
+import { MemoryHub } from '../../dist/peers/memory.js';
+import { sealWith } from '../../dist/peers/seal.js';
+import { policyOf } from '../../dist/policy/limit.js';
+import { seededRandom } from '../../dist/random.js';
+import { PEER_DEFAULTS } from '../../dist/share/peers/engine.js';
+import { PeersShare } from '../../dist/share/peers/share.js';
+import { DATAGRAM_BYTES_MAX, encode } from '../../dist/share/peers/wire.js';
+import { VirtualClock } from '../../dist/testing/index.js';
+
+const { values: options } = parseArgs({
+  options: {
+    datagrams: { type: 'string', default: '1000000' },
+    seed: { type: 'string', default: '1' },
+  },
+});
+const datagrams = Number(options.datagrams);
+const random = seededRandom(Number(options.seed));
+const below = (n) => Math.floor(random() * n);
+const oneOf = (list) => list[below(list.length)];
+
+const KEY = 'nobody outside knows this';
+const NODES = 3;
+const ROUND = 500;
+const DELAY_MS = [1, 3];
+const RECORDED_MAX = 5000;
+const GROWTH_BYTES_MAX = 24 * 1024 * 1024;
+/** Said for each datagram that was heard, on average, at most. */
+const SAID_MAX = 3;
+
+const clock = new VirtualClock(1_700_000_000_000);
+const hub = new MemoryHub({ clock, seed: below(2 ** 32), delayMs: DELAY_MS, isLoopback: false });
+
+/** The newest of what anybody said, and some of the oldest. */
+const recorded = [];
+
+/** Said, and maybe still on its way: whoever brings it first does no harm. */
+let fresh = [];
+const record = (bytes) => fresh.push(Uint8Array.from(bytes)); // not a part of a larger piece of memory
+
+/** Lets everything that was said so far arrive: from then on it is old. */
+async function settle() {
+  const old = fresh;
+  fresh = [];
+  await clock.pass(DELAY_MS[1] + 1);
+  for (const bytes of old) {
+    if (recorded.length < RECORDED_MAX) recorded.push(bytes);
+    else recorded[RECORDED_MAX / 2 + below(RECORDED_MAX / 2)] = bytes;
+  }
+}
+
+let said = 0;
+
+/** A transport that is listened in on, and through which anything can be said to its node. */
+function tapped(own) {
+  const tap = {
+    ...own,
+    open: (hear) => {
+      tap.hear = hear;
+      return own.open(hear);
+    },
+    broadcast(bytes) {
+      said++;
+      record(bytes);
+      own.broadcast(bytes);
+    },
+    send(to, bytes) {
+      said++;
+      record(bytes);
+      own.send(to, bytes);
+    },
+  };
+  return tap;
+}
+
+async function member(n) {
+  const tap = tapped(hub.transport(`node ${n}`));
+  const own = seededRandom(below(2 ** 32));
+  const setting = { clock, random: own };
+  const node = new FleetNode({
+    ...{ ...setting, options: { ...PEER_DEFAULTS, name: `${n}` }, transport: tap, key: KEY },
+  });
+  const policy = policyOf({ bucket: { rate: 1, burst: 1000 } }, own);
+  const share = new PeersShare(policy, { ...setting, name: 'api', keysMax: 1000 }, node);
+  await node.open();
+  return { tap, node, share };
+}
+
+const buckets = ({ share }) => Buffer.from(share.copy().entries.buffer).toString('latin1');
+
+const KINDS = ['hello', 'welcome', 'report', 'beat', 'missing', 'gone', 'ask-state', 'state'];
+
+/** A sensible message in the name of anybody. */
+function message(members) {
+  const ids = [...members.map(({ node }) => node.view().id), 1 + below(2 ** 48 - 1)];
+  const seq = below(oneOf([10, 1000, 2 ** 40]));
+  const entries = [below(2 ** 32), below(2 ** 31), below(2 ** 31), 1 + below(1000)];
+  return {
+    ...{ kind: oneOf(KINDS), from: oneOf(ids), to: oneOf([0, ...ids]), nonce: below(2 ** 48) },
+    ...{ seq, first: below(seq + 1), count: seq, name: 'x', ranges: [1, seq], entries },
+    ...{ limit: below(2 ** 32), cursor: below(100), next: below(100) },
+  };
+}
+
+const noise = () =>
+  Uint8Array.from({ length: below(random() < 0.9 ? 100 : 2000) }, () => below(256));
+const strange = sealWith('another key altogether');
+
+function spoilt(bytes) {
+  const copy = Uint8Array.from(bytes);
+  switch (below(4)) {
+    case 0:
+      copy[below(copy.length)] ^= 1 << below(8);
+      return copy;
+    case 1:
+      return copy.subarray(0, below(copy.length));
+    case 2:
+      return copy.subarray(1 + below(copy.length - 1));
+    default:
+      return Buffer.concat([copy, noise()]);
+  }
+}
+
+const INPUTS = [
+  noise,
+  (members) => encode(message(members)),
+  (members) => strange.close(encode(message(members))),
+  (members) => Buffer.concat([encode(message(members)), Buffer.alloc(16, below(256))]),
+  () => oneOf(recorded),
+  () => oneOf(recorded),
+  () => oneOf(recorded),
+  () => spoilt(oneOf(recorded)),
+  () => spoilt(oneOf(recorded)),
+];
+
+/** What was freed is taken off a moment later. */
+const memory = async () => {
+  for (let n = 0; n < 3; n++) {
+    globalThis.gc?.();
+    await new Promise((done) => setTimeout(done, 20));
+  }
+  const { heapUsed, arrayBuffers } = process.memoryUsage();
+  return heapUsed + arrayBuffers;
+};
+
+const members = [];
+for (let n = 0; n < NODES; n++) members.push(await member(n));
+await clock.pass(2000);
+await settle();
+
+let told = 0;
+let saidThen = 0;
+let restarts = 0;
+let warm;
+const began = performance.now();
+for (let round = 0; told < datagrams; round++) {
+  for (const { share } of members) {
+    for (let n = below(4); n > 0; n--) share.ask(`key ${below(50)}`, 1 + below(3));
+  }
+  await clock.pass(oneOf([1, 20, 200]));
+  await settle();
+  const target = oneOf(members);
+  const before = buckets(target);
+  const saidBefore = said;
+  for (let n = 0; n < ROUND && told < datagrams; n++, told++) {
+    const bytes = oneOf(INPUTS)(members);
+    if (bytes.length > DATAGRAM_BYTES_MAX + 5000) throw new Error('too long for a datagram');
+    target.tap.hear(bytes, oneOf(['evil', 'node 0', 'node 1', 'node 2']));
+  }
+  saidThen += said - saidBefore;
+  if (buckets(target) !== before) throw new Error(`round ${round}: a bucket was changed`);
+  if (random() < 0.1) {
+    // One dies, and is back after a while; now and then so late that it is forgotten.
+    const n = below(NODES);
+    await members[n].node.close();
+    await clock.pass(oneOf([10, 1000, 20_000, 100_000]));
+    members[n] = await member(n);
+    await clock.pass(2000);
+    restarts++;
+  }
+  if (told >= datagrams / 4) warm ??= await memory();
+}
+const seconds = (performance.now() - began) / 1000;
+
+await clock.pass(10_000);
+for (const { node } of members) {
+  const names = node.view().peers.map(({ name }) => name);
+  if (names.length !== NODES - 1) throw new Error(`hears ${names.length} peers: ${names}`);
+}
+const grown = (await memory()) - warm;
+if (grown > GROWTH_BYTES_MAX) throw new Error(`memory grew by ${grown} bytes`);
+if (saidThen > SAID_MAX * told) throw new Error(`${saidThen} datagrams said to ${told} heard`);
+const figures = [
+  `${told} datagrams`,
+  `${restarts} restarts`,
+  `${saidThen} answers`,
+  `${seconds.toFixed(1)} s`,
+  `memory ${(grown / 1e6).toFixed(1)} MB more at the end`,
+];
+console.log(figures.join(', '));
+console.log('nothing was thrown, and no bucket was changed');

@@ -1,0 +1,279 @@
+/** The daemon as its operator meets it: full disks, files that vanish, addresses that change, things that are missing. */
+
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { copyFileSync, openSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { connect as connectTls } from 'node:tls';
+import { afterEach, describe, expect, test } from 'vitest';
+import { converse, folder, type RunningDaemon, startDaemon, until } from './support/daemon.ts';
+import { freePort } from './support/services.ts';
+
+const running: RunningDaemon[] = [];
+const children: ChildProcess[] = [];
+const folders: { remove(): void }[] = [];
+
+afterEach(async () => {
+  for (const child of children.splice(0)) child.kill('SIGKILL');
+  await Promise.all(running.splice(0).map((daemon) => daemon.stop('SIGKILL')));
+  for (const own of folders.splice(0)) own.remove();
+});
+
+async function start(args: readonly string[], env?: NodeJS.ProcessEnv): Promise<RunningDaemon> {
+  const daemon = await startDaemon(args, env);
+  running.push(daemon);
+  return daemon;
+}
+
+function place() {
+  const own = folder();
+  folders.push(own);
+  return own;
+}
+
+const CERT = 'test/support/tls/cert.pem';
+const KEY = 'test/support/tls/key.pem';
+const TLS_AT = (at: string, cert = CERT): string =>
+  `{ at: '${at}', tls: { cert: ${cert}, key: ${KEY} } }`;
+
+const EPHEMERAL = ['--line', '127.0.0.1:0', '--resp', 'off', '--http', '127.0.0.1:0'];
+
+describe('a log that nobody takes', () => {
+  /** A daemon whose standard error goes elsewhere. */
+  async function serveInto(log: 'pipe' | number) {
+    const child = spawn(process.execPath, ['dist/cli/main.js', 'serve', ...EPHEMERAL], {
+      stdio: ['ignore', 'pipe', log],
+    });
+    children.push(child);
+    let out = '';
+    child.stdout?.on('data', (chunk) => {
+      out += chunk;
+    });
+    await until(() => out.includes('ready\n'));
+    const [, at = ''] = / line +(\S+)/.exec(out) ?? [];
+    const [, http = ''] = / http +(\S+)/.exec(out) ?? [];
+    const reload = () => fetch(`http://${http}/reload`, { method: 'POST' });
+    return { child, at, reload };
+  }
+
+  test('for want of room does not end the daemon', async () => {
+    const { child, at, reload } = await serveInto(openSync('/dev/full', 'w'));
+    expect((await reload()).status).toBe(200);
+    expect(await converse(at, 'a\n')).toBe('OK\n');
+    child.kill('SIGTERM');
+    expect(await once(child, 'exit')).toEqual([0, null]);
+  });
+
+  test('for want of a reader does not either', async () => {
+    const { child, at, reload } = await serveInto('pipe');
+    child.stderr?.destroy();
+    expect((await reload()).status).toBe(200);
+    expect((await reload()).status).toBe(200);
+    expect(await converse(at, 'a\n')).toBe('OK\n');
+    child.kill('SIGTERM');
+    expect(await once(child, 'exit')).toEqual([0, null]);
+  });
+
+  test('for want of reading keeps nobody waiting', async () => {
+    const { child, at, reload } = await serveInto('pipe');
+    child.stderr?.pause();
+    for (let n = 0; n < 3000; n += 100) {
+      await Promise.all(Array.from({ length: 100 }, reload)); // 3000 lines are more than a pipe holds
+    }
+    expect(await converse(at, 'a\n')).toBe('OK\n');
+  });
+});
+
+describe('a start that comes to nothing', () => {
+  /** A command that should end by itself, and soon. */
+  const fail = (...args: string[]) =>
+    spawnSync(process.execPath, ['dist/cli/main.js', 'serve', ...args], {
+      encoding: 'utf8',
+      timeout: 10_000,
+    });
+
+  test('ends the process, whatever else was begun', async () => {
+    const daemon = await start(EPHEMERAL);
+    const config = place().file(
+      'sluice.yaml',
+      'limits: { a: { bucket: { rate: 1/s }, redis: { url: "redis://127.0.0.1:1" } } }\n',
+    );
+    const taken = fail('--config', config, ...EPHEMERAL.slice(2), '--line', daemon.at.line[0]);
+    expect(taken.status).toBe(2);
+    expect(taken.stderr).toMatch(/`listen.line` to be an address that nobody else uses/);
+  });
+
+  test.each([
+    [
+      'a certificate that is none',
+      (notes: string) => `line: { at: '127.0.0.1:0', tls: { cert: ${notes}, key: ${KEY} } }`,
+      /`listen.line.tls` to be a certificate and its key in PEM \(.*no start line/,
+    ],
+    [
+      'a path whose folder is a file',
+      (notes: string) => `line: ${notes}/line.sock`,
+      /`listen.line` to be .*, got/,
+    ],
+    [
+      'a folder that is missing',
+      (notes: string) => `line: ${notes}-folder/line.sock`,
+      /`listen.line` to be a path in a folder that is there, got/,
+    ],
+  ])('%s is one clear line', (_, listen, expected) => {
+    const { file } = place();
+    const notes = file('notes.txt', 'dear diary');
+    const config = file('sluice.yaml', `listen: { ${listen(notes)}, resp: off, http: off }\n`);
+    const failed = fail('--config', config);
+    expect(failed.stderr).toMatch(expected);
+    expect(failed.stderr).toMatch(/^sluice serve: .*\n$/);
+    expect(failed.status).toBe(2);
+  });
+});
+
+describe('a reload', () => {
+  const listenAt = (line: string): string =>
+    `listen: { line: ${line}, resp: off, http: '127.0.0.1:0' }\n`;
+
+  /** One question over TLS. */
+  const askSecurely = (port: number): Promise<string> =>
+    new Promise((resolve, reject) => {
+      const socket = connectTls({ port, host: 'localhost', ca: readFileSync(CERT) });
+      socket.on('data', (chunk) => resolve(String(chunk)));
+      socket.on('error', reject);
+      socket.end('a\n');
+    });
+
+  test('with a certificate that is gone says so, and the old one stays in use', async () => {
+    const { path, file } = place();
+    const cert = join(path, 'cert.pem');
+    copyFileSync(CERT, cert);
+    const config = file('sluice.yaml', listenAt(TLS_AT('127.0.0.1:0', cert)));
+    const daemon = await start(['--config', config]);
+    rmSync(cert);
+    daemon.signal('SIGHUP');
+    await daemon.logged(/error reload failed.*`listen.line.tls` to be files that can be read/);
+    writeFileSync(cert, 'half a certif');
+    daemon.signal('SIGHUP');
+    await daemon.logged(/error reload failed.*a certificate and its key in PEM/);
+    expect(await askSecurely(daemon.port('line'))).toBe('OK\n');
+    const metrics = await (await fetch(`http://${daemon.at.http[0]}/metrics`)).text();
+    expect(metrics).toContain('sluice_reloads_total{result="failed"} 2');
+  });
+
+  test('can put TLS on a port it has, and take it off again', async () => {
+    const at = `127.0.0.1:${await freePort()}`;
+    const config = place().file('sluice.yaml', listenAt(at));
+    const daemon = await start(['--config', config]);
+    writeFileSync(config, listenAt(TLS_AT(at)));
+    daemon.signal('SIGHUP');
+    await daemon.logged(/info reloaded/);
+    expect(daemon.log()).toContain(`info listening surface=line at=${at}`);
+    expect(await askSecurely(daemon.port('line'))).toBe('OK\n');
+    writeFileSync(config, listenAt(at));
+    daemon.signal('SIGHUP');
+    await daemon.logged(/info reloaded(.|\n)*info reloaded/);
+    expect(await converse(at, 'a\n')).toBe('OK\n');
+  });
+
+  test('gives a socket another mode', async () => {
+    const { path, file } = place();
+    const socket = join(path, 'line.sock');
+    const config = file('sluice.yaml', listenAt(`{ at: ${socket}, mode: '600' }`));
+    const daemon = await start(['--config', config]);
+    writeFileSync(config, listenAt(`{ at: ${socket}, mode: '666' }`));
+    daemon.signal('SIGHUP');
+    await daemon.logged(/info reloaded/);
+    expect(statSync(socket).mode & 0o777).toBe(0o666);
+    expect(await converse(socket, 'a\n')).toBe('OK\n');
+  });
+
+  test('makes a socket anew that somebody has removed', async () => {
+    const socket = join(place().path, 'line.sock');
+    const daemon = await start([...EPHEMERAL, '--line', socket]);
+    rmSync(socket);
+    daemon.signal('SIGHUP');
+    await daemon.logged(/info reloaded/);
+    expect(await converse(socket, 'a\n')).toBe('OK\n');
+    expect(await converse(daemon.at.line[0], 'a\n')).toBe('OK\n');
+  });
+
+  test('that cannot have all it wants goes back to what it had', async () => {
+    const other = await start(EPHEMERAL);
+    const [one, two] = [await freePort(), await freePort()].map((port) => `127.0.0.1:${port}`);
+    const config = place().file('sluice.yaml', listenAt(`[${one}, ${two}]`));
+    const daemon = await start(['--config', config]);
+    writeFileSync(config, listenAt(`[${TLS_AT(one)}, ${TLS_AT(two)}, ${other.at.line[0]}]`));
+    daemon.signal('SIGHUP');
+    await daemon.logged(/error reload failed.*an address that nobody else uses/);
+    expect(await converse(one, 'a\n')).toBe('OK\n');
+    expect(await converse(two, 'a\n')).toBe('OK\n');
+  });
+});
+
+describe('what cannot be had back', () => {
+  test('takes nothing else along, and comes with the next reload that can', async () => {
+    const other = await start(EPHEMERAL);
+    const [one, two] = [await freePort(), await freePort()].map((port) => `127.0.0.1:${port}`);
+    const { path, file } = place();
+    const cert = join(path, 'cert.pem');
+    copyFileSync(CERT, cert);
+    const lines = (...line: string[]): string =>
+      `listen: { line: [${line.join(', ')}], resp: off, http: off }\n`;
+    const before = lines(TLS_AT(one, cert), two);
+    const config = file('sluice.yaml', before);
+    const daemon = await start(['--config', config]);
+    rmSync(cert);
+    writeFileSync(config, lines(one, TLS_AT(two), other.at.line[0]));
+    daemon.signal('SIGHUP');
+    await daemon.logged(/error reload failed.*`listen.line.tls` to be files that can be read/);
+    expect(await converse(two, 'a\n')).toBe('OK\n');
+    copyFileSync(CERT, cert);
+    writeFileSync(config, before);
+    daemon.signal('SIGHUP');
+    await daemon.logged(/info listening surface=line at=127/);
+    await expect(converse(one, 'a\n').catch(() => 'hung up')).resolves.not.toContain('OK'); // TLS again
+  });
+});
+
+describe('a daemon says in time', () => {
+  test('that there is no place for its state', async () => {
+    const state = join(place().path, 'missing', 'state');
+    const daemon = await start([...EPHEMERAL, '--snapshot', state]);
+    expect(daemon.log()).toMatch(/warn snapshot cannot be written there .*ENOENT/);
+  });
+
+  test('how to try what it has put TLS on', async () => {
+    const listen = `listen: { line: ${TLS_AT('127.0.0.1:0')}, resp: ${TLS_AT('127.0.0.1:0')}, http: ${TLS_AT('127.0.0.1:0')} }\n`;
+    const daemon = await start(['--config', place().file('sluice.yaml', listen)]);
+    expect(daemon.out()).toContain(
+      `| openssl s_client -quiet -no_ign_eof -connect ${daemon.at.line[0]}\n`,
+    );
+    expect(daemon.out()).toContain('redis-cli --tls --insecure -h 127.0.0.1 ');
+    expect(daemon.out()).toContain(`curl -ik 'https://${daemon.at.http[0]}/`);
+  });
+
+  test('where its limits come from', async () => {
+    const config = place().file('sluice.yaml', 'limits: {}\n');
+    const daemon = await start([...EPHEMERAL, '--config', config, '--rate', '5/s']);
+    expect(daemon.out()).toContain('1 limit from the command line\n');
+  });
+
+  test('the same in JSON once the file says so', async () => {
+    const config = place().file('sluice.yaml', 'log: text\n');
+    const daemon = await start([...EPHEMERAL, '--config', config]);
+    writeFileSync(config, 'log: json\n');
+    daemon.signal('SIGHUP');
+    await daemon.logged(/"message":"reloaded"/);
+  });
+
+  test('why Redis is out of reach, without being asked', async () => {
+    const limit = (url: string): string =>
+      `limits: { a: { bucket: { rate: 1/s }, redis: { url: '${url}' } } }\n`;
+    const port = await freePort();
+    const config = place().file('sluice.yaml', limit(`redis://:hunter2@127.0.0.1:${port}`));
+    const daemon = await start([...EPHEMERAL, '--config', config]);
+    await daemon.logged(/warn redis out of reach url=redis:\/\/127.*reason=".*ECONNREFUSED/);
+    expect(await daemon.stop()).toBe(0);
+    expect(daemon.log().match(/redis/g)).toHaveLength(2); // once, and in its address
+  });
+});
