@@ -35,6 +35,7 @@ describe('the command sluice', () => {
     ['simulate', 'adaptive', '--help'],
     ['simulate', 'tchannel', '--help'],
     ['simulate', 'ramp', '--help'],
+    ['simulate', 'peers', '--help'],
     ['simulate', 'sweep', '--help'],
   ])('%s %s teaches', (...args) => {
     const { status, stdout, stderr } = run(args);

@@ -231,7 +231,7 @@ describe('a fleet with a key', () => {
     const told = decode(own.subarray(0, own.length - 16));
     const { entries } = told as Extract<typeof told, { kind: 'report' }>;
     const said = [
-      encode({ kind: 'welcome', from: 777, to, nonce, seq: 0, first: 1, name: 'once' }),
+      encode({ kind: 'welcome', from: 777, to, nonce, seq: 0, first: 1, ageMs: 0, name: 'once' }),
       encode({ kind: 'report', from: 777, to: 0, seq: 1, entries }),
     ].map((bytes) => sealWith(KEY).close(bytes));
     const before = left(one)[0];

@@ -45,6 +45,7 @@ const DUST = 1e-9;
 
 const SPENT = 0;
 const AT = 1;
+const WIDTH = 2;
 
 export function bucket(options: BucketOptions, path = 'bucket'): Policy {
   const fields = new Fields(path, options);
@@ -91,7 +92,7 @@ export function bucket(options: BucketOptions, path = 'bucket'): Policy {
 
   const policy: Policy = {
     kind,
-    width: 2,
+    width: WIDTH,
     exactTime: false,
     learns: false,
     reserves: false,
@@ -150,6 +151,26 @@ export function bucket(options: BucketOptions, path = 'bucket'): Policy {
     },
   };
   return policy;
+}
+
+/** The numbers of a bucket's formula that say how it stands: tokens a millisecond, and its burst. */
+type Terms = readonly number[];
+
+/**
+ * How far the fullest of several buckets, side by side in one state, is from empty, told as what is spent
+ * of the largest: a hit more is one more, whichever of them binds.
+ */
+export function spentOf(buckets: readonly Terms[], state: State, i: number, now: Millis): number {
+  let level = -Infinity;
+  let largest = 0;
+  for (let n = 0; n < buckets.length; n++) {
+    const [perMs, burst] = buckets[n];
+    const at = i + n * WIDTH;
+    const elapsed = Math.max(0, now - state[at + AT]);
+    level = Math.max(level, Math.max(0, state[at + SPENT] - elapsed * perMs) - burst);
+    largest = Math.max(largest, burst);
+  }
+  return level + largest;
 }
 
 /** A bucket in the words of a window: in whole seconds, and never more than it lets through. */

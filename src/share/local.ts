@@ -118,6 +118,22 @@ export class LocalShare implements Share {
     return i >= 0 && this.#policy.hear(this.#table.cells, i, news, now);
   }
 
+  /** Settles for a key that this share's hasher has hashed. */
+  settleHashed(low: number, high: number, settlement: Settlement): void {
+    const i = this.#table.findHashed(low, high);
+    if (i >= 0) this.#policy.settle(this.#table.cells, i, settlement, this.#clock.now());
+  }
+
+  /** Reads something of how such a key stands; 0 if it is not known. */
+  readHashed(
+    low: number,
+    high: number,
+    read: (state: State, i: number, now: Millis) => number,
+  ): number {
+    const i = this.#table.findHashed(low, high);
+    return i < 0 ? 0 : read(this.#table.cells, i, this.#clock.now());
+  }
+
   from(cursor: number, most: number): TablePage {
     return this.#table.from(cursor, most, this.#clock.now());
   }

@@ -100,7 +100,12 @@ export class KeyTable {
   /** Where the key's state begins, or -1 if it has none. */
   find(key: string): number {
     this.#hasher.hash(key);
-    const slot = this.#slotOf(this.#hasher.low, this.#hasher.high);
+    return this.findHashed(this.#hasher.low, this.#hasher.high);
+  }
+
+  /** The same for a key that this table's hasher has hashed already. */
+  findHashed(low: number, high: number): number {
+    const slot = this.#slotOf(low, high);
     return this.#isEmpty(slot) ? -1 : slot * this.#stride + 1;
   }
 

@@ -2,6 +2,7 @@
 
 import type { CommandGroup } from '../command.ts';
 import { simulateAdaptive } from './adaptive.ts';
+import { simulatePeers } from './peers.ts';
 import { simulateRamp } from './ramp.ts';
 import { simulateSweep } from './sweep.ts';
 import { simulateTchannel } from './tchannel.ts';
@@ -9,5 +10,5 @@ import { simulateTchannel } from './tchannel.ts';
 export const simulate: CommandGroup = {
   name: 'simulate',
   summary: 'run a rule on virtual time and draw what happens',
-  commands: [simulateAdaptive, simulateRamp, simulateSweep, simulateTchannel],
+  commands: [simulateAdaptive, simulatePeers, simulateRamp, simulateSweep, simulateTchannel],
 };

@@ -19,6 +19,7 @@ import type { Millis } from '../../clock.ts';
 import type { Random } from '../../random.ts';
 import { Heard } from './heard.ts';
 import { Hits } from './hits.ts';
+import { COMPARED_MAX, Comparison, Lately } from './levels.ts';
 import {
   ALL,
   decode,
@@ -43,6 +44,10 @@ export interface PeerLimit {
   stateFrom(cursor: number, most: number): { readonly entries: Entries; readonly next: number };
   /** A key is as good as new in so long, and no sooner. */
   raise(low: number, high: number, freshInMs: Millis): void;
+  /** How much of a key is spent; 0 if it is as good as new, or not known. */
+  level(low: number, high: number): number;
+  /** Counts so much more as spent, or so much less. */
+  move(low: number, high: number, by: number): void;
 }
 
 export interface PeerOptions {
@@ -95,12 +100,21 @@ const AGAIN_MAX = 64;
  * What a node is answered at most, as a span for each answer and how much may come at once. It asks less
  * often by itself; somebody who recorded a question may send it as often as he likes.
  */
-const ANSWER_MS = { hello: 10, missing: 10, state: 2 } as const;
+const ANSWER_MS = { hello: 10, missing: 10, state: 2, levels: 10 } as const;
 const ANSWERS_AHEAD_MS: Millis = 200;
 
 /** Entries of how keys stand in one datagram, and datagrams for one question. */
 const STATE_ENTRIES = 80;
 const STATE_DATAGRAMS = 8;
+
+/** How often it compares how keys stand with another node. */
+const COMPARE_MS: Millis = 1000;
+
+/** How soon it tries again if that came to nothing. */
+const COMPARE_AGAIN_MS: Millis = 200;
+
+/** How often it looks who is gone and what is too old to keep. */
+const FORGET_MS: Millis = 1000;
 
 /** Datagrams that may go out at once after a quiet spell. */
 const REPORTS_BURST = 10;
@@ -127,8 +141,6 @@ interface Peer {
   /** Until when it has had its share of answers. */
   answeredTo: Millis;
   reports: number;
-  /** Since when something is missing; Infinity: nothing is. */
-  missingSince: Millis;
   /** When it may be asked again. */
   askAt: Millis;
 }
@@ -167,6 +179,8 @@ export class PeerEngine {
   readonly #byId = new Map<number, PeerLimit>();
   readonly #hits = new Hits();
   readonly #peers = new Map<NodeId, Peer>();
+  /** Those of them of whom something is missing. */
+  readonly #behind = new Set<Peer>();
   readonly #strangers = new Map<NodeId, Stranger>();
   #history: Kept[] = [];
   #historyBytes = 0;
@@ -177,11 +191,17 @@ export class PeerEngine {
   #tokens = REPORTS_BURST;
   #tokensAt: Millis;
   #isUrgent = false;
+  #forgetAt: Millis;
   /** Whom this one learns from how keys stand, and from where on. */
   #learning:
     | { from: NodeId; nonce: number; limit: number; cursor: number; askAt: Millis }
     | undefined;
   #hasLearned = false;
+  readonly #bornAt: Millis;
+  /** What was served lately, and with whom that is compared. */
+  readonly #lately = new Lately();
+  #comparison: Comparison | undefined;
+  #compareAt: Millis;
   readonly counts = {
     reports: 0,
     sent: 0,
@@ -200,6 +220,11 @@ export class PeerEngine {
     this.#reportAt = now + options.intervalMs;
     this.#beatAt = now;
     this.#tokensAt = now;
+    this.#forgetAt = now + FORGET_MS;
+    this.#bornAt = now;
+    // Not all of a fleet at once; and where hits come in lumps, what is under way says more than a level.
+    const isSmooth = options.exchange === 'prompt';
+    this.#compareAt = isSmooth ? now + COMPARE_MS * (1 + random()) : Infinity;
   }
 
   /** A number of 48 bits that nobody else has, and never 0. */
@@ -236,11 +261,9 @@ export class PeerEngine {
 
   /** When `tick` has something to do. */
   wakeAt(now: Millis): Millis {
-    let at = Math.min(this.#reportAt, this.#beatAt);
+    let at = Math.min(this.#reportAt, this.#beatAt, this.#compareAt);
     if (this.#isUrgent) at = Math.min(at, this.#tokenAt(now));
-    for (const peer of this.#peers.values()) {
-      if (peer.missingSince < Infinity) at = Math.min(at, peer.askAt);
-    }
+    for (const { askAt } of this.#behind) at = Math.min(at, askAt);
     if (this.#learning) at = Math.min(at, this.#learning.askAt);
     return at;
   }
@@ -252,6 +275,7 @@ export class PeerEngine {
     if (now >= this.#beatAt) this.#beat(now);
     this.#askForMissing(now);
     this.#learn(now);
+    if (now >= this.#compareAt) this.#compare(now);
     this.#forget(now);
   }
 
@@ -300,6 +324,8 @@ export class PeerEngine {
     const bytes = this.#say({ kind: 'report', from: this.id, to: ALL, seq: this.#seq, entries });
     this.#history.push({ seq: this.#seq, at: now, bytes });
     this.#historyBytes += bytes.length;
+    this.#comparison?.told(this.#seq, entries);
+    this.#lately.note(entries);
   }
 
   /** Says that it is there, so that a lost last report is missed, and newcomers are found. */
@@ -368,6 +394,13 @@ export class PeerEngine {
         return false;
       case 'state':
         return this.#learned(message, now);
+      case 'ask-levels':
+        if (mayAnswer(peer, ANSWER_MS.levels, now)) {
+          this.#tellLevels(peer, message.nonce, message.entries);
+        }
+        return false;
+      case 'levels':
+        return this.#compared(peer, message, now);
       case 'welcome':
         return false;
     }
@@ -379,7 +412,9 @@ export class PeerEngine {
       return false;
     }
     peer.reports++;
-    if (peer.missingSince < Infinity && seq < peer.heard.last) this.counts.repaired++;
+    if (seq < peer.heard.last && this.#behind.has(peer)) this.counts.repaired++;
+    if (this.#comparison?.with === peer.id) this.#comparison.heard(entries);
+    this.#lately.note(entries);
     for (let at = 0; at < entries.length; at += ENTRY) {
       this.#byId.get(entries[at])?.hear(entries[at + 1], entries[at + 2], entries[at + 3]);
     }
@@ -407,7 +442,9 @@ export class PeerEngine {
     const { name } = this.#options;
     this.#forgetHistory(now);
     const first = this.#history[0]?.seq ?? this.#seq + 1;
-    this.#say({ kind: 'welcome', from: this.id, to, nonce, seq: this.#seq, first, name });
+    const ageMs = Math.max(0, Math.round(now - this.#bornAt));
+    const own = { seq: this.#seq, first, ageMs, name };
+    this.#say({ kind: 'welcome', from: this.id, to, nonce, ...own });
   }
 
   #stranger(id: NodeId): Stranger {
@@ -449,23 +486,30 @@ export class PeerEngine {
     const { from: id, seq, first, name } = welcome;
     if (this.#peers.size >= PEERS_MAX) return false;
     this.#strangers.delete(id);
-    const heard = new Heard(this.#hasLearned ? Math.min(first - 1, seq) : seq);
+    const ownAgeMs = now - this.#bornAt;
+    // One that was there before, and was only met late: most of what it told, the neighbour has told.
+    const isOlder = welcome.ageMs > ownAgeMs && ownAgeMs < this.#options.goneMs;
+    const heard = new Heard(this.#hasLearned && !isOlder ? Math.min(first - 1, seq) : seq);
     heard.noteLast(seq);
     const peer = {
       ...{ id, name, heardAt: now, heard, beats: 0, answeredTo: -Infinity },
-      ...{ reports: 0, missingSince: Infinity, askAt: now },
+      ...{ reports: 0, askAt: now },
     };
     this.#peers.set(id, peer);
     this.#noteMissing(peer, now);
-    if (!this.#hasLearned || first > 1) this.#learnFrom(id, now);
+    if (!this.#hasLearned || isOlder || first > 1) this.#learnFrom(id, now);
     return true;
   }
 
   /** Forgets who is gone for longer than anything of it could come again, and what is too old to repeat. */
   #forget(now: Millis): void {
-    const { goneMs, historyMs } = this.#options;
+    const { goneMs, historyMs, historyBytes } = this.#options;
+    if (now < this.#forgetAt && this.#historyBytes <= historyBytes) return;
+    this.#forgetAt = now + FORGET_MS;
     for (const [id, peer] of this.#peers) {
-      if (now - peer.heardAt > Math.max(goneMs, historyMs) + goneMs) this.#peers.delete(id);
+      if (now - peer.heardAt <= Math.max(goneMs, historyMs) + goneMs) continue;
+      this.#peers.delete(id);
+      this.#behind.delete(peer);
     }
     this.#forgetHistory(now);
   }
@@ -484,16 +528,17 @@ export class PeerEngine {
   // What did not come.
 
   #noteMissing(peer: Peer, now: Millis): void {
-    if (peer.heard.isComplete) peer.missingSince = Infinity;
-    else if (peer.missingSince === Infinity) {
-      peer.missingSince = now;
+    if (peer.heard.isComplete) {
+      if (this.#behind.size > 0) this.#behind.delete(peer);
+    } else if (!this.#behind.has(peer)) {
+      this.#behind.add(peer);
       peer.askAt = now + OVERTAKEN_MS;
     }
   }
 
   #askForMissing(now: Millis): void {
-    for (const peer of this.#peers.values()) {
-      if (peer.missingSince === Infinity || now < peer.askAt) continue;
+    for (const peer of this.#behind) {
+      if (now < peer.askAt) continue;
       const ranges = peer.heard.missing(RANGES_MAX);
       peer.askAt = now + ASK_AGAIN_MS;
       if (now - peer.heardAt > this.#options.goneMs) continue; // nobody is there to ask
@@ -568,6 +613,74 @@ export class PeerEngine {
     if (state.next > 0) return true;
     learning.limit++;
     learning.askAt = now;
+    return true;
+  }
+
+  // How keys stand here and there.
+
+  /** Asks somebody, by chance, how keys stand there that were served lately. */
+  #compare(now: Millis): void {
+    this.#compareAt = now + COMPARE_AGAIN_MS;
+    this.#comparison = undefined; // an answer that took so long says nothing any more
+    if (this.#lately.isEmpty || !this.#hasLearned) return;
+    const other = this.#somebody(now);
+    if (!other) return;
+    const keys = this.#lately.take();
+    const comparison = new Comparison(other.id, this.#number(), this.#seq);
+    for (let at = 0; at < keys.length; at += ENTRY) {
+      const [limit, low, high] = keys.slice(at);
+      const level = this.#levelOf(limit, low, high);
+      if (level > 0) comparison.add(limit, low, high, level);
+    }
+    const { nonce, entries } = comparison;
+    if (entries.length === 0) return;
+    this.#comparison = comparison;
+    this.#say({ kind: 'ask-levels', from: this.id, to: other.id, nonce, entries });
+  }
+
+  /** Any node that is there, and of whom nothing is missing. */
+  #somebody(now: Millis): Peer | undefined {
+    let left = Math.floor(this.#random() * (this.#peers.size - this.#behind.size));
+    for (const peer of this.#peers.values()) {
+      if (!peer.heard.isComplete || left-- > 0) continue;
+      return now - peer.heardAt <= this.#options.goneMs ? peer : undefined;
+    }
+    return undefined;
+  }
+
+  /** What is spent of a key, but for what nobody was told of. */
+  #levelOf(id: number, low: number, high: number): number {
+    const limit = this.#byId.get(id);
+    if (!limit) return 0;
+    return limit.level(low, high) - this.#hits.of(this.#limits.indexOf(limit), low, high);
+  }
+
+  #tellLevels({ id, heard }: Peer, nonce: number, asked: Entries): void {
+    if (!this.#hasLearned || !heard.isComplete) return;
+    const entries: number[] = [];
+    for (let at = 0; at < Math.min(asked.length, COMPARED_MAX * ENTRY); at += ENTRY) {
+      const level = this.#levelOf(asked[at], asked[at + 1], asked[at + 2]);
+      if (level > 0) entries.push(asked[at], asked[at + 1], asked[at + 2], level);
+    }
+    if (entries.length === 0) return;
+    const counted = { seq: this.#seq, heard: heard.last };
+    this.#say({ kind: 'levels', from: this.id, to: id, nonce, ...counted, entries });
+  }
+
+  /** Each answer counts once, and only the one to the question that is open. */
+  #compared(peer: Peer, levels: Extract<Message, { kind: 'levels' }>, now: Millis): boolean {
+    const { nonce, seq, heard, entries } = levels;
+    const comparison = this.#comparison;
+    if (comparison?.with !== peer.id || comparison.nonce !== nonce) return false;
+    this.#comparison = undefined;
+    if (!peer.heard.isComplete || peer.heard.last !== seq) return true; // what it counted has yet to come
+    this.#compareAt = now + COMPARE_MS;
+    comparison.moves(
+      entries,
+      heard,
+      (limit, low, high) => this.#levelOf(limit, low, high),
+      (limit, low, high, by) => this.#byId.get(limit)?.move(low, high, by),
+    );
     return true;
   }
 

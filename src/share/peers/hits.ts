@@ -42,6 +42,11 @@ export class Hits {
     return taken;
   }
 
+  /** How many a key has. */
+  of(limit: number, low: number, high: number): number {
+    return this.#counts[this.#find(limit, low, high)];
+  }
+
   /** Everything, and nothing is left. Entries of one limit stand together. */
   drain(limits: readonly number[]): Entries {
     const entries: number[] = [];

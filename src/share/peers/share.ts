@@ -8,7 +8,8 @@
 import type { Millis } from '../../clock.ts';
 import type { Decision } from '../../decision.ts';
 import { ConfigError } from '../../errors.ts';
-import type { News, Policy, Settlement, Standing, View } from '../../policy/policy.ts';
+import { spentOf } from '../../policy/bucket.ts';
+import type { News, Policy, Settlement, Standing, State, View } from '../../policy/policy.ts';
 import type { Hasher } from '../hash.ts';
 import { LocalShare } from '../local.ts';
 import type { Share, ShareSetting } from '../share.ts';
@@ -41,11 +42,16 @@ export class PeersShare implements Share {
     this.#hasher = fleet.hasher;
     const local = new LocalShare(policy, { clock, random, keysMax, hasher: fleet.hasher });
     this.#local = local;
+    const buckets = (policy.formulas ?? []).map(({ numbers }) => numbers);
+    const level = (state: State, i: number, now: Millis): number => spentOf(buckets, state, i, now);
     this.#limit = fleet.join({
       id: limitId(name, policy),
       hear: (low, high, hits) => void local.hearHashed(low, high, { hits }),
       stateFrom: (cursor, most) => pageOf(local, cursor, most, clock.now()),
       raise: (low, high, freshInMs) => local.raise(low, high, clock.now() + freshInMs),
+      level: (low, high) => local.readHashed(low, high, level),
+      move: (low, high, by) =>
+        local.settleHashed(low, high, { outcome: 'ok', cost: 0, used: by, dueAt: 0 }),
     });
   }
 

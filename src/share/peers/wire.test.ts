@@ -18,6 +18,7 @@ const body = fc.oneof(
     nonce: id,
     seq,
     first: seq,
+    ageMs: seq,
     name: fc.string({ maxLength: 16 }),
   }),
   fc.record({ kind: fc.constant('report'), seq, entries }),
@@ -36,6 +37,8 @@ const body = fc.oneof(
     next: seq,
     entries,
   }),
+  fc.record({ kind: fc.constant('ask-levels'), nonce: id, entries }),
+  fc.record({ kind: fc.constant('levels'), nonce: id, seq, heard: seq, entries }),
 );
 const message = fc
   .tuple(id, fc.oneof(fc.constant(0), id), body)
@@ -56,14 +59,14 @@ describe('what peers say', () => {
         const bytes = encode(own);
         const cut = decode(bytes.subarray(0, at % bytes.length));
         // A list of entries may end sooner; nothing else may.
-        if (cut) expect(['report', 'state']).toContain(cut.kind);
+        if (cut) expect(['report', 'state', 'ask-levels', 'levels']).toContain(cut.kind);
         expect(decode(Uint8Array.of(2, ...bytes.subarray(1)))).toBeUndefined();
       }),
     );
   });
 
   test('at random means nothing, or something, and never fails', () => {
-    const start = fc.tuple(fc.constant(1), fc.nat(9)).map((own) => Uint8Array.from(own));
+    const start = fc.tuple(fc.constant(1), fc.nat(11)).map((own) => Uint8Array.from(own));
     fc.assert(
       fc.property(start, fc.uint8Array({ maxLength: 100 }), (head, rest) => {
         const own = decode(Uint8Array.of(...head, ...rest));

@@ -35,7 +35,7 @@ interface Addressed {
 }
 
 export type Message = Addressed &
-  (Hello | Welcome | Report | Beat | Missing | Gone | AskState | Told);
+  (Hello | Welcome | Report | Beat | Missing | Gone | AskState | Told | AskLevels | Levels);
 
 /** Are you there? Whoever answers with the same nonce is. */
 interface Hello {
@@ -43,12 +43,13 @@ interface Hello {
   readonly nonce: number;
 }
 
-/** I am, my last report was `seq`, and those from `first` on can be had again. */
+/** I am, my last report was `seq`, those from `first` on can be had again, and I am so old. */
 interface Welcome {
   readonly kind: 'welcome';
   readonly nonce: number;
   readonly seq: number;
   readonly first: number;
+  readonly ageMs: number;
   readonly name: string;
 }
 
@@ -97,6 +98,24 @@ interface Told {
   readonly entries: Entries;
 }
 
+/** How do these keys stand with you? Their hits say nothing. */
+interface AskLevels {
+  readonly kind: 'ask-levels';
+  readonly nonce: number;
+  readonly entries: Entries;
+}
+
+/** How they stand: instead of hits, how many are spent, but for those I told nobody of. */
+interface Levels {
+  readonly kind: 'levels';
+  readonly nonce: number;
+  /** My last report. */
+  readonly seq: number;
+  /** Your last report that I counted, as all before it. */
+  readonly heard: number;
+  readonly entries: Entries;
+}
+
 export type Kind = Message['kind'];
 
 /** In the order of their numbers on the wire, which never changes. */
@@ -109,6 +128,8 @@ const KINDS: readonly Kind[] = [
   'gone',
   'ask-state',
   'state',
+  'ask-levels',
+  'levels',
 ];
 
 /** Names are for people, and short. */
@@ -192,6 +213,7 @@ export function encode(message: Message): Uint8Array {
       writer.id(message.nonce);
       writer.whole(message.seq);
       writer.whole(message.first);
+      writer.whole(message.ageMs);
       writer.text(message.name);
       break;
     case 'report':
@@ -219,6 +241,16 @@ export function encode(message: Message): Uint8Array {
       writer.u32(message.limit);
       writer.whole(message.cursor);
       writer.whole(message.next);
+      writeEntries(writer, message.entries, 0);
+      break;
+    case 'ask-levels':
+      writer.id(message.nonce);
+      writeEntries(writer, message.entries, 0);
+      break;
+    case 'levels':
+      writer.id(message.nonce);
+      writer.whole(message.seq);
+      writer.whole(message.heard);
       writeEntries(writer, message.entries, 0);
       break;
   }
@@ -364,6 +396,7 @@ function bodyOf(kind: Kind, reader: Reader): object {
         nonce: reader.id(),
         seq: reader.whole(),
         first: reader.whole(),
+        ageMs: reader.whole(),
         name: reader.text(),
       };
     case 'report':
@@ -383,6 +416,16 @@ function bodyOf(kind: Kind, reader: Reader): object {
         limit: reader.u32(),
         cursor: reader.whole(),
         next: reader.whole(),
+        entries: readEntries(reader),
+      };
+    case 'ask-levels':
+      return { kind, nonce: reader.id(), entries: readEntries(reader) };
+    case 'levels':
+      return {
+        kind,
+        nonce: reader.id(),
+        seq: reader.whole(),
+        heard: reader.whole(),
         entries: readEntries(reader),
       };
   }

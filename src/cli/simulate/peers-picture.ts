@@ -1,0 +1,81 @@
+/** A run of a fleet as a picture: what was let through over time, against the limit. */
+
+import type { FleetFigures } from '../../sim/peers/figures.ts';
+import { type FleetOptions, PEERS } from '../../sim/peers/fleet.ts';
+import { type Phase, type Point, roundTop } from '../draw/chart.ts';
+import type { Picture } from '../draw/svg.ts';
+import { timeOf } from './peers-table.ts';
+
+/** So many steps are as many as can be told apart. */
+const STEPS_MAX = 600;
+
+/** Until then it is the burst that is seen. */
+const BURST_S = 1.5;
+
+/** It is cut off if it is so many times as high as all the rest. */
+const CUT_FROM = 2;
+
+export function pictureOf(fleet: FleetOptions, figures: FleetFigures): Picture {
+  const { nodes, rate, clients, spanMs, peers } = fleet;
+  const { exchange, intervalMs } = { ...PEERS, ...peers };
+  const { points, everyMs } = stepsOf(figures, spanMs);
+  const limit = rate * clients;
+  const end = spanMs / 1000;
+  const rates = points.map(([, y]) => y ?? 0);
+  // The burst at the start is over in a moment, and would make all the rest small.
+  const later = points.flatMap(([x, y]) => (x >= BURST_S ? [y ?? 0] : []));
+  const isDwarfed = Math.max(...rates) > CUT_FROM * Math.max(...later, limit);
+  const top = roundTop([...(isDwarfed ? later : rates), limit * 2]);
+  const cut = Math.max(...rates.filter((_, n) => points[n][0] < BURST_S));
+  const phases = phasesOf(fleet);
+  return {
+    title: `${nodes} nodes keep one limit: ${exchange}, every ${timeOf(intervalMs)}`,
+    charts: [
+      {
+        title: cut > top ? `cut off: the burst at the start, ${Math.round(cut)} calls/s` : '',
+        x: { label: 'time, in seconds', from: 0, to: end },
+        y: {
+          label: `calls/s, over ${timeOf(everyMs)}`,
+          from: 0,
+          to: top,
+        },
+        series: [
+          { name: 'let through by all nodes', look: 'bars', points },
+          {
+            name: `limit ${limit}/s`,
+            look: 'line',
+            points: [
+              [0, limit],
+              [end, undefined],
+            ],
+          },
+        ],
+        ...(phases.length > 0 && { phases }),
+      },
+    ],
+  };
+}
+
+function stepsOf({ timeline }: FleetFigures, spanMs: number): { points: Point[]; everyMs: number } {
+  const { everyMs, admitted } = timeline;
+  const each = Math.ceil(spanMs / everyMs / STEPS_MAX);
+  const points: Point[] = [];
+  for (let at = 0; at < admitted.length; at += each) {
+    const slices = admitted.slice(at, at + each);
+    const calls = slices.reduce((sum, own) => sum + own, 0);
+    points.push([(at * everyMs) / 1000, (calls * 1000) / (slices.length * everyMs)]);
+  }
+  return { points, everyMs: each * everyMs };
+}
+
+function phasesOf({ network: { split }, crash, clockStep, spanMs }: FleetOptions): Phase[] {
+  const sliver = spanMs / 400;
+  const spans = [
+    ...(split ? [{ name: 'split', from: split.fromMs, to: split.toMs }] : []),
+    ...(crash ? [{ name: `node ${crash.node} away`, from: crash.atMs, to: crash.backMs }] : []),
+    ...(clockStep
+      ? [{ name: 'clock step', from: clockStep.atMs, to: clockStep.atMs + sliver }]
+      : []),
+  ];
+  return spans.map(({ name, from, to }) => ({ name, from: from / 1000, to: to / 1000 }));
+}

@@ -1,0 +1,123 @@
+import { describe, expect, test } from 'vitest';
+import { policyOf } from '../../policy/limit.ts';
+import { seededRandom } from '../../random.ts';
+import { VirtualClock } from '../../testing/virtual-clock.ts';
+import { hasher } from '../hash.ts';
+import { PEER_DEFAULTS, PeerEngine } from './engine.ts';
+import { PeersShare } from './share.ts';
+import { ALL, decode, type Message } from './wire.ts';
+
+/** Nodes on one network: `isCarried` says which datagrams come, `seen` is all that was sent. */
+function network() {
+  const clock = new VirtualClock(1_000_000);
+  const nodes: { engine: PeerEngine; share: PeersShare }[] = [];
+  const mail: (() => void)[] = [];
+  const seen: { message: Message; bytes: Uint8Array }[] = [];
+  const rules = { isCarried: (_message: Message): boolean => true };
+  const start = () => {
+    const random = seededRandom(nodes.length + 1);
+    const send = (to: number, bytes: Uint8Array): void => {
+      const message = decode(bytes);
+      if (message) seen.push({ message, bytes });
+      if (!message || !rules.isCarried(message)) return;
+      for (const { engine: other } of nodes) {
+        if (other !== engine && (to === ALL || to === other.id)) {
+          mail.push(() => other.receive(bytes, clock.now()));
+        }
+      }
+    };
+    const engine = new PeerEngine(PEER_DEFAULTS, random, send, clock.now());
+    const fleet = {
+      hasher: hasher([1, 2]),
+      join: engine.join.bind(engine),
+      served: engine.served.bind(engine),
+      unserved: engine.unserved.bind(engine),
+    };
+    const policy = policyOf({ bucket: { rate: 1, burst: 1000 } }, random);
+    const node = {
+      engine,
+      share: new PeersShare(policy, { name: 'api', clock, random, keysMax: 100 }, fleet),
+    };
+    nodes.push(node);
+    return node;
+  };
+  const pass = (ms: number): void => {
+    for (let n = 0; n < ms; n++) {
+      clock.advance(1);
+      for (const { engine } of nodes)
+        if (engine.wakeAt(clock.now()) <= clock.now()) engine.tick(clock.now());
+      for (let act = mail.shift(); act; act = mail.shift()) act();
+    }
+  };
+  return { clock, nodes, start, pass, seen, rules };
+}
+
+const spent = ({ share }: { share: PeersShare }): number => 1000 - share.inspect('C').remaining;
+
+describe('nodes that stand apart', () => {
+  /** Two that know each other, one of which counted a hundred that the other never heard of. */
+  function apart() {
+    const world = network();
+    const [a, b] = [world.start(), world.start()];
+    world.pass(1000);
+    b.share.hear('C', { hits: 100 });
+    a.share.ask('C', 20);
+    return { ...world, a, b };
+  }
+
+  test('come together, and stand where they stood on average', () => {
+    const { a, b, pass } = apart();
+    expect([spent(a), spent(b)]).toEqual([20, 100]);
+    for (let n = 0; n < 12; n++) {
+      pass(1000);
+      a.share.ask('C', 1); // only what is used is worth a comparison
+    }
+    pass(50);
+    expect(Math.abs(spent(a) - spent(b))).toBeLessThanOrEqual(1);
+  });
+
+  test('do not move by an answer that was recorded, nor by one that nobody asked for', () => {
+    const { a, b, pass, seen, clock, rules } = apart();
+    for (let n = 0; n < 4; n++) {
+      pass(1000);
+      a.share.ask('C', 1);
+    }
+    rules.isCarried = () => false; // from here on only the recorder speaks
+    const levels = seen.filter(({ message }) => message.kind === 'levels');
+    expect(levels.length).toBeGreaterThan(2);
+    b.share.hear('C', { hits: 50 });
+    a.share.ask('C', 1);
+    pass(1100); // a question is open, and nobody answers it
+    expect(seen.at(-1)?.message.kind).toBe('beat');
+    a.share.ask('C', 1);
+    for (let n = 0; n < 1000 && seen.at(-1)?.message.kind !== 'ask-levels'; n++) pass(1);
+    expect(seen.at(-1)?.message).toMatchObject({ kind: 'ask-levels', from: a.engine.id });
+    const before = [spent(a), spent(b)];
+    for (const { bytes } of levels) {
+      a.engine.receive(bytes, clock.now());
+      b.engine.receive(bytes, clock.now());
+    }
+    expect([spent(a), spent(b)]).toEqual(before);
+  });
+});
+
+describe('a node that came late', () => {
+  test('does not count again what a neighbour has told it, when it meets the others later still', () => {
+    const { nodes, start, pass, rules } = network();
+    const [a, b] = [start(), start()];
+    pass(1000);
+    for (let n = 0; n < 10; n++) {
+      b.share.ask('C', 10);
+      pass(20);
+    }
+    expect(spent(a)).toBeGreaterThanOrEqual(99);
+    const late = start();
+    const isFrom = ({ from }: Message): boolean => from !== b.engine.id;
+    rules.isCarried = isFrom;
+    pass(500); // so far it has met only one of them
+    rules.isCarried = () => true;
+    pass(1500);
+    expect(late.engine.peers(0)).toHaveLength(2);
+    expect(nodes.map(spent).every((own) => own > 90 && own <= 101)).toBe(true);
+  });
+});

@@ -1,0 +1,151 @@
+/**
+ * How nodes that count alike come to stand alike.
+ *
+ * Everybody takes off the same hits, so what one node is ahead of another it stays ahead, for as long as
+ * the bucket is never full: under overload whoever is ahead sees each token first, and takes them all. A
+ * node that came back, or whose clock stood still, would be ahead or behind for ever. So each compares,
+ * once in a while, with one other, and goes half of the way to where that one stands. Who is asked is
+ * chance, so what one gains by it another loses; and nobody gets beyond the one who is furthest.
+ *
+ *     asked at t0 ─────────▶ answered at t1 ─────────▶ compared at t2
+ *     how it stood here      how it stands there       half of the difference
+ *
+ * Only what both have counted can be compared. Hits of the two that were not told yet, or were told while
+ * the question was under way, are known and left out. What came from others meanwhile, and what flowed
+ * back in, is taken to have come evenly: half of it before t1. If it did not, the other may have counted as
+ * much as that half more or less than it seems, so a difference that small says nothing, and of a larger
+ * one only the rest counts: a burst that comes just then moves nobody.
+ */
+
+import { ENTRY, type Entries, type NodeId } from './wire.ts';
+
+/** Keys compared at once. */
+export const COMPARED_MAX = 16;
+
+/** So much of a difference is made up for at once. */
+const PART = 0.5;
+
+/** Keys that were served somewhere lately: of every report one, in as many places as are compared. */
+export class Lately {
+  readonly #entries: number[] = [];
+  #turn = 0;
+
+  get isEmpty(): boolean {
+    return this.#entries.length === 0;
+  }
+
+  note(entries: Entries): void {
+    const keys = entries.length / ENTRY;
+    if (keys === 0) return;
+    this.#turn++;
+    const from = (this.#turn % keys) * ENTRY;
+    const at = (this.#turn % COMPARED_MAX) * ENTRY;
+    const to = Math.min(at, this.#entries.length);
+    for (let n = 0; n < ENTRY - 1; n++) this.#entries[to + n] = entries[from + n];
+    this.#entries[to + ENTRY - 1] = 1;
+  }
+
+  /** Each once, those of one limit together; and none is left. */
+  take(): number[] {
+    const rows: number[][] = [];
+    for (let at = 0; at < this.#entries.length; at += ENTRY) {
+      const row = this.#entries.slice(at, at + ENTRY);
+      if (!rows.some((other) => other.every((number, n) => number === row[n]))) rows.push(row);
+    }
+    this.#entries.length = 0;
+    return rows.sort((a, b) => a[0] - b[0]).flat();
+  }
+}
+
+/** One key that is compared. */
+interface Compared {
+  readonly limit: number;
+  readonly low: number;
+  readonly high: number;
+  /** How it stood here, without what nobody was told of. */
+  readonly before: number;
+  /** What the other told meanwhile. */
+  theirs: number;
+  /** What this one told meanwhile: number of the report and hits, in turn. */
+  readonly told: number[];
+}
+
+/** A question that is under way to another node. */
+export class Comparison {
+  readonly with: NodeId;
+  readonly nonce: number;
+  readonly #seq: number;
+  readonly #keys: Compared[] = [];
+
+  /** `seq` is the last report that went out before the question. */
+  constructor(other: NodeId, nonce: number, seq: number) {
+    this.with = other;
+    this.nonce = nonce;
+    this.#seq = seq;
+  }
+
+  add(limit: number, low: number, high: number, before: number): void {
+    this.#keys.push({ limit, low, high, before, theirs: 0, told: [] });
+  }
+
+  get entries(): Entries {
+    return this.#keys.flatMap(({ limit, low, high }) => [limit, low, high, 1]);
+  }
+
+  /** The other told so much. */
+  heard(entries: Entries): void {
+    this.#each(entries, (key, hits) => {
+      key.theirs += hits;
+    });
+  }
+
+  /** This one told so much. */
+  told(seq: number, entries: Entries): void {
+    this.#each(entries, (key, hits) => key.told.push(seq, hits));
+  }
+
+  #each(entries: Entries, act: (key: Compared, hits: number) => void): void {
+    for (let at = 0; at < entries.length; at += ENTRY) {
+      const key = this.#find(entries, at);
+      if (key) act(key, entries[at + 3]);
+    }
+  }
+
+  #find(entries: Entries, at: number): Compared | undefined {
+    return this.#keys.find(
+      ({ limit, low, high }) =>
+        limit === entries[at] && low === entries[at + 1] && high === entries[at + 2],
+    );
+  }
+
+  /**
+   * How far this node should move for each key that was answered: more is nearer to empty. `levelOf` says
+   * how a key stands here now, without what nobody was told of; `heardUpTo` is the last of this node's
+   * reports that the other had counted.
+   */
+  moves(
+    answer: Entries,
+    heardUpTo: number,
+    levelOf: (limit: number, low: number, high: number) => number,
+    move: (limit: number, low: number, high: number, by: number) => void,
+  ): void {
+    if (heardUpTo < this.#seq) return; // it has not counted what was counted here when it was asked
+    for (let at = 0; at < answer.length; at += ENTRY) {
+      const key = this.#find(answer, at);
+      if (!key) continue;
+      const level = levelOf(key.limit, key.low, key.high);
+      if (level <= 0) continue; // as good as new: there is nothing to compare
+      let counted = 0;
+      let uncounted = 0;
+      for (let n = 0; n < key.told.length; n += 2) {
+        if (key.told[n] <= heardUpTo) counted += key.told[n + 1];
+        else uncounted += key.told[n + 1];
+      }
+      const now = level - uncounted;
+      const others = now - key.before - key.theirs - counted;
+      const difference = answer[at + 3] - (now - others / 2);
+      const sure = Math.abs(difference) - Math.abs(others) / 2;
+      if (sure > 0) move(key.limit, key.low, key.high, PART * sure * Math.sign(difference));
+    }
+  }
+}
