@@ -41,7 +41,13 @@ async function startSluice() {
   for (const at of ['127.0.0.1:0', paths.line]) args.push('--line', at);
   for (const at of ['127.0.0.1:0', paths.resp]) args.push('--resp', at);
   const daemon = await startDaemon(args);
-  return { pid: daemon.pid, line: daemon.port('line'), resp: daemon.port('resp'), paths };
+  return {
+    pid: daemon.pid,
+    line: daemon.port('line'),
+    resp: daemon.port('resp'),
+    paths,
+    stop: daemon.stop,
+  };
 }
 
 async function startRedis() {
@@ -168,6 +174,7 @@ try {
     }
   }
   if (!smoke) write(figures);
+  await sluice.stop();
 } finally {
   for (const child of started) if (child.exitCode === null) child.kill('SIGKILL');
   rmSync(folder, { recursive: true, force: true });
