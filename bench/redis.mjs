@@ -10,7 +10,6 @@
 
 import { execFileSync, spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import Bottleneck from 'bottleneck';
@@ -19,6 +18,7 @@ import { RateLimiterRedis } from 'rate-limiter-flexible';
 import { createClient } from 'redis';
 import { limiter } from 'sluice';
 import { redis } from 'sluice/redis';
+import { freePort } from './ports.mjs';
 import { machineLine, median, row, times, writeSection } from './report.mjs';
 
 const smoke = process.argv.includes('--smoke');
@@ -26,14 +26,6 @@ const ROUNDS = smoke ? 1 : 5;
 const SPAN_MS = smoke ? 30 : 800;
 const IN_FLIGHT = [1, 64, 512];
 const KEYS = Array.from({ length: 1000 }, (_, n) => `client-${n}`);
-
-async function freePort() {
-  const server = createServer();
-  await new Promise((ready) => server.listen(0, '127.0.0.1', ready));
-  const { port } = server.address();
-  await new Promise((closed) => server.close(closed));
-  return port;
-}
 
 const folder = mkdtempSync(join(tmpdir(), 'sluice-bench-'));
 const port = await freePort();

@@ -7,35 +7,12 @@ import { connect } from 'node:net';
 import { join } from 'node:path';
 import { connect as connectTls } from 'node:tls';
 import { afterEach, describe, expect, test } from 'vitest';
-import {
-  connectTo,
-  converse,
-  folder,
-  type RunningDaemon,
-  startDaemon,
-  until,
-} from './support/daemon.ts';
+import { connectTo, converse, ownDaemons, type RunningDaemon, until } from './support/daemon.ts';
 import { hasShellTools, redisServer } from './support/services.ts';
 
-const running: RunningDaemon[] = [];
-const folders: { remove(): void }[] = [];
+const { start, place, end } = ownDaemons();
 
-afterEach(async () => {
-  await Promise.all(running.splice(0).map((daemon) => daemon.stop('SIGKILL')));
-  for (const own of folders.splice(0)) own.remove();
-});
-
-async function start(args: readonly string[], env?: NodeJS.ProcessEnv): Promise<RunningDaemon> {
-  const daemon = await startDaemon(args, env);
-  running.push(daemon);
-  return daemon;
-}
-
-function place() {
-  const own = folder();
-  folders.push(own);
-  return own;
-}
+afterEach(end);
 
 const EPHEMERAL = ['--line', '127.0.0.1:0', '--resp', '127.0.0.1:0', '--http', '127.0.0.1:0'];
 

@@ -6,30 +6,16 @@ import { copyFileSync, openSync, readFileSync, rmSync, statSync, writeFileSync }
 import { join } from 'node:path';
 import { connect as connectTls } from 'node:tls';
 import { afterEach, describe, expect, test } from 'vitest';
-import { converse, folder, type RunningDaemon, startDaemon, until } from './support/daemon.ts';
+import { converse, ownDaemons, until } from './support/daemon.ts';
 import { freePort } from './support/services.ts';
 
-const running: RunningDaemon[] = [];
 const children: ChildProcess[] = [];
-const folders: { remove(): void }[] = [];
+const { start, place, end } = ownDaemons();
 
 afterEach(async () => {
   for (const child of children.splice(0)) child.kill('SIGKILL');
-  await Promise.all(running.splice(0).map((daemon) => daemon.stop('SIGKILL')));
-  for (const own of folders.splice(0)) own.remove();
+  await end();
 });
-
-async function start(args: readonly string[], env?: NodeJS.ProcessEnv): Promise<RunningDaemon> {
-  const daemon = await startDaemon(args, env);
-  running.push(daemon);
-  return daemon;
-}
-
-function place() {
-  const own = folder();
-  folders.push(own);
-  return own;
-}
 
 const CERT = 'test/support/tls/cert.pem';
 const KEY = 'test/support/tls/key.pem';

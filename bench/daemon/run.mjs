@@ -11,9 +11,9 @@
 
 import { execFileSync, spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { freePort } from '../ports.mjs';
 import { machineLine, median, writeSection } from '../report.mjs';
 import { cpuOf, startDaemon } from './process.mjs';
 
@@ -25,14 +25,6 @@ const CONNECTIONS = smoke ? [8] : [1, 8, 64];
 
 const folder = mkdtempSync(join(tmpdir(), 'sluice-bench-'));
 const started = [];
-
-async function freePort() {
-  const server = createServer();
-  await new Promise((ready) => server.listen(0, '127.0.0.1', ready));
-  const { port } = server.address();
-  await new Promise((closed) => server.close(closed));
-  return port;
-}
 
 async function startSluice() {
   const paths = { line: join(folder, 'line.sock'), resp: join(folder, 'resp.sock') };

@@ -119,3 +119,25 @@ export function converse(where: string, bytes: string | Buffer): Promise<string>
     socket.end(bytes);
   });
 }
+
+/** Daemons and folders that a test makes for itself, and what ends all of them. */
+export function ownDaemons() {
+  const running: RunningDaemon[] = [];
+  const folders: ReturnType<typeof folder>[] = [];
+  return {
+    async start(args: readonly string[], env?: NodeJS.ProcessEnv): Promise<RunningDaemon> {
+      const daemon = await startDaemon(args, env);
+      running.push(daemon);
+      return daemon;
+    },
+    place(): ReturnType<typeof folder> {
+      const own = folder();
+      folders.push(own);
+      return own;
+    },
+    async end(): Promise<void> {
+      await Promise.all(running.splice(0).map((daemon) => daemon.stop('SIGKILL')));
+      for (const own of folders.splice(0)) own.remove();
+    },
+  };
+}
