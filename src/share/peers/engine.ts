@@ -18,6 +18,7 @@
 import type { Millis } from '../../clock.ts';
 import type { Random } from '../../random.ts';
 import { Heard } from './heard.ts';
+import { History } from './history.ts';
 import { Hits } from './hits.ts';
 import { COMPARED_MAX, Comparison, Lately } from './levels.ts';
 import {
@@ -153,12 +154,6 @@ interface Stranger {
   answeredTo: Millis;
 }
 
-interface Kept {
-  readonly seq: number;
-  readonly at: Millis;
-  readonly bytes: Uint8Array;
-}
-
 /** What has been sent and what came, from the start on. */
 export interface PeerCounts {
   readonly reports: number;
@@ -182,9 +177,7 @@ export class PeerEngine {
   /** Those of them of whom something is missing. */
   readonly #behind = new Set<Peer>();
   readonly #strangers = new Map<NodeId, Stranger>();
-  #history: Kept[] = [];
-  #historyBytes = 0;
-  #seq = 0;
+  readonly #history: History;
   #beats = 0;
   #reportAt: Millis;
   #beatAt: Millis;
@@ -216,6 +209,7 @@ export class PeerEngine {
     this.#options = options;
     this.#random = random;
     this.#send = send;
+    this.#history = new History(options.historyMs, options.historyBytes);
     this.id = this.#number();
     this.#reportAt = now + options.intervalMs;
     this.#beatAt = now;
@@ -319,12 +313,10 @@ export class PeerEngine {
   }
 
   #sendReport(entries: Entries, now: Millis): void {
-    this.#seq++;
     this.counts.reports++;
-    const bytes = this.#say({ kind: 'report', from: this.id, to: ALL, seq: this.#seq, entries });
-    this.#history.push({ seq: this.#seq, at: now, bytes });
-    this.#historyBytes += bytes.length;
-    this.#comparison?.told(this.#seq, entries);
+    const seq = this.#history.last + 1;
+    this.#history.add(this.#say({ kind: 'report', from: this.id, to: ALL, seq, entries }), now);
+    this.#comparison?.told(seq, entries);
     this.#lately.note(entries);
   }
 
@@ -335,7 +327,13 @@ export class PeerEngine {
       this.#say({ kind: 'hello', from: this.id, to: ALL, nonce: this.#nonceFor(ALL, now) });
     else {
       this.#beats++;
-      this.#say({ kind: 'beat', from: this.id, to: ALL, seq: this.#seq, count: this.#beats });
+      this.#say({
+        kind: 'beat',
+        from: this.id,
+        to: ALL,
+        seq: this.#history.last,
+        count: this.#beats,
+      });
     }
     const everyMs = isAlone ? 200 : Math.min(1000, this.#options.goneMs / 4);
     this.#beatAt = now + Math.max(this.#options.intervalMs, everyMs);
@@ -440,10 +438,10 @@ export class PeerEngine {
 
   #welcome(to: NodeId, nonce: number, now: Millis): void {
     const { name } = this.#options;
-    this.#forgetHistory(now);
-    const first = this.#history[0]?.seq ?? this.#seq + 1;
+    this.#history.forget(now);
+    const { first } = this.#history;
     const ageMs = Math.max(0, Math.round(now - this.#bornAt));
-    const own = { seq: this.#seq, first, ageMs, name };
+    const own = { seq: this.#history.last, first, ageMs, name };
     this.#say({ kind: 'welcome', from: this.id, to, nonce, ...own });
   }
 
@@ -503,26 +501,15 @@ export class PeerEngine {
 
   /** Forgets who is gone for longer than anything of it could come again, and what is too old to repeat. */
   #forget(now: Millis): void {
-    const { goneMs, historyMs, historyBytes } = this.#options;
-    if (now < this.#forgetAt && this.#historyBytes <= historyBytes) return;
+    const { goneMs, historyMs } = this.#options;
+    if (now < this.#forgetAt && !this.#history.isTooLarge) return;
     this.#forgetAt = now + FORGET_MS;
     for (const [id, peer] of this.#peers) {
       if (now - peer.heardAt <= Math.max(goneMs, historyMs) + goneMs) continue;
       this.#peers.delete(id);
       this.#behind.delete(peer);
     }
-    this.#forgetHistory(now);
-  }
-
-  #forgetHistory(now: Millis): void {
-    const { historyMs, historyBytes } = this.#options;
-    let old = 0;
-    for (; old < this.#history.length; old++) {
-      const { at, bytes } = this.#history[old];
-      if (now - at <= historyMs && this.#historyBytes <= historyBytes) break;
-      this.#historyBytes -= bytes.length;
-    }
-    if (old > 0) this.#history = this.#history.slice(old);
+    this.#history.forget(now);
   }
 
   // What did not come.
@@ -547,18 +534,11 @@ export class PeerEngine {
   }
 
   #sendAgain(to: NodeId, ranges: readonly number[]): void {
-    const oldest = this.#history[0]?.seq ?? this.#seq + 1;
-    let left = AGAIN_MAX;
-    if (ranges.length > 0 && ranges[0] < oldest) {
-      this.#say({ kind: 'gone', from: this.id, to, seq: oldest - 1 });
+    const { first } = this.#history;
+    if (ranges.length > 0 && ranges[0] < first) {
+      this.#say({ kind: 'gone', from: this.id, to, seq: first - 1 });
     }
-    for (let n = 0; n + 1 < ranges.length; n += 2) {
-      const from = Math.max(ranges[n], oldest);
-      const end = Math.min(ranges[n] + ranges[n + 1], this.#seq + 1);
-      for (let seq = from; seq < end && left > 0; seq++, left--) {
-        this.#put(to, this.#history[seq - oldest].bytes);
-      }
-    }
+    for (const bytes of this.#history.again(ranges, AGAIN_MAX)) this.#put(to, bytes);
   }
 
   // How keys stand elsewhere.
@@ -626,7 +606,7 @@ export class PeerEngine {
     const other = this.#somebody(now);
     if (!other) return;
     const keys = this.#lately.take();
-    const comparison = new Comparison(other.id, this.#number(), this.#seq);
+    const comparison = new Comparison(other.id, this.#number(), this.#history.last);
     for (let at = 0; at < keys.length; at += ENTRY) {
       const [limit, low, high] = keys.slice(at);
       const level = this.#levelOf(limit, low, high);
@@ -663,7 +643,7 @@ export class PeerEngine {
       if (level > 0) entries.push(asked[at], asked[at + 1], asked[at + 2], level);
     }
     if (entries.length === 0) return;
-    const counted = { seq: this.#seq, heard: heard.last };
+    const counted = { seq: this.#history.last, heard: heard.last };
     this.#say({ kind: 'levels', from: this.id, to: id, nonce, ...counted, entries });
   }
 
