@@ -46,6 +46,11 @@ describe('sluice config check', () => {
     ['http: { STRAY: 1 }'],
     ['bounds: { STRAY: 1 }'],
     ['snapshot: { file: a, STRAY: 1 }'],
+    ['peers: { STRAY: 1 }'],
+    ['peers: { udp: { group: "239.0.0.1:1", STRAY: 1 } }'],
+    ['peers: { udp: { peers: "127.0.0.1:1", STRAY: 1 } }'],
+    ['peers: { nats: { servers: a, STRAY: 1 } }'],
+    ['peers: { redis: { url: "redis://a", STRAY: 1 } }'],
     ['limits: { a: { bucket: { rate: 1 }, STRAY: 1 } }'],
   ])('every option that %s could have meant is documented, and in the example', (text) => {
     const file = place.file('stray.yaml', text);

@@ -12,6 +12,7 @@ import {
 } from './command.ts';
 import { config } from './config.ts';
 import { explain } from './explain.ts';
+import { peers } from './peers.ts';
 import { serve } from './serve.ts';
 import { simulate } from './simulate/simulate.ts';
 import { trace } from './trace.ts';
@@ -19,7 +20,7 @@ import { trace } from './trace.ts';
 const SLUICE: CommandGroup = {
   name: 'sluice',
   summary: 'keeps calls inside a limit',
-  commands: [serve, check, explain, config, trace, simulate],
+  commands: [serve, check, explain, config, peers, trace, simulate],
 };
 
 export function run(words: readonly string[], terminal: Terminal): number | Promise<number> {

@@ -32,11 +32,14 @@ options:
   --http ADDRESS      HTTP; default 127.0.0.1:7612
   --rate RATE         calls for each key, such as 100/s, in place of all limits of a configuration
   --burst N           and how many at once
+  --peers ADDRESS     other daemons that keep the same limits with this one: a multicast group, or where
+                      each of them listens, this one first; may be given several times. See docs/peers.md
   --snapshot FILE     where to leave the state for a restart
   --log text|json     how to write the log, which goes to standard error
 
 Options outweigh the environment (SLUICE_LINE, SLUICE_RESP, SLUICE_HTTP, SLUICE_ADMIN_TOKEN,
-SLUICE_RESP_PASSWORD, SLUICE_SNAPSHOT, SLUICE_LOG, SLUICE_UNMATCHED), and the environment outweighs the file.
+SLUICE_RESP_PASSWORD, SLUICE_SNAPSHOT, SLUICE_PEERS, SLUICE_PEERS_KEY, SLUICE_LOG, SLUICE_UNMATCHED), and the
+environment outweighs the file.
 
 signals:
   SIGHUP              reads the configuration again; a bad one changes nothing
@@ -55,6 +58,7 @@ examples:
       http: { type: 'string', multiple: true },
       rate: { type: 'string' },
       burst: { type: 'string' },
+      peers: { type: 'string', multiple: true },
       snapshot: { type: 'string' },
       log: { type: 'string' },
     });
@@ -76,6 +80,7 @@ interface Flags {
   readonly http?: string[] | undefined;
   readonly rate?: string | undefined;
   readonly burst?: string | undefined;
+  readonly peers?: string[] | undefined;
   readonly snapshot?: string | undefined;
   readonly log?: string | undefined;
 }
@@ -91,6 +96,9 @@ function fromFlags(flags: Flags): Outweighing[] {
         value: addresses(given.join(',')),
         from: `--${surface}`,
       });
+  }
+  if (flags.peers) {
+    said.push({ path: ['peers', 'udp'], value: addresses(flags.peers.join(',')), from: '--peers' });
   }
   if (flags.snapshot !== undefined) {
     said.push({ path: ['snapshot', 'file'], value: flags.snapshot, from: '--snapshot' });

@@ -16,7 +16,7 @@ import { reasonOf } from '../errors.ts';
 import { Engine } from '../limiter.ts';
 import { type Random, systemRandom } from '../random.ts';
 import { Cells } from '../share/cells.ts';
-import { type HashSeed, hasher, hashSeed } from '../share/hash.ts';
+import { type Hasher, type HashSeed, hasher, hashSeed } from '../share/hash.ts';
 import type { Loaded } from './config/file.ts';
 import { isLoopback, type Listen, showListen } from './config/listen.ts';
 import type { Config } from './config/read.ts';
@@ -27,10 +27,11 @@ import { lineProtocol } from './line.ts';
 import { type Changed, Listeners } from './listeners.ts';
 import type { Log } from './log.ts';
 import { describeLimits, Metrics } from './metrics.ts';
+import { PeersPlace, seedOf } from './peers.ts';
 import { RedisClients } from './redis-clients.ts';
 import { respProtocol } from './resp/conversation.ts';
 import { RESP_BOUNDS } from './resp/parser.ts';
-import { closeAll, countsFlights, Shelf, type Shelved } from './shelf.ts';
+import { closeAll, countsFlights, type ShareOf, Shelf, type Shelved } from './shelf.ts';
 import { readSnapshot, type Snapshot, type SnapshotPart, writeSnapshot } from './snapshot.ts';
 import { Streams } from './streams.ts';
 
@@ -61,7 +62,9 @@ const LAST_WORDS_MS: Millis = 50;
 interface Own {
   readonly clock: Clock;
   readonly seed: HashSeed;
+  readonly hasher: Hasher;
   readonly clients: RedisClients;
+  readonly place: PeersPlace | undefined;
 }
 
 export class Daemon {
@@ -71,6 +74,7 @@ export class Daemon {
   readonly #clock: Clock;
   readonly #seed: HashSeed;
   readonly #clients: RedisClients;
+  readonly #place: PeersPlace | undefined;
   readonly #shelf: Shelf;
   readonly #line: Streams;
   readonly #cells: Cells;
@@ -90,11 +94,16 @@ export class Daemon {
     const { clock = systemClock, random = systemRandom, log } = setting;
     const left = await inheritance(config, clock, log);
     const clients = new RedisClients(log);
-    await clients.prepare(config.limits);
-    const seed = left?.seed ?? hashSeed(random);
-    const daemon = new Daemon(config, setting, { clock, seed, clients });
+    await clients.prepare(config);
+    const { peers } = config;
+    const seed = (peers && seedOf(peers)) ?? left?.seed ?? hashSeed(random);
+    const hash = hasher(seed);
+    const around = { clock, random, log, clients, hasher: hash };
+    const place = peers && (await PeersPlace.prepare(peers, around));
+    const daemon = new Daemon(config, setting, { clock, seed, hasher: hash, clients, place });
     daemon.#inherit(left);
     try {
+      await place?.join();
       await daemon.#listen(config);
     } catch (error) {
       await daemon.#letGo();
@@ -116,9 +125,11 @@ export class Daemon {
     this.#clock = own.clock;
     this.#seed = own.seed;
     this.#clients = own.clients;
-    const hash = hasher(own.seed);
+    this.#place = own.place;
+    const hash = own.hasher;
     const held = heldClock(own.clock);
-    const shareOf = this.#clients.shareOf.bind(this.#clients);
+    const shareOf: ShareOf = ({ redis, peers }) =>
+      redis ? own.clients.shareOf(redis) : peers ? own.place?.share : undefined;
     this.#shelf = new Shelf({ hasher: hash, held, clock, shareOf });
     this.#watch(this.#shelf.stock(config.limits).made);
     const gate = new Gate(config, this.#shelf, hash, random);
@@ -146,13 +157,17 @@ export class Daemon {
         reload: () => this.reload(),
         isReady: () => !this.#isStopping,
         rules: () => this.#config,
+        peers: () => this.#place?.view(),
         limits: () => describeLimits(this.#config.limits, this.#shelf),
         onError: (error) => log('error', 'a request over HTTP failed', { reason: reasonOf(error) }),
       },
       httpBy(config),
     );
     const watched = { line: this.#line, resp: this.#resp, http: this.#http, cells: this.#cells };
-    this.#metrics = new Metrics({ ...watched, version, permits: gate.permits }, this.#shelf);
+    this.#metrics = new Metrics(
+      { ...watched, version, permits: gate.permits, place: own.place },
+      this.#shelf,
+    );
     this.#listeners = new Listeners({
       line: (socket) => this.#line.accept(socket),
       resp: (socket) => this.#resp.accept(socket),
@@ -194,7 +209,10 @@ export class Daemon {
 
   async #change(config: Config): Promise<Reloaded> {
     if (this.#isStopping) return failed(['the daemon is stopping']);
-    await this.#clients.prepare(config.limits);
+    if (JSON.stringify(config.peers) !== JSON.stringify(this.#config.peers)) {
+      return failed(['`peers` has changed: that takes a restart, which a snapshot makes harmless']);
+    }
+    await this.#clients.prepare(config);
     const { opened, closed } = await this.#listen(config);
     const { made, dropped } = this.#shelf.stock(config.limits);
     this.#config = config;
@@ -207,7 +225,7 @@ export class Daemon {
     for (const place of closed) this.#log('info', 'no longer listening', shown(place));
     for (const place of opened) this.#log('info', 'listening', shown(place));
     await closeAll(dropped);
-    this.#clients.keepOnly(config.limits);
+    this.#clients.keepOnly(config);
     const limits = this.#shelf.all.length;
     return { ok: true, limits, kept: limits - made.length };
   }
@@ -234,6 +252,7 @@ export class Daemon {
       const { drainMs } = this.#config.bounds;
       const surfaces = [this.#line, this.#resp, this.#http];
       await Promise.all(surfaces.map((surface) => surface.drain(drainMs)));
+      await this.#place?.close();
       await this.save();
       await this.#letGo();
     });
@@ -242,7 +261,8 @@ export class Daemon {
   /** Whatever would keep a process alive. */
   async #letGo(): Promise<void> {
     await closeAll(this.#shelf.all);
-    this.#clients.keepOnly([]);
+    await this.#place?.close();
+    this.#clients.keepOnly(undefined);
   }
 
   #inTurn<T>(act: () => Promise<T>): Promise<T> {
@@ -339,13 +359,18 @@ export class Daemon {
 
 /** What a predecessor left, if it can be used. */
 async function inheritance(
-  { snapshot }: Config,
+  { snapshot, peers }: Config,
   clock: Clock,
   log: Log,
 ): Promise<Snapshot | undefined> {
   if (!snapshot) return undefined;
   const { file, maxAgeMs } = snapshot;
   const read = await readSnapshot(file, clock.now(), maxAgeMs);
+  const isOurs = !peers || !('snapshot' in read) || isSame(read.snapshot.seed, seedOf(peers));
+  if (!isOurs) {
+    log('warn', 'snapshot not used', { file, reason: 'its keys are those of another fleet' });
+    return undefined;
+  }
   if ('snapshot' in read) {
     log('info', 'snapshot read', { file, limits: read.snapshot.parts.length });
     return read.snapshot;
@@ -353,6 +378,9 @@ async function inheritance(
   if (!read.isMissing) log('warn', 'snapshot not used', { file, reason: read.reason });
   return undefined;
 }
+
+const isSame = ([low, high]: HashSeed, other: HashSeed): boolean =>
+  low === other[0] && high === other[1];
 
 const shown = ({ surface, listen }: { surface: Surface; listen: Listen }) => ({
   surface,

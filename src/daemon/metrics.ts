@@ -3,10 +3,13 @@
  */
 
 import { type Prometheus, prometheus } from '../adapters/metrics/prometheus.ts';
+import type { FleetView } from '../peers/fleet.ts';
 import type { Cells } from '../share/cells.ts';
+import type { PeerView } from '../share/peers/engine.ts';
 import type { LimitConfig } from './config/limits.ts';
 import { safeUrl } from './config/redis.ts';
 import type { HttpSurface } from './http/surface.ts';
+import type { PeersPlace } from './peers.ts';
 import type { Permits } from './permits.ts';
 import type { Shelf, Shelved } from './shelf.ts';
 import type { StreamCounts } from './streams.ts';
@@ -19,6 +22,7 @@ export interface Watched {
   readonly http: Pick<HttpSurface, 'counts'>;
   readonly cells: Cells;
   readonly permits: Permits;
+  readonly place: PeersPlace | undefined;
 }
 
 /**
@@ -65,7 +69,7 @@ export class Metrics {
   }
 
   #own(): readonly Family[] {
-    const { version, line, resp, http, cells, permits } = this.#watched;
+    const { version, line, resp, http, cells, permits, place } = this.#watched;
     const surfaces = { line: line.counts, resp: resp.counts, http: http.counts };
     const by = (
       read: (counts: { open: number; accepted: number; refused: number; slow: number }) => number,
@@ -120,8 +124,38 @@ export class Metrics {
         [{ result: 'ok' }, this.#reloads],
         [{ result: 'failed' }, this.#reloadsFailed],
       ]),
+      ...(place ? ofFleet(place.view()) : []),
     ];
   }
+}
+
+function ofFleet({ peers, counts, forged, carried }: FleetView): Family[] {
+  const total = (of: (peer: PeerView) => number): number =>
+    peers.reduce((sum, peer) => sum + of(peer), 0);
+  const oldestMs = peers.reduce((most, { ageMs }) => Math.max(most, ageMs), 0);
+  return [
+    gauge('sluice_peers', 'Other daemons of the fleet that are there.', [[{}, peers.length]]),
+    gauge('sluice_peers_age_seconds', 'How long ago the most silent of them was heard.', [
+      [{}, oldestMs / 1000],
+    ]),
+    gauge('sluice_peers_reports_missing', 'Reports of theirs that are asked for again.', [
+      [{}, total(({ missing }) => missing)],
+    ]),
+    gauge('sluice_peers_reports_lost', 'Reports of theirs that nobody has any more.', [
+      [{}, total(({ lost }) => lost)],
+    ]),
+    counter('sluice_peers_reports_total', 'Reports of this daemon.', [[{}, counts.reports]]),
+    counter('sluice_peers_sent_bytes_total', 'Bytes said to peers.', [[{}, counts.sentBytes]]),
+    counter('sluice_peers_repaired_total', 'Reports that came only when asked for again.', [
+      [{}, counts.repaired],
+    ]),
+    counter('sluice_peers_datagrams_total', 'Datagrams by what became of them.', [
+      ...Object.entries(carried).map(([fate, count]): Sample => [{ fate }, count]),
+      [{ fate: 'forged' }, forged],
+      [{ fate: 'senseless' }, counts.senseless],
+      [{ fate: 'double' }, counts.duplicates],
+    ]),
+  ];
 }
 
 type Sample = readonly [labels: Readonly<Record<string, string>>, value: number];
@@ -161,7 +195,7 @@ function inBraces(labels: Readonly<Record<string, string>>): string {
 
 /** The limits there are, for whoever wants to list them. */
 export function describeLimits(limits: readonly LimitConfig[], shelf: Shelf): unknown {
-  return limits.map(({ name, rule, match, always, per, shadow, overrides, redis }) => ({
+  return limits.map(({ name, rule, match, always, per, shadow, overrides, redis, peers }) => ({
     name,
     rule: rule.limit,
     match: match.map(({ text }) => text),
@@ -170,6 +204,7 @@ export function describeLimits(limits: readonly LimitConfig[], shelf: Shelf): un
     shadow,
     overrides: overrides.map((own) => ({ match: own.match.text, rule: own.rule.limit })),
     ...(redis && { redis: safeUrl(redis.url) }),
+    ...(peers && { peers }),
     stats: shelf.get(name)?.engine.stats(),
   }));
 }

@@ -9,7 +9,7 @@
 import { ConfigError, reasonOf } from '../errors.ts';
 import { redis } from '../share/redis/redis.ts';
 import type { RemoteShareMaker } from '../share/remote.ts';
-import type { LimitConfig } from './config/limits.ts';
+import type { Config } from './config/read.ts';
 import { type RedisConfig, safeUrl } from './config/redis.ts';
 import type { Log } from './log.ts';
 
@@ -30,24 +30,23 @@ export class RedisClients {
     this.#log = log;
   }
 
-  /** Loads the client's package if one of these limits needs it. @throws {ConfigError} if it is missing. */
-  async prepare(limits: readonly LimitConfig[]): Promise<void> {
-    const needing = limits.find((limit) => limit.redis);
+  /** Loads the client's package if it is needed. @throws {ConfigError} if it is missing. */
+  async prepare(config: Config): Promise<void> {
+    const [needing] = needs(config);
     if (!needing || this.#createClient) return;
     try {
       this.#createClient = (await import('redis')).createClient;
     } catch (error) {
       const expected = `left out, or the package "redis" installed (${reasonOf(error)})`;
-      const url = safeUrl(needing.redis?.url ?? '');
-      throw new ConfigError(`limits.${needing.name}.redis`, expected, url);
+      throw new ConfigError(needing.field, expected, safeUrl(needing.url));
     }
   }
 
   shareOf({ url, options }: RedisConfig): RemoteShareMaker {
-    return redis(this.#clientOf(url), options);
+    return redis(this.clientOf(url), options);
   }
 
-  #clientOf(url: string): Client {
+  clientOf(url: string): Client {
     const known = this.#clients.get(url);
     if (known) return known;
     if (!this.#createClient) throw new Error('the package "redis" was not loaded');
@@ -78,13 +77,24 @@ export class RedisClients {
     });
   }
 
-  /** Ends connections that none of these limits needs. */
-  keepOnly(limits: readonly LimitConfig[]): void {
-    const needed = new Set(limits.map((limit) => limit.redis?.url));
+  /** Ends connections that are not needed any more: none is, without a configuration. */
+  keepOnly(config: Config | undefined): void {
+    const needed = new Set(config && needs(config).map(({ url }) => url));
     for (const [url, client] of this.#clients) {
       if (needed.has(url)) continue;
       client.destroy();
       this.#clients.delete(url);
     }
   }
+}
+
+/** What a configuration needs Redis for, and where that stands. */
+function needs({ limits, peers }: Config): { readonly field: string; readonly url: string }[] {
+  const needed = limits.flatMap(({ name, redis: own }) =>
+    own ? [{ field: `limits.${name}.redis`, url: own.url }] : [],
+  );
+  if (peers?.transport.kind === 'redis') {
+    needed.push({ field: 'peers.redis', url: peers.transport.url });
+  }
+  return needed;
 }

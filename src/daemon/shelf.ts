@@ -7,10 +7,12 @@ import type { Clock } from '../clock.ts';
 import { type Engine, engineOf } from '../limiter.ts';
 import type { RemoteEngine, RemoteLimiter } from '../remote-limiter.ts';
 import { type Hasher, hasher } from '../share/hash.ts';
+import { alone } from '../share/peers/share.ts';
 import type { RemoteShareMaker } from '../share/remote.ts';
+import type { ShareMaker } from '../share/share.ts';
 import { Underway } from '../underway.ts';
 import { fingerprint, type LimitConfig, type RuleOptions } from './config/limits.ts';
-import { type RedisConfig, trial } from './config/redis.ts';
+import { trial } from './config/redis.ts';
 
 /** One rule at work: a limit's own, or that of an override. */
 export interface Shelved {
@@ -27,9 +29,14 @@ export interface ShelfSetting {
   readonly hasher: Hasher;
   /** Looked at as often as the surfaces say, where a rule can bear that. */
   readonly held?: Clock | undefined;
-  /** Who decides in Redis's place, reached the way the configuration says. */
-  readonly shareOf: (redis: RedisConfig) => RemoteShareMaker;
+  /** Who else spends from a limit, reached the way the configuration says. */
+  readonly shareOf: ShareOf;
 }
+
+/** Nobody else: undefined. */
+export type ShareOf = (
+  limit: Pick<LimitConfig, 'redis' | 'peers'>,
+) => RemoteShareMaker | ShareMaker | undefined;
 
 /** How the shelf has changed. */
 export interface Stocked {
@@ -60,11 +67,11 @@ export class Shelf {
   stock(limits: readonly LimitConfig[]): Stocked {
     const next = new Map<string, Shelved>();
     for (const limit of limits) {
-      const own = this.#keptOrMade(limit.name, limit.rule, limit.redis);
+      const own = this.#keptOrMade(limit.name, limit.rule, limit);
       next.set(own.name, own);
       for (const { match, rule } of limit.overrides) {
         const name = overrideName(limit.name, match.text);
-        next.set(name, this.#keptOrMade(name, rule, limit.redis));
+        next.set(name, this.#keptOrMade(name, rule, limit));
       }
     }
     const dropped = this.all.filter((old) => next.get(old.name) !== old);
@@ -73,17 +80,14 @@ export class Shelf {
     return { made, dropped };
   }
 
-  #keptOrMade(name: string, rule: RuleOptions, redis: RedisConfig | undefined): Shelved {
-    const text = fingerprint(rule) + (redis ? JSON.stringify(redis) : '');
+  #keptOrMade(name: string, rule: RuleOptions, limit: LimitConfig): Shelved {
+    const { redis, peers } = limit;
+    const text = fingerprint(rule) + (redis ? JSON.stringify(redis) : '') + (peers ? 'peers' : '');
     const old = this.#shelved.get(name);
     if (old?.fingerprint === text) return old;
     const { clock, held, hasher, shareOf } = this.#setting;
-    const options = {
-      ...rule,
-      name,
-      ...(clock && { clock }),
-      ...(redis && { share: shareOf(redis) }),
-    };
+    const share = shareOf(limit);
+    const options = { ...rule, name, ...(clock && { clock }), ...(share && { share }) };
     const engine = engineOf(options, { hasher, clock: held });
     return { name, fingerprint: text, engine, underway: new Underway() };
   }
@@ -91,7 +95,8 @@ export class Shelf {
 
 /** A shelf for looking at only: nobody is connected to. */
 export function shelfFor(limits: readonly LimitConfig[]): Shelf {
-  const shelf = new Shelf({ hasher: hasher([0, 0]), shareOf: trial });
+  const shareOf: ShareOf = ({ redis, peers }) => (redis ? trial(redis) : peers ? alone : undefined);
+  const shelf = new Shelf({ hasher: hasher([0, 0]), shareOf });
   shelf.stock(limits);
   return shelf;
 }

@@ -43,6 +43,8 @@ export interface NodeSetting {
   readonly random: Random;
   /** Default: one by the fleet's key. */
   readonly hasher?: Hasher;
+  /** Hears that there is no key. Default: a warning of the process. */
+  readonly onNoKey?: (warning: string) => void;
 }
 
 /** What a node knows of its fleet. */
@@ -67,15 +69,21 @@ export class FleetNode implements Fleet {
   /** Whom we hear at the moment, and from where. */
   #hearing: { readonly id: NodeId; readonly from: string } | undefined;
   #isOpen = false;
+  #isClosed = false;
   #isTickDue = false;
   #wakeAt: Millis = Infinity;
   #cancel = (): void => {};
   #forged = 0;
+  #hasLearned = (): void => {};
+  /** Resolves when others have told how keys stand, or when it is clear that nobody does. */
+  readonly learned = new Promise<void>((resolve) => {
+    this.#hasLearned = resolve;
+  });
 
   /** @throws {ConfigError} if others could take part and there is no key to know them by. */
   constructor(setting: NodeSetting) {
-    const { options, key, clock, random, transport } = setting;
-    if (key === undefined) requireLoopback(transport);
+    const { options, key, clock, random, transport, onNoKey = warnOnce } = setting;
+    if (key === undefined) requireLoopback(transport, onNoKey);
     this.#setting = setting;
     this.#seal = sealWith(key);
     this.hasher = setting.hasher ?? hasher(fleetSeed(key));
@@ -90,16 +98,22 @@ export class FleetNode implements Fleet {
   async open(): Promise<void> {
     const { transport, clock } = this.#setting;
     await transport.open((bytes, from) => this.#hear(bytes, from));
+    if (this.#isClosed) return void (await transport.close()); // nobody waited for it
     this.#isOpen = true;
-    alarm(clock, clock.now() + ALONE_AFTER_MS, () => this.#engine.startAlone(), false);
+    alarm(clock, clock.now() + ALONE_AFTER_MS, () => this.#goOnAlone(), false);
     this.#tick();
+  }
+
+  #goOnAlone(): void {
+    this.#engine.startAlone();
+    this.#hasLearned();
   }
 
   /** Tells what nobody was told of yet, and leaves. */
   async close(): Promise<void> {
-    if (!this.#isOpen) return;
-    this.#engine.flush(this.#setting.clock.now());
+    if (this.#isOpen) this.#engine.flush(this.#setting.clock.now());
     this.#isOpen = false;
+    this.#isClosed = true;
     this.#cancel();
     await this.#setting.transport.close();
   }
@@ -187,6 +201,7 @@ export class FleetNode implements Fleet {
   #tick(): void {
     if (!this.#isOpen) return;
     this.#engine.tick(this.#setting.clock.now());
+    if (this.#engine.hasLearned) this.#hasLearned();
     this.#wakeAt = Infinity;
     this.#wakeLater();
   }
@@ -202,7 +217,7 @@ export class FleetNode implements Fleet {
 }
 
 /** Without a key everybody who can send a datagram can change every bucket. */
-function requireLoopback(transport: Transport): void {
+function requireLoopback(transport: Transport, onNoKey: (warning: string) => void): void {
   const { name, isLoopback } = transport;
   if (!isLoopback) {
     const why = `as ${name} reaches further than this machine`;
@@ -214,9 +229,7 @@ function requireLoopback(transport: Transport): void {
     );
   }
   const who = 'any program on this machine can change every limit';
-  warn(
-    'PEERS',
-    `peers without a key (${name}): ${who}. Set a key, except for trying things out.`,
-    'no key',
-  );
+  onNoKey(`peers without a key (${name}): ${who}. Set a key, except for trying things out.`);
 }
+
+const warnOnce = (warning: string): void => warn('PEERS', warning, 'no key');

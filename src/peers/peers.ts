@@ -95,7 +95,7 @@ export function readPeerOptions(fields: Fields): PeerOptions {
 const ownName = (): string => `${hostname()}:${process.pid}`;
 
 /** A key that can be guessed seals nothing. */
-const KEY_CHARS_MIN = 16;
+export const KEY_CHARS_MIN = 16;
 
 export const isKey = (value: unknown): value is string =>
   typeof value === 'string' && value.length >= KEY_CHARS_MIN;

@@ -1,38 +1,22 @@
 import { execFile } from 'node:child_process';
-import { createSocket } from 'node:dgram';
-import type { AddressInfo } from 'node:net';
 import { promisify } from 'node:util';
 import { afterEach, describe, expect, test } from 'vitest';
-import { hasNamespaces, startNamespace } from '../../test/support/services.ts';
+import { freeUdpPorts, hasNamespaces, startNamespace } from '../../test/support/services.ts';
 import { has, openNode, transportContract, until } from '../../test/support/transport-contract.ts';
 import { systemClock } from '../clock.ts';
 import { VirtualClock } from '../testing/index.ts';
 import type { Transport } from './transport.ts';
 import { type UdpOptions, type UdpWorld, udp } from './udp.ts';
 
-/** Ports nobody has at the moment. */
-async function freePorts(count: number): Promise<number[]> {
-  const sockets = await Promise.all(
-    Array.from({ length: count }, async () => {
-      const socket = createSocket('udp4');
-      await new Promise<void>((ready) => socket.bind(0, '127.0.0.1', ready));
-      return socket;
-    }),
-  );
-  const ports = sockets.map((socket) => (socket.address() as AddressInfo).port);
-  await Promise.all(sockets.map((socket) => new Promise<void>((end) => socket.close(end))));
-  return ports;
-}
-
 const UNICAST = { isAddressed: true, isLoopback: true };
 
 transportContract('UDP to a list', UNICAST, async () => {
-  const peers = (await freePorts(3)).map((port) => `127.0.0.1:${port}`);
+  const peers = (await freeUdpPorts(3)).map((port) => `127.0.0.1:${port}`);
   return { node: (n) => udp({ peers, bind: peers[n] }), stop: () => {} };
 });
 
 transportContract('UDP to a name', { isAddressed: true, isLoopback: false }, async () => {
-  const [port] = await freePorts(1);
+  const [port] = await freeUdpPorts(1);
   // As nodes of a cluster have it: one name, one port, an address for each.
   const resolve = async () => ['127.0.0.1', '127.0.0.2', '127.0.0.3'];
   return {
@@ -54,7 +38,7 @@ describe('UDP to a name', () => {
   });
 
   test('finds those who came later, and leaves alone those who went', async () => {
-    const [port] = await freePorts(1);
+    const [port] = await freeUdpPorts(1);
     const clock = new VirtualClock();
     let hosts: string[] | undefined = ['127.0.0.2'];
     let looks = 0;
@@ -117,7 +101,7 @@ describe('UDP to a name', () => {
   });
 
   test('that is looked up by the system', async () => {
-    const [port, other] = await freePorts(2);
+    const [port, other] = await freeUdpPorts(2);
     const peers = [`localhost:${port}`, `localhost:${other}`];
     const one = await openNode(made({ peers, bind: `127.0.0.1:${port}` }, { clock: systemClock }));
     const two = await openNode(made({ peers, bind: `127.0.0.1:${other}` }));
@@ -133,7 +117,7 @@ describe('UDP to a name', () => {
 
 describe('UDP', () => {
   test('counts what could not be sent, and says nothing', async () => {
-    const [port, nobody] = await freePorts(2);
+    const [port, nobody] = await freeUdpPorts(2);
     const peers = [`127.0.0.1:${nobody}`];
     const transport = udp({ peers, bind: `127.0.0.1:${port}` });
     await transport.open(() => {});
@@ -146,7 +130,7 @@ describe('UDP', () => {
   });
 
   test('keeps only so much that the system would not take yet', async () => {
-    const [port, other] = await freePorts(2);
+    const [port, other] = await freeUdpPorts(2);
     const transport = udp({ peers: [`127.0.0.1:${other}`], bind: `127.0.0.1:${port}` });
     await transport.open(() => {});
     const bytes = Buffer.alloc(60_000);
@@ -159,7 +143,7 @@ describe('UDP', () => {
   });
 
   test('does not begin where somebody else is, and leaves nothing behind', async () => {
-    const [port] = await freePorts(1);
+    const [port] = await freeUdpPorts(1);
     const peers = [`127.0.0.1:${port}`];
     const first = udp({ peers });
     await first.open(() => {});
@@ -171,7 +155,7 @@ describe('UDP', () => {
   });
 
   test('works by IPv6 too', async () => {
-    const [port, other] = await freePorts(2);
+    const [port, other] = await freeUdpPorts(2);
     const peers = [`[::1]:${port}`, `[::1]:${other}`];
     const one = await openNode(udp({ peers, bind: peers[0] }));
     const two = await openNode(udp({ peers, bind: peers[1] }));

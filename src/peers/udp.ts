@@ -317,6 +317,9 @@ const exampleOf = (host: string): string => (familyOf(host) === 6 ? '`::1%lo`' :
 const isLoopbackHost = (host: string): boolean =>
   host === '::1' || host === 'localhost' || (isIP(host) === 4 && host.startsWith('127.'));
 
+/** Whether `host:port` is the address of a group. */
+export const isGroup = (text: string): boolean => isMulticast(addressIn(text)?.host ?? '');
+
 function isMulticast(host: string): boolean {
   if (isIP(host) === 6) return /^ff/i.test(host);
   const first = Number(host.split('.')[0]);

@@ -13,7 +13,7 @@ import {
 } from '../../src/daemon/http/surface.ts';
 import { readPatterns } from '../../src/daemon/pattern.ts';
 import type { RoutesConfig } from '../../src/daemon/routes.ts';
-import { Shelf } from '../../src/daemon/shelf.ts';
+import { type ShareOf, Shelf } from '../../src/daemon/shelf.ts';
 import { hasher } from '../../src/share/hash.ts';
 import type { RemoteShareMaker } from '../../src/share/remote.ts';
 
@@ -38,10 +38,7 @@ const rulesOf = (given: Given): RoutesConfig => ({
 /** A gate with these limits, three and then one a second if nothing else is said. */
 export function gateWith(given: Given, clock: Clock, rules = rulesOf(given)): Gate {
   const own = hasher([1, 2]);
-  const shareOf = (): RemoteShareMaker => {
-    if (!given.share) throw new Error('nobody is there to share with');
-    return given.share;
-  };
+  const shareOf: ShareOf = ({ redis }) => redis && given.share;
   const shelf = new Shelf({ clock, hasher: own, shareOf });
   shelf.stock(rules.limits);
   return new Gate(rules, shelf, own, () => 0);
@@ -58,6 +55,7 @@ export function surfaceWith(given: Given = {}): HttpSurface {
     reload: given.reload ?? (async () => ({ ok: true as const })),
     isReady: given.isReady ?? (() => true),
     limits: () => given.limits ?? LIMITS,
+    peers: () => undefined,
     rules: () => rules,
     ...(onError && { onError }),
   };

@@ -6,6 +6,7 @@
  */
 
 import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process';
+import { createSocket } from 'node:dgram';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -352,6 +353,20 @@ async function answers(port: number): Promise<void> {
     await new Promise((later) => setTimeout(later, 20));
   }
   throw new Error(`nothing answers on port ${port} after ${STARTS_WITHIN_MS} ms`);
+}
+
+/** Ports for datagrams that nobody has at the moment. */
+export async function freeUdpPorts(count: number): Promise<number[]> {
+  const sockets = await Promise.all(
+    Array.from({ length: count }, async () => {
+      const socket = createSocket('udp4');
+      await new Promise<void>((ready) => socket.bind(0, '127.0.0.1', ready));
+      return socket;
+    }),
+  );
+  const ports = sockets.map((socket) => socket.address().port);
+  await Promise.all(sockets.map((socket) => new Promise<void>((end) => socket.close(end))));
+  return ports;
 }
 
 /** Runs a command of the Redis tools and gives what it says. */

@@ -1,7 +1,11 @@
 /** Tables of plain text: what stands under each other is compared. */
 
-/** Columns flush right, each as wide as its widest cell. */
-export function aligned(rows: readonly (readonly string[])[], gap: string): string[] {
+/** Columns flush right, the first `names` of them flush left, each as wide as its widest cell. */
+export function aligned(rows: readonly (readonly string[])[], gap: string, names = 0): string[] {
   const widths = rows[0].map((_, n) => Math.max(...rows.map((cells) => cells[n].length)));
-  return rows.map((cells) => cells.map((cell, n) => cell.padStart(widths[n])).join(gap));
+  return rows.map((cells) =>
+    cells
+      .map((cell, n) => (n < names ? cell.padEnd(widths[n]) : cell.padStart(widths[n])))
+      .join(gap),
+  );
 }

@@ -96,6 +96,25 @@ colour: red
       'limits: { a: { bucket: { rate: 1 }, redis: { url: "redis://x", fair: true } } }',
       'nobody waits',
     ],
+    ['peers: {}', '`peers` to be an object with one of udp, nats, redis, got "none"'],
+    ['peers: 239.0.0.1:7613', '`peers` to be an object with one of udp, nats, redis'],
+    ['peers: { udp: x:1, nats: y }', 'got "udp and nats"'],
+    ['peers: { udp: nowhere }', '`peers.udp.peers` to be a host and a port'],
+    ['peers: { udp: { group: "10.0.0.1:1" } }', '`peers.udp.group` to be a multicast address'],
+    ['peers: { udp: "10.0.0.1:1", key: short }', '`peers.key` to be at least 16 characters'],
+    ['peers: { udp: "10.0.0.1:1", slak: 1 }', '`peers.slak`'],
+    ['peers: { redis: "http://x" }', '`peers.redis.url` to be an address such as redis://'],
+    ['peers: { nats: [] }', '`peers.nats.servers` to be addresses'],
+    ['peers: { nats: "nats://x" }', '`peers.key` to be a secret that all of the fleet know'],
+    ['limits: { a: { bucket: { rate: 1 }, peers: true } }', '`limits.a.peers` to be left out, or'],
+    [
+      'limits: { a: { bucket: { rate: 1 }, peers: maybe } }',
+      '`limits.a.peers` to be true or false',
+    ],
+    [
+      'peers: { udp: "127.0.0.1:1" }\nlimits: { a: { spacing: { every: 1s }, peers: true } }',
+      '`limits.a.peers` to be left out: peers can keep buckets together, and nothing else',
+    ],
     ['http: { key: { headr: x } }', '`http.key.header`'],
     ['http: { trustProxy: [nowhere] }', '`http.trustProxy[0]`'],
     ['snapshot: { every: 1s }', '`snapshot.file`'],
@@ -124,6 +143,11 @@ colour: red
 
   test.each([
     ['admin: hunter2hunter2'],
+    ['peers: { key: hunter2, udp: "127.0.0.1:1" }'],
+    ['peers: { key: hunter2hunter2hunter2, udp: nowhere }'],
+    ['peers: { udp: "127.0.0.1:1", nats: "nats://me:hunter2@host" }'],
+    ['peers: { nats: "nats://me:hunter2@host" }'],
+    ['peers: { redis: "http://:hunter2@host" }'],
     ['resp: hunter2hunter2'],
     ['admin: { tokn: hunter2hunter2 }'],
     ['admin: { token: [hunter2hunter2hunter2 }'],
@@ -147,6 +171,51 @@ colour: red
   test('of no bytes is a file that somebody has yet to write', () => {
     expect(loadConfig('/dev/null', [])).toEqual({
       problems: ['/dev/null is empty; {} stands for the defaults'],
+    });
+  });
+});
+
+describe('a configuration with peers', () => {
+  const peers = 'peers: { udp: "127.0.0.1:1" }\n';
+  const shared = (limits: string): (string | boolean)[][] =>
+    configOf(`${peers}limits: ${limits}`).limits.map((own) => [own.name, own.peers]);
+
+  test('keeps every limit together that it can, unless told otherwise', () => {
+    expect(configOf(peers).limits).toMatchObject([{ name: 'default', peers: true }]);
+    expect(configOf('').limits).toMatchObject([{ name: 'default', peers: false }]);
+    const rules = 'a: { bucket: { rate: 1 } }, b: { bucket: { rate: 1 }, peers: false }';
+    const others =
+      'c: { spacing: { every: 1s } }, d: { bucket: { rate: 1 }, redis: { url: "redis://x" } }';
+    const mixed =
+      'e: { bucket: { rate: 1 }, overrides: [{ match: x, spacing: { every: 1s } }] }, f: { all: [{ bucket: { rate: 1 } }] }';
+    expect(shared(`{ ${rules}, ${others}, ${mixed} }`)).toEqual([
+      ['a', true],
+      ['b', false],
+      ['c', false],
+      ['d', false],
+      ['e', false],
+      ['f', true],
+    ]);
+  });
+
+  test.each([
+    ['239.0.0.1:7613', { group: '239.0.0.1:7613' }],
+    ['["239.0.0.1:7613"]', { group: '239.0.0.1:7613' }],
+    ['"10.0.0.1:7613"', { peers: '10.0.0.1:7613' }],
+    ['["10.0.0.1:7613", "10.0.0.2:7613"]', { peers: ['10.0.0.1:7613', '10.0.0.2:7613'] }],
+    ['{ group: "239.0.0.1:7613", ttl: 4 }', { group: '239.0.0.1:7613', ttl: 4 }],
+  ])('reaches them by udp: %s', (udp, options) => {
+    expect(configOf(`peers: { udp: ${udp} }`).peers?.transport).toEqual({ kind: 'udp', options });
+  });
+
+  test('the environment may name them, and hold the key', () => {
+    const env = {
+      SLUICE_PEERS: '127.0.0.1:1, 127.0.0.1:2',
+      SLUICE_PEERS_KEY: 'a secret of us all',
+    };
+    expect(configOf('', env).peers).toMatchObject({
+      transport: { kind: 'udp', options: { peers: ['127.0.0.1:1', '127.0.0.1:2'] } },
+      key: 'a secret of us all',
     });
   });
 });

@@ -40,6 +40,8 @@ const VARIABLES: Readonly<Record<string, Outweighing['path']>> = {
   SLUICE_ADMIN_TOKEN: ['admin', 'token'],
   SLUICE_RESP_PASSWORD: ['resp', 'password'],
   SLUICE_SNAPSHOT: ['snapshot', 'file'],
+  SLUICE_PEERS: ['peers', 'udp'],
+  SLUICE_PEERS_KEY: ['peers', 'key'],
   SLUICE_LOG: ['log'],
   SLUICE_UNMATCHED: ['unmatched'],
 };
@@ -49,7 +51,8 @@ export function fromEnvironment(env: NodeJS.ProcessEnv): Outweighing[] {
   return Object.entries(VARIABLES).flatMap(([from, path]) => {
     const text = env[from];
     if (text === undefined || text === '') return [];
-    return [{ path, from, value: path[0] === 'listen' ? addresses(text) : text }];
+    const isList = path[0] === 'listen' || path[1] === 'udp';
+    return [{ path, from, value: isList ? addresses(text) : text }];
   });
 }
 
@@ -154,7 +157,7 @@ function finish(
 }
 
 /** Fields whose line is not shown, in case it ends up in a log. */
-const HOLDS_SECRETS = /^(?:admin|resp)(?:\.|$)|\.redis(?:\.|$)/;
+const HOLDS_SECRETS = /^(?:admin|resp|peers)(?:\.|$)|\.redis(?:\.|$)/;
 
 /** Lines that hold a secret, whatever is wrong with them. */
 const LOOKS_SECRET = /(?:token|password)["']?\s*:|:\/\/\S*@/i;
@@ -166,12 +169,13 @@ const concerns = (path: string, { field }: ConfigError): boolean =>
 function put(value: unknown, { path: [first, second], value: own }: Outweighing): unknown {
   if (!isRecord(value)) return value; // nonsense stays nonsense, and is told
   if (second === undefined) return { ...value, [first]: own };
-  const inner = first === 'snapshot' && isShort(value.snapshot) ? {} : (value[first] ?? {});
+  const inner = isShort(first, value[first]) ? {} : (value[first] ?? {});
   return isRecord(inner) ? { ...value, [first]: { ...inner, [second]: own } } : value;
 }
 
-/** A snapshot without options of its own: a file's name, or none. */
-const isShort = (snapshot: unknown): boolean => typeof snapshot === 'string' || snapshot === false;
+/** A section without options of its own: a snapshot's file, or none at all. */
+const isShort = (section: string, value: unknown): boolean =>
+  (section === 'snapshot' && typeof value === 'string') || value === false;
 
 /** `file:line:column: what`, the line itself unless it holds a secret, and a mark below the place. */
 function pointAt(

@@ -18,6 +18,7 @@
 import { ConfigError } from '../../errors.ts';
 import { engineOf, LIMIT_KINDS, type LimiterOptions } from '../../limiter.ts';
 import { Fields, isRecord } from '../../options.ts';
+import { alone } from '../../share/peers/share.ts';
 import { EVERYTHING, type Pattern, readPattern, readPatterns } from '../pattern.ts';
 import { type RedisConfig, readRedis, trial } from './redis.ts';
 
@@ -44,6 +45,8 @@ export interface LimitConfig {
   readonly deny: readonly Pattern[];
   readonly overrides: readonly OverrideConfig[];
   readonly redis: RedisConfig | undefined;
+  /** Whether it is kept together with the fleet. */
+  readonly peers: boolean;
 }
 
 /** More limits than this are data, and belong into keys. */
@@ -60,6 +63,7 @@ const NAME = /^[A-Za-z0-9_][\w.:-]{0,63}$/;
 export function readLimits(
   value: unknown,
   path: string,
+  hasPeers = false,
   attempt: <T>(read: () => T) => T = (read) => read(),
 ): readonly LimitConfig[] {
   return attempt(() => {
@@ -68,11 +72,13 @@ export function readLimits(
     if (names.length > LIMITS_MAX) {
       throw new ConfigError(path, `at most ${LIMITS_MAX} limits`, `${names.length} of them`);
     }
-    return names.map((name) => attempt(() => readLimit(name, fields.raw(name), fields.at(name))));
+    return names.map((name) =>
+      attempt(() => readLimit(name, fields.raw(name), fields.at(name), hasPeers)),
+    );
   });
 }
 
-function readLimit(name: string, value: unknown, path: string): LimitConfig {
+function readLimit(name: string, value: unknown, path: string, hasPeers: boolean): LimitConfig {
   if (!NAME.test(name)) {
     const expected = 'named with letters, digits, _ - . or :, at most 64 of them';
     throw new ConfigError(path, expected, name);
@@ -87,7 +93,7 @@ function readLimit(name: string, value: unknown, path: string): LimitConfig {
     shadow: fields.flag('shadow', false),
     allow: readPatterns(fields.raw('allow'), fields.at('allow')),
     deny: readPatterns(fields.raw('deny'), fields.at('deny')),
-    ...readRules(fields),
+    ...readRules(fields, hasPeers),
   };
   fields.done();
   if (limit.per === 'limit' && limit.overrides.length > 0) {
@@ -97,12 +103,39 @@ function readLimit(name: string, value: unknown, path: string): LimitConfig {
 }
 
 /** The rule, those of single keys, and who else spends from them. */
-function readRules(fields: Fields): Pick<LimitConfig, 'rule' | 'overrides' | 'redis'> {
+function readRules(
+  fields: Fields,
+  hasPeers: boolean,
+): Pick<LimitConfig, 'rule' | 'overrides' | 'redis' | 'peers'> {
   const redis = fields.has('redis')
     ? readRedis(fields.raw('redis'), fields.at('redis'))
     : undefined;
+  const asked = fields.optional('peers', isFlag, 'true or false');
+  if (asked && redis) fields.fail('peers', 'left out of a limit that Redis decides');
+  if (asked && !hasPeers) {
+    fields.fail('peers', 'left out, or a section `peers` beside `limits` to say who they are');
+  }
   const overrides = readOverrides(fields, redis);
-  return { redis, overrides, rule: readRule(fields, redis) };
+  const rule = readRule(fields, redis);
+  const rules = [rule, ...overrides.map((own) => own.rule)];
+  const peers = asked ?? (hasPeers && !redis && rules.every(isForPeers));
+  if (asked && !rules.every(isForPeers)) {
+    fields.fail('peers', 'left out: peers can keep buckets together, and nothing else');
+  }
+  return { redis, overrides, rule, peers };
+}
+
+const isFlag = (value: unknown): value is boolean => typeof value === 'boolean';
+
+/** Whether a rule that makes sense also does when peers keep it together. */
+function isForPeers(rule: RuleOptions): boolean {
+  try {
+    engineOf({ ...rule, share: alone });
+    return true;
+  } catch (error) {
+    if (error instanceof ConfigError) return false;
+    throw error;
+  }
 }
 
 function readOverrides(limit: Fields, redis: RedisConfig | undefined): readonly OverrideConfig[] {

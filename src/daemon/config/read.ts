@@ -14,6 +14,7 @@ import { type Pattern, readPatterns } from '../pattern.ts';
 import { type HttpConfig, readHttp } from './http.ts';
 import { type LimitConfig, readLimits } from './limits.ts';
 import { type Listen, readListens, showListen } from './listen.ts';
+import { type PeersConfig, readPeers } from './peers.ts';
 
 export interface Bounds {
   /** Connections at once, of each surface. */
@@ -52,6 +53,8 @@ export interface Config {
   readonly http: HttpConfig;
   readonly bounds: Bounds;
   readonly snapshot: SnapshotConfig | undefined;
+  /** With whom limits are kept together; nobody: undefined. */
+  readonly peers: PeersConfig | undefined;
   readonly log: 'text' | 'json';
   readonly unmatched: 'allow' | 'deny';
   readonly allow: readonly Pattern[];
@@ -91,7 +94,11 @@ export function readConfig(value: unknown): ReadResult {
   };
 
   const fields = attempt(() => new Fields('', value ?? {}, 'a configuration'));
+  const peers = fields && attempt(() => readPeers(fields.raw('peers'), 'peers'));
+  const hasPeers =
+    fields !== undefined && ![undefined, false].includes(fields.raw('peers') as false);
   const config = fields && {
+    peers,
     listen: attempt(() => readListen(fields)),
     admin: attempt(() => readSecret(fields, 'admin', 'token')),
     resp: attempt(() => readSecret(fields, 'resp', 'password')),
@@ -102,7 +109,7 @@ export function readConfig(value: unknown): ReadResult {
     unmatched: attempt(() => fields.oneOf('unmatched', ['allow', 'deny'] as const, 'allow')),
     allow: attempt(() => readPatterns(fields.raw('allow'), 'allow')),
     deny: attempt(() => readPatterns(fields.raw('deny'), 'deny')),
-    limits: readLimits(fields.raw('limits') ?? DEFAULT_LIMITS, 'limits', attempt),
+    limits: readLimits(fields.raw('limits') ?? DEFAULT_LIMITS, 'limits', hasPeers, attempt),
   };
   attempt(() => fields?.done());
   const [first, ...others] = errors;

@@ -18,11 +18,7 @@ const URL_START = /^(redis|rediss|unix):\/\/./;
 export function readRedis(value: unknown, path: string): RedisConfig {
   if (!isRecord(value)) throw new ConfigError(path, 'an object with `url`', safe(value));
   const fields = new Fields(path, value);
-  const url = fields.raw('url');
-  if (typeof url !== 'string' || !URL_START.test(url)) {
-    const expected = 'an address such as redis://127.0.0.1:6379';
-    throw new ConfigError(fields.at('url'), expected, safe(url));
-  }
+  const url = readRedisUrl(fields.raw('url'), fields.at('url'));
   const rest = fields.names().filter((name) => name !== 'url');
   const options = Object.fromEntries(rest.map((name) => [name, fields.raw(name)]));
   if (options.fair !== undefined) fields.fail('fair', 'left out: nobody waits in a daemon');
@@ -30,10 +26,16 @@ export function readRedis(value: unknown, path: string): RedisConfig {
   return { url, options };
 }
 
+export function readRedisUrl(value: unknown, path: string): string {
+  if (typeof value === 'string' && URL_START.test(value)) return value;
+  throw new ConfigError(path, 'an address such as redis://127.0.0.1:6379', safe(value));
+}
+
 /** Without the password it may hold. */
 export const safeUrl = (url: string): string => url.replace(/\/\/.*@/s, '//');
 
-const safe = (value: unknown): unknown => (typeof value === 'string' ? safeUrl(value) : value);
+export const safe = (value: unknown): unknown =>
+  typeof value === 'string' ? safeUrl(value) : value;
 
 /** A share that is made to see whether it can be, and never asked. */
 export const trial = ({ options }: RedisConfig): RemoteShareMaker => redis(NOBODY, options);

@@ -664,6 +664,11 @@ export class PeerEngine {
     return true;
   }
 
+  /** True once it knows how keys stand elsewhere, or that there is nobody to know it from. */
+  get hasLearned(): boolean {
+    return this.#hasLearned;
+  }
+
   /** Nobody was there to learn from: what is known here is all there is. */
   startAlone(): void {
     this.#hasLearned = true;

@@ -10,9 +10,9 @@ import type { Decision } from '../../decision.ts';
 import { ConfigError } from '../../errors.ts';
 import { spentOf } from '../../policy/bucket.ts';
 import type { News, Policy, Settlement, Standing, State, View } from '../../policy/policy.ts';
-import type { Hasher } from '../hash.ts';
+import { type Hasher, hasher } from '../hash.ts';
 import { LocalShare } from '../local.ts';
-import type { Share, ShareSetting } from '../share.ts';
+import type { Share, ShareMaker, ShareSetting } from '../share.ts';
 import type { TableCopy } from '../table.ts';
 import type { PeerLimit } from './engine.ts';
 import type { Entries } from './wire.ts';
@@ -131,6 +131,15 @@ export class PeersShare implements Share {
     this.#fleet.served(this.#limit, this.#hasher.low, this.#hasher.high, hits);
   }
 }
+
+/** A fleet of nobody else, to see what a rule would be in one. */
+export const alone: ShareMaker = {
+  isRemote: false,
+  make(policy, setting) {
+    const fleet = { hasher: hasher([0, 0]), join: () => 0, served() {}, unserved() {} };
+    return new PeersShare(policy, setting, fleet);
+  },
+};
 
 function requireBuckets(policy: Policy): void {
   if (policy.formulas?.every(({ kind }) => kind === 'bucket')) return;

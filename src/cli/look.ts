@@ -1,0 +1,92 @@
+/** Reads a page of a running daemon, for commands that show what is on it. */
+
+import { type RequestOptions, request } from 'node:http';
+import { request as requestTls } from 'node:https';
+import { readText, UsageError } from './command.ts';
+
+/** What `look` is told on the command line; the help of it is `LOOK_HELP`. */
+export const LOOK_OPTIONS = {
+  at: { type: 'string' },
+  tls: { type: 'boolean' },
+  ca: { type: 'string' },
+} as const;
+
+export const LOOK_HELP = `  --at ADDRESS   where its HTTP surface is: host:port or a path; default 127.0.0.1:7612
+  --tls          speak TLS
+  --ca FILE      whose certificates to trust, in PEM; default: those the system trusts. Implies --tls`;
+
+export interface LookFlags {
+  readonly at?: string | undefined;
+  readonly tls?: boolean | undefined;
+  readonly ca?: string | undefined;
+}
+
+const ANSWER_WITHIN_MS = 5000;
+
+/** A page of a daemon is never larger. */
+const PAGE_BYTES_MAX = 16 * 1024 * 1024;
+
+/** The page as JSON. @throws {UsageError} if it cannot be had, which says why and what to do. */
+export async function look(page: string, flags: LookFlags): Promise<unknown> {
+  const { at = '127.0.0.1:7612' } = flags;
+  const { status, text } = await get(page, at, flags);
+  if (status === 200) {
+    try {
+      return JSON.parse(text);
+    } catch {
+      throw new UsageError(`what answers at ${at} is no daemon of sluice`);
+    }
+  }
+  if (status === 401 || status === 403) {
+    throw new UsageError(`${at} wants another admin token; it comes from $SLUICE_ADMIN_TOKEN`);
+  }
+  throw new UsageError(`${at} answers ${status} to ${page}: is it a daemon of this version?`);
+}
+
+function get(
+  path: string,
+  at: string,
+  { tls = false, ca }: LookFlags,
+): Promise<{ readonly status: number; readonly text: string }> {
+  const token = process.env.SLUICE_ADMIN_TOKEN;
+  const options: RequestOptions = {
+    ...placeOf(at),
+    path,
+    agent: false,
+    headers: token ? { authorization: `Bearer ${token}` } : {},
+    signal: AbortSignal.timeout(ANSWER_WITHIN_MS),
+  };
+  return new Promise((resolve, reject) => {
+    const fail = (error: Error): void => {
+      const { code, name } = error as NodeJS.ErrnoException;
+      const why = name === 'AbortError' ? 'no answer' : (code ?? error.message);
+      reject(new UsageError(`no daemon can be asked at ${at}: ${why}`));
+    };
+    const isTls = tls || ca !== undefined;
+    const asked = isTls
+      ? requestTls({ ...options, ...(ca !== undefined && { ca: readText(ca) }) })
+      : request(options);
+    asked.on('error', fail);
+    asked.on('response', (response) => {
+      let text = '';
+      response.setEncoding('utf8');
+      response.on('error', fail);
+      response.on('data', (piece: string) => {
+        text += piece;
+        if (text.length > PAGE_BYTES_MAX) response.destroy(new Error('too long an answer'));
+      });
+      response.on('end', () => resolve({ status: response.statusCode ?? 0, text }));
+    });
+    asked.end();
+  });
+}
+
+function placeOf(at: string): RequestOptions {
+  if (at.startsWith('/')) return { socketPath: at };
+  const [, ip6, host = '127.0.0.1', port] =
+    /^(?:(?:\[([\da-fA-F:.]+)\]|([^:[\]/\s]+)):)?(\d{1,5})$/.exec(at) ?? [];
+  if (port === undefined || Number(port) > 65_535) {
+    throw new UsageError(`expected --at to be host:port or a path, got ${JSON.stringify(at)}`);
+  }
+  return { host: ip6 ?? host, port };
+}

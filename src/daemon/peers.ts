@@ -1,0 +1,139 @@
+/**
+ * A daemon's place in its fleet: limits that say so are kept together with the other daemons.
+ *
+ * It takes its place before anybody is answered, so that it knows how keys stand elsewhere when the first
+ * question comes; and tells who came and who went, as others may want to know that from a log.
+ */
+
+import { alarm, type Clock, type Millis } from '../clock.ts';
+import { ConfigError, reasonOf } from '../errors.ts';
+import { FleetNode, type FleetView } from '../peers/fleet.ts';
+import { fleetSeed } from '../peers/seal.ts';
+import type { Random } from '../random.ts';
+import type { Hasher, HashSeed } from '../share/hash.ts';
+import { PeersShare } from '../share/peers/share.ts';
+import type { ShareMaker } from '../share/share.ts';
+import type { PeersConfig } from './config/peers.ts';
+import type { Log } from './log.ts';
+import { type TransportSetting, transportOf } from './peer-transport.ts';
+
+/** How long a daemon that starts waits for others to tell it how keys stand. */
+const LEARN_WITHIN_MS: Millis = 1000;
+
+/** How often it is looked who is there. */
+const LOOK_MS: Millis = 1000;
+
+/** Somebody with another key may go on for ever; the log need not. */
+const FORGED_AGAIN_MS: Millis = 60_000;
+
+const NO_KEY =
+  'peers without a key: any program on this machine can change every limit; set peers.key';
+
+export type { FleetView };
+
+export interface PlaceSetting extends TransportSetting {
+  readonly random: Random;
+  /** The one that surfaces hash keys with, made of `seedOf`. */
+  readonly hasher: Hasher;
+}
+
+/** All of a fleet hash keys alike. */
+export const seedOf = ({ key }: PeersConfig): HashSeed => fleetSeed(key);
+
+export class PeersPlace {
+  /** Makes limits that are kept together. */
+  readonly share: ShareMaker;
+  readonly #node: FleetNode;
+  readonly #clock: Clock;
+  readonly #log: Log;
+  #names = new Map<number, string>();
+  #forged = 0;
+  #forgedToldAt: Millis = -Infinity;
+  #cancelLook = (): void => {};
+
+  /** @throws {ConfigError} if it cannot be as the configuration says. */
+  static async prepare(config: PeersConfig, setting: PlaceSetting): Promise<PeersPlace> {
+    const transport = await transportOf(config.transport, setting);
+    const { clock, random, hasher, log } = setting;
+    const { options, key } = config;
+    const onNoKey = (): void => log('warn', NO_KEY);
+    const node = new FleetNode({ options, transport, key, clock, random, hasher, onNoKey });
+    return new PeersPlace(node, setting);
+  }
+
+  private constructor(node: FleetNode, { clock, log }: PlaceSetting) {
+    this.#node = node;
+    this.#clock = clock;
+    this.#log = log;
+    this.share = {
+      isRemote: false,
+      make: (policy, setting) => new PeersShare(policy, setting, node),
+    };
+  }
+
+  /**
+   * Joins, once the limits are made; comes back when it knows how keys stand, or after a moment if nobody
+   * tells. Rejects if it can never join.
+   */
+  async join(): Promise<void> {
+    const { transport, name } = this.view();
+    const opened = this.#node.open().catch((error: unknown) => {
+      throw new ConfigError(
+        'peers',
+        'an address to listen at',
+        `${transport} (${reasonOf(error)})`,
+      );
+    });
+    const at = this.#clock.now() + LEARN_WITHIN_MS;
+    let cancel = (): void => {};
+    const moment = new Promise<void>((resolve) => {
+      cancel = alarm(this.#clock, at, resolve, true);
+    });
+    const learned = opened.then(() => this.#node.learned);
+    await Promise.race([learned, moment]).finally(cancel);
+    opened.then(
+      () => this.#log('info', 'one of a fleet', { through: transport, name }),
+      (error) => this.#log('error', 'peers cannot be reached', { reason: reasonOf(error) }),
+    );
+    this.#lookLater();
+  }
+
+  view(): FleetView {
+    return this.#node.view();
+  }
+
+  /** Tells what nobody was told of yet, and leaves. */
+  async close(): Promise<void> {
+    this.#cancelLook();
+    await this.#node.close();
+  }
+
+  /** Tells who came and who went since the last look. */
+  #look(): void {
+    const { peers, forged } = this.view();
+    const names = new Map(peers.map(({ id, name }) => [id, name]));
+    for (const [id, name] of names) {
+      if (!this.#names.has(id)) this.#log('info', 'peer is there', { peer: name });
+    }
+    for (const [id, name] of this.#names) {
+      if (!names.has(id)) this.#log('warn', 'peer is gone', { peer: name });
+    }
+    this.#names = names;
+    this.#tellForged(forged);
+    this.#lookLater();
+  }
+
+  #lookLater(): void {
+    const at = this.#clock.now() + LOOK_MS;
+    this.#cancelLook = alarm(this.#clock, at, () => this.#look(), false);
+  }
+
+  #tellForged(forged: number): void {
+    const now = this.#clock.now();
+    if (forged === this.#forged || now - this.#forgedToldAt < FORGED_AGAIN_MS) return;
+    const datagrams = forged - this.#forged;
+    this.#log('warn', 'not sealed with our key: does every peer have the same one?', { datagrams });
+    this.#forged = forged;
+    this.#forgedToldAt = now;
+  }
+}
