@@ -9,15 +9,12 @@ import { alarm, type Clock, endOfTick, type Millis } from '../clock.ts';
 import { ConfigError } from '../errors.ts';
 import type { Random } from '../random.ts';
 import { type Hasher, hasher } from '../share/hash.ts';
-import {
-  PEERS_MAX,
-  type PeerCounts,
-  PeerEngine,
-  type PeerLimit,
-  type PeerOptions,
-  type PeerView,
-} from '../share/peers/engine.ts';
+import { PeerEngine } from '../share/peers/engine.ts';
+import type { PeerLimit } from '../share/peers/limits.ts';
+import type { PeerOptions } from '../share/peers/options.ts';
+import { PEERS_MAX, type PeerView } from '../share/peers/peers.ts';
 import type { Fleet } from '../share/peers/share.ts';
+import type { PeerCounts } from '../share/peers/voice.ts';
 import { ALL, decode, type NodeId } from '../share/peers/wire.ts';
 import { warn } from '../warning.ts';
 import { fleetSeed, type Seal, sealWith } from './seal.ts';
@@ -135,6 +132,10 @@ export class FleetNode implements Fleet {
 
   join(limit: PeerLimit): number {
     return this.#engine.join(limit);
+  }
+
+  leave(limit: number): void {
+    this.#engine.leave(limit);
   }
 
   served(limit: number, low: number, high: number, hits: number): void {

@@ -15,7 +15,7 @@ import type { Duration } from '../duration.ts';
 import { reasonOf } from '../errors.ts';
 import { Fields } from '../options.ts';
 import { type Random, systemRandom } from '../random.ts';
-import { PEER_DEFAULTS, type PeerOptions } from '../share/peers/engine.ts';
+import { PEER_DEFAULTS, type PeerOptions } from '../share/peers/options.ts';
 import { PeersShare } from '../share/peers/share.ts';
 import type { ShareMaker } from '../share/share.ts';
 import { warn } from '../warning.ts';

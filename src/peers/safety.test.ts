@@ -9,7 +9,7 @@ import { until } from '../../test/support/transport-contract.ts';
 import { type Clock, systemClock } from '../clock.ts';
 import { policyOf } from '../policy/limit.ts';
 import { seededRandom, systemRandom } from '../random.ts';
-import { PEER_DEFAULTS } from '../share/peers/engine.ts';
+import { PEER_DEFAULTS } from '../share/peers/options.ts';
 import { PeersShare } from '../share/peers/share.ts';
 import { decode, encode } from '../share/peers/wire.ts';
 import { VirtualClock } from '../testing/index.ts';

@@ -3,7 +3,9 @@ import { policyOf } from '../../policy/limit.ts';
 import { seededRandom } from '../../random.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
 import { hasher } from '../hash.ts';
-import { PEER_DEFAULTS, PeerEngine } from './engine.ts';
+import { PeerEngine } from './engine.ts';
+import type { PeerLimit } from './limits.ts';
+import { PEER_DEFAULTS } from './options.ts';
 import { PeersShare } from './share.ts';
 import { ALL, decode, type Message } from './wire.ts';
 
@@ -30,6 +32,7 @@ function network() {
     const fleet = {
       hasher: hasher([1, 2]),
       join: engine.join.bind(engine),
+      leave: engine.leave.bind(engine),
       served: engine.served.bind(engine),
       unserved: engine.unserved.bind(engine),
     };
@@ -119,5 +122,108 @@ describe('a node that came late', () => {
     pass(1500);
     expect(late.engine.peers(0)).toHaveLength(2);
     expect(nodes.map(spent).every((own) => own > 90 && own <= 101)).toBe(true);
+  });
+});
+
+describe('limits that come and go', () => {
+  /** A limit that only remembers: what it heard, and what a newcomer is told of it. */
+  function memo(id: number) {
+    const heard: number[] = [];
+    const raised: number[] = [];
+    const limit: PeerLimit = {
+      id,
+      hear: (_low, _high, hits) => void heard.push(hits),
+      stateFrom: () => ({ entries: [0, 1, 1, 500], next: 0 }),
+      raise: (_low, _high, freshInMs) => void raised.push(freshInMs),
+      level: () => 0,
+      move: () => {},
+    };
+    return { limit, heard, raised };
+  }
+
+  /** Two nodes that know each other. */
+  function two() {
+    const world = network();
+    const [a, b] = [world.start().engine, world.start().engine];
+    world.pass(1000);
+    return { ...world, a, b };
+  }
+
+  test('what one served before it was left is told, what it serves afterwards is not', () => {
+    const { a, b, pass } = two();
+    const there = memo(7);
+    b.join(there.limit);
+    const own = a.join(memo(7).limit);
+    a.served(own, 1, 1, 3);
+    a.leave(own);
+    a.served(own, 1, 1, 100);
+    a.unserved(own, 1, 1, 1);
+    pass(200);
+    expect(there.heard).toEqual([3]);
+  });
+
+  test('the others keep their numbers', () => {
+    const { a, b, pass } = two();
+    const [first, second] = [memo(7), memo(8)];
+    b.join(first.limit);
+    b.join(second.limit);
+    const left = a.join(memo(7).limit);
+    const kept = a.join(memo(8).limit);
+    a.leave(left);
+    const again = a.join(memo(7).limit);
+    a.served(kept, 1, 1, 5);
+    a.served(again, 1, 1, 2);
+    pass(200);
+    expect([first.heard, second.heard]).toEqual([[2], [5]]);
+  });
+
+  test.each(['before', 'after'])(
+    'one takes the place of another that leaves %s it comes',
+    (when) => {
+      const { a, b, pass } = two();
+      const [old, next] = [memo(7), memo(7)];
+      const number = b.join(old.limit);
+      if (when === 'before') b.leave(number);
+      b.join(next.limit);
+      if (when === 'after') b.leave(number);
+      a.served(a.join(memo(7).limit), 1, 1, 4);
+      pass(200);
+      expect([old.heard, next.heard]).toEqual([[], [4]]);
+    },
+  );
+
+  test('one hears again when the one that took its place is left', () => {
+    const { a, b, pass } = two();
+    const [old, next] = [memo(7), memo(7)];
+    b.join(old.limit);
+    b.leave(b.join(next.limit));
+    a.served(a.join(memo(7).limit), 1, 1, 4);
+    pass(200);
+    expect([old.heard, next.heard]).toEqual([[4], []]);
+  });
+
+  test('one that comes late is learned from a neighbour, once', () => {
+    const { a, b, pass } = two();
+    b.join(memo(7).limit);
+    pass(300);
+    const late = memo(7);
+    const number = a.join(late.limit);
+    pass(300);
+    expect(late.raised).toEqual([500]);
+    const heir = memo(7); // is handed what the other knew, and has nothing to ask
+    a.join(heir.limit);
+    a.leave(number);
+    pass(300);
+    expect(heir.raised).toEqual([]);
+  });
+
+  test('all is told, however many keys are served at once', () => {
+    const { a, b, pass } = two();
+    const there = memo(7);
+    b.join(there.limit);
+    const own = a.join(memo(7).limit);
+    for (let n = 1; n <= 10_000; n++) a.served(own, n, n, 1);
+    pass(200);
+    expect(there.heard).toHaveLength(10_000);
   });
 });

@@ -2,12 +2,12 @@
  * Hits that were served here and not told to anybody yet, by limit and key.
  *
  * A note is made for every call that is let through, so this is a table of numbers like the one with the
- * buckets: no objects, no strings. It is emptied by every report, and full long before it is large.
+ * buckets: no objects, no strings. It is emptied by every report, and has to be as soon as it is full.
  */
 
-import { ENTRY, type Entries } from './wire.ts';
+import type { Entries } from './wire.ts';
 
-/** More keys than this are told at once, so that there is room again. A power of two. */
+/** A power of two, of which half is used: so a free one is always near. */
 const PLACES = 8192;
 const KEYS_MAX = PLACES / 2;
 
@@ -48,33 +48,34 @@ export class Hits {
   }
 
   /** Everything, and nothing is left. Entries of one limit stand together. */
-  drain(limits: readonly number[]): Entries {
-    const entries: number[] = [];
-    for (let limit = 0; limit < limits.length; limit++) {
-      for (let n = 0; n < this.#size; n++) {
-        const place = this.#used[n];
-        const at = place * 3;
-        if (this.#keys[at + 2] !== limit || this.#counts[place] <= 0) continue;
-        entries.push(limits[limit], this.#keys[at], this.#keys[at + 1], this.#counts[place]);
-      }
-    }
+  drain(): Entries {
+    const byLimit = new Map<number, number[]>();
     for (let n = 0; n < this.#size; n++) {
       const place = this.#used[n];
+      const [low, high, own] = this.#keys.subarray(place * 3, place * 3 + 3);
+      const limit = own >>> 0;
+      const hits = this.#counts[place];
+      if (hits > 0) {
+        const entries = byLimit.get(limit);
+        if (entries) entries.push(limit, low, high, hits);
+        else byLimit.set(limit, [limit, low, high, hits]);
+      }
       this.#keys.fill(0, place * 3, place * 3 + 3);
       this.#counts[place] = 0;
     }
     this.#size = 0;
-    return entries;
+    return [...byLimit.values()].flat();
   }
 
   /** The place of a key, or the free one where it belongs. A hash is never all zeros. */
   #find(limit: number, low: number, high: number): number {
     const keys = this.#keys;
-    let place = (low ^ limit) & (PLACES - 1);
+    const own = limit | 0; // as it is kept
+    let place = (low ^ own) & (PLACES - 1);
     for (; ; place = (place + 1) & (PLACES - 1)) {
       const at = place * 3;
       const isFree = keys[at] === 0 && keys[at + 1] === 0;
-      if (isFree || (keys[at] === low && keys[at + 1] === high && keys[at + 2] === limit)) {
+      if (isFree || (keys[at] === low && keys[at + 1] === high && keys[at + 2] === own)) {
         return place;
       }
     }
@@ -92,6 +93,3 @@ export class Hits {
     return place;
   }
 }
-
-/** How many keys there are in these entries. */
-export const keysIn = (entries: Entries): number => entries.length / ENTRY;

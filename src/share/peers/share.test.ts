@@ -4,7 +4,8 @@ import { policyOf } from '../../policy/limit.ts';
 import { seededRandom } from '../../random.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
 import { hasher } from '../hash.ts';
-import { PEER_DEFAULTS, PeerEngine } from './engine.ts';
+import { PeerEngine } from './engine.ts';
+import { PEER_DEFAULTS } from './options.ts';
 import { PeersShare } from './share.ts';
 import { ALL } from './wire.ts';
 
@@ -28,6 +29,7 @@ function fleetOf(count: number, clock = new VirtualClock(1_000_000), keysMax = 1
     const fleet = {
       hasher: hasher([1, 2]),
       join: engine.join.bind(engine),
+      leave: engine.leave.bind(engine),
       served: engine.served.bind(engine),
       unserved: engine.unserved.bind(engine),
     };
@@ -54,6 +56,7 @@ shareContract(
     const fleet = {
       hasher: hasher([1, 2]),
       join: nodes[0].engine.join.bind(nodes[0].engine),
+      leave: () => {},
       served: () => {},
       unserved: () => {},
     };
@@ -118,10 +121,29 @@ describe('two nodes and one client', () => {
     expect(b.inspect('C').remaining).toBe(10);
   });
 
+  test('one that leaves goes on alone; what it served before is told', () => {
+    const { nodes, pass } = fleetOf(2);
+    pass(1000);
+    const [a, b] = nodes.map(({ share }) => share);
+    a.ask('C', 4);
+    a.leave();
+    expect(a.ask('C', 5).verdict).toBe('allow');
+    b.ask('D', 3);
+    pass(4000); // to the next report
+    expect(b.inspect('C').remaining).toBe(6);
+    expect(a.inspect('D').remaining).toBe(10);
+  });
+
   test('limits of another rule are kept apart', () => {
     const make = (): PeersShare => {
       const random = seededRandom(1);
-      const fleet = { hasher: hasher([1, 2]), join: () => 0, served: () => {}, unserved: () => {} };
+      const fleet = {
+        hasher: hasher([1, 2]),
+        join: () => 0,
+        leave: () => {},
+        served: () => {},
+        unserved: () => {},
+      };
       const setting = { name: 'api', clock: new VirtualClock(0), random, keysMax: 10 };
       return new PeersShare(policyOf({ spacing: { every: 10 } }, random), setting, fleet);
     };

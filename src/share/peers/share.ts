@@ -14,7 +14,7 @@ import { type Hasher, hasher } from '../hash.ts';
 import { LocalShare } from '../local.ts';
 import type { Share, ShareMaker, ShareSetting } from '../share.ts';
 import type { TableCopy } from '../table.ts';
-import type { PeerLimit } from './engine.ts';
+import type { PeerLimit } from './limits.ts';
 import type { Entries } from './wire.ts';
 
 /** What a share needs of its fleet. */
@@ -23,6 +23,8 @@ export interface Fleet {
   readonly hasher: Hasher;
   /** Takes on a limit; what comes back is how `served` calls it. */
   join(limit: PeerLimit): number;
+  /** Hears no more for a limit. What it served so far is told; what it serves from now on is not. */
+  leave(limit: number): void;
   /** A call was let through here. */
   served(limit: number, low: number, high: number, hits: number): void;
   /** One did not happen after all. */
@@ -65,6 +67,11 @@ export class PeersShare implements Share {
 
   get bytes(): number {
     return this.#local.bytes;
+  }
+
+  /** Goes on alone: from now on it neither tells nor hears. What it served so far is told. */
+  leave(): void {
+    this.#fleet.leave(this.#limit);
   }
 
   ask(key: string, cost: number, part?: number): Decision {

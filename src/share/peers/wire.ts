@@ -12,6 +12,8 @@
  * Whatever cannot be understood is not: `decode` gives undefined, also for a version yet to come.
  */
 
+import type { Random } from '../../random.ts';
+
 export const VERSION = 1;
 
 /** The most a datagram carries without being cut into pieces on its way, with room for what seals it. */
@@ -21,6 +23,9 @@ const HEADER_BYTES = 14;
 
 /** A node, for as long as it runs: a whole number below 2^48. */
 export type NodeId = number;
+
+/** A number of 48 bits that nobody else has, and never 0. */
+export const freshNumber = (random: Random): number => 1 + Math.floor(random() * (2 ** 48 - 1));
 
 /** To everybody. */
 export const ALL: NodeId = 0;
@@ -34,8 +39,23 @@ interface Addressed {
   readonly to: NodeId;
 }
 
-export type Message = Addressed &
-  (Hello | Welcome | Report | Beat | Missing | Gone | AskState | Told | AskLevels | Levels);
+/** What a node says, whoever it is and whomever it says it to. */
+export type Said =
+  | Hello
+  | Welcome
+  | Report
+  | Beat
+  | Missing
+  | Gone
+  | AskState
+  | Told
+  | AskLevels
+  | Levels;
+
+export type Message = Addressed & Said;
+
+/** One of a kind. */
+export type MessageOf<K extends Kind> = Extract<Message, { kind: K }>;
 
 /** Are you there? Whoever answers with the same nonce is. */
 interface Hello {

@@ -16,7 +16,7 @@
  */
 
 import type { Millis } from '../../clock.ts';
-import { PEER_DEFAULTS } from '../../share/peers/engine.ts';
+import { PEER_DEFAULTS } from '../../share/peers/options.ts';
 import type { FleetOptions } from './fleet.ts';
 import { QUIET_NETWORK } from './network.ts';
 

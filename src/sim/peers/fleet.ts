@@ -16,14 +16,11 @@ import { type Limit, policyOf } from '../../policy/limit.ts';
 import { exponential, type Random, seededRandom } from '../../random.ts';
 import { hasher } from '../../share/hash.ts';
 import { LocalShare } from '../../share/local.ts';
-import {
-  PEER_DEFAULTS,
-  type PeerCounts,
-  PeerEngine,
-  type PeerLimit,
-  type PeerOptions,
-} from '../../share/peers/engine.ts';
+import { PeerEngine } from '../../share/peers/engine.ts';
+import type { PeerLimit } from '../../share/peers/limits.ts';
+import { PEER_DEFAULTS, type PeerOptions } from '../../share/peers/options.ts';
 import { PeersShare } from '../../share/peers/share.ts';
+import type { PeerCounts } from '../../share/peers/voice.ts';
 import { ALL, decode, ENTRY, type Message } from '../../share/peers/wire.ts';
 import { boundOf, heardWithinMs, MostWithin } from './bound.ts';
 import { type Admitted, Ages, type FleetFigures, figuresOf, type Turn } from './figures.ts';
@@ -174,6 +171,7 @@ class SimulatedFleet {
             limit.hear(low, high, hits);
           },
         }),
+      leave: engine.leave.bind(engine),
       served: (limit: number, low: number, high: number, hits: number): void => {
         if (engine.served(limit, low, high, hits)) this.#wake(node);
       },

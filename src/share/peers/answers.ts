@@ -1,0 +1,24 @@
+/**
+ * Nobody is answered more than so often.
+ *
+ * A node asks less often by itself; somebody who recorded a question may send it as often as he likes.
+ */
+
+import type { Millis } from '../../clock.ts';
+
+/** Who may ask: until when it has had its share of answers. */
+export interface Asker {
+  answeredTo: Millis;
+}
+
+/** What each answer takes of that share, and how much may come at once. */
+const ANSWER_MS = { hello: 10, missing: 10, 'ask-state': 2, 'ask-levels': 10 } as const;
+const AHEAD_MS: Millis = 200;
+
+/** Whether it has not been answered too often lately; counts this answer if so. */
+export function mayAnswer(asker: Asker, question: keyof typeof ANSWER_MS, now: Millis): boolean {
+  const to = Math.max(asker.answeredTo, now - AHEAD_MS) + ANSWER_MS[question];
+  if (to > now) return false;
+  asker.answeredTo = to;
+  return true;
+}

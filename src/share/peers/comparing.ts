@@ -1,0 +1,119 @@
+/**
+ * Who is asked how keys stand, and when: once a second somebody, by chance, of whom nothing is missing. What
+ * is made of the answer is told in `levels.ts`.
+ */
+
+import type { Millis } from '../../clock.ts';
+import type { Random } from '../../random.ts';
+import type { History } from './history.ts';
+import type { Hits } from './hits.ts';
+import { COMPARED_MAX, Comparison, Lately } from './levels.ts';
+import type { Limits } from './limits.ts';
+import type { Peer, Peers } from './peers.ts';
+import type { Voice } from './voice.ts';
+import { ENTRY, type Entries, freshNumber, type MessageOf, type NodeId } from './wire.ts';
+
+/** How often it compares how keys stand with another node. */
+const COMPARE_MS: Millis = 1000;
+
+/** How soon it tries again if that came to nothing. */
+const COMPARE_AGAIN_MS: Millis = 200;
+
+/** What a node knows, as far as comparing needs it. */
+export interface Knowledge {
+  readonly voice: Voice;
+  readonly limits: Limits;
+  readonly hits: Hits;
+  readonly peers: Peers;
+  readonly history: History;
+  readonly random: Random;
+}
+
+export class Comparing {
+  readonly #own: Knowledge;
+  /** What was served lately, and with whom that is compared. */
+  readonly #lately = new Lately();
+  #comparison: Comparison | undefined;
+  /** When `ask` is to be called. */
+  askAt: Millis;
+
+  constructor(own: Knowledge, now: Millis) {
+    this.#own = own;
+    this.askAt = now + COMPARE_MS * (1 + own.random()); // not all of a fleet at once
+  }
+
+  /** This node told so much. */
+  told(seq: number, entries: Entries): void {
+    this.#comparison?.told(seq, entries);
+    this.#lately.note(entries);
+  }
+
+  /** Another one did. */
+  heard(from: NodeId, entries: Entries): void {
+    if (this.#comparison?.with === from) this.#comparison.heard(entries);
+    this.#lately.note(entries);
+  }
+
+  /** Asks somebody, by chance, how keys stand there that were served lately. */
+  ask(now: Millis): void {
+    this.askAt = now + COMPARE_AGAIN_MS;
+    this.#comparison = undefined; // an answer that took so long says nothing any more
+    if (this.#lately.isEmpty) return;
+    const { peers, random, voice, history } = this.#own;
+    const other = peers.somebody(random, now);
+    if (!other) return;
+    const comparison = new Comparison(other.id, freshNumber(random), history.last);
+    this.#eachLevel(this.#lately.take(), (limit, low, high, level) =>
+      comparison.add(limit, low, high, level),
+    );
+    const { nonce, entries } = comparison;
+    if (entries.length === 0) return;
+    this.#comparison = comparison;
+    voice.say(other.id, { kind: 'ask-levels', nonce, entries });
+  }
+
+  /** Answers another node's question, if everything that it told was counted here. */
+  tell({ id, heard }: Peer, { nonce, entries: asked }: MessageOf<'ask-levels'>): void {
+    if (!heard.isComplete) return;
+    const entries: number[] = [];
+    this.#eachLevel(asked.slice(0, COMPARED_MAX * ENTRY), (...entry) => entries.push(...entry));
+    if (entries.length === 0) return;
+    const counted = { seq: this.#own.history.last, heard: heard.last };
+    this.#own.voice.say(id, { kind: 'levels', nonce, ...counted, entries });
+  }
+
+  /** Each answer counts once, and only the one to the question that is open. True if it is that. */
+  take(peer: Peer, { nonce, seq, heard, entries }: MessageOf<'levels'>, now: Millis): boolean {
+    const comparison = this.#comparison;
+    if (comparison?.with !== peer.id || comparison.nonce !== nonce) return false;
+    this.#comparison = undefined;
+    if (!peer.heard.isComplete || peer.heard.last !== seq) return true; // what it counted has yet to come
+    this.askAt = now + COMPARE_MS;
+    comparison.moves(
+      entries,
+      heard,
+      (limit, low, high) => this.#levelOf(limit, low, high),
+      (limit, low, high, by) => this.#own.limits.byId(limit)?.move(low, high, by),
+    );
+    return true;
+  }
+
+  /** Of these keys, those of which something is spent. */
+  #eachLevel(
+    keys: Entries,
+    act: (limit: number, low: number, high: number, level: number) => void,
+  ): void {
+    for (let at = 0; at < keys.length; at += ENTRY) {
+      const [limit, low, high] = keys.slice(at, at + ENTRY);
+      const level = this.#levelOf(limit, low, high);
+      if (level > 0) act(limit, low, high, level);
+    }
+  }
+
+  /** What is spent of a key, but for what nobody was told of. */
+  #levelOf(id: number, low: number, high: number): number {
+    const limit = this.#own.limits.byId(id);
+    if (!limit) return 0;
+    return limit.level(low, high) - this.#own.hits.of(id, low, high);
+  }
+}
