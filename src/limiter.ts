@@ -342,6 +342,11 @@ export class Engine implements Limiter {
     this.#share.takeOver(copy);
   }
 
+  /** Nobody asks it any more: those it was kept together with need not bother. */
+  leave(): void {
+    this.#share.leave?.();
+  }
+
   // Doors for `all`, which asks several of them as one: nobody is told before all have agreed.
 
   /** Takes what is wanted now, or nothing. It is not counted, and nobody hears of it yet. */

@@ -260,8 +260,8 @@ export class Daemon {
 
   /** Whatever would keep a process alive. */
   async #letGo(): Promise<void> {
-    await closeAll(this.#shelf.all);
     await this.#place?.close();
+    await closeAll(this.#shelf.all);
     this.#clients.keepOnly(undefined);
   }
 

@@ -5,7 +5,7 @@
 import { type Prometheus, prometheus } from '../adapters/metrics/prometheus.ts';
 import type { FleetView } from '../peers/fleet.ts';
 import type { Cells } from '../share/cells.ts';
-import type { PeerView } from '../share/peers/engine.ts';
+import type { PeerView } from '../share/peers/peers.ts';
 import type { LimitConfig } from './config/limits.ts';
 import { safeUrl } from './config/redis.ts';
 import type { HttpSurface } from './http/surface.ts';

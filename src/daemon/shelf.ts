@@ -4,7 +4,7 @@
  */
 
 import type { Clock } from '../clock.ts';
-import { type Engine, engineOf } from '../limiter.ts';
+import { Engine, engineOf } from '../limiter.ts';
 import type { RemoteEngine, RemoteLimiter } from '../remote-limiter.ts';
 import { type Hasher, hasher } from '../share/hash.ts';
 import { alone } from '../share/peers/share.ts';
@@ -108,10 +108,11 @@ export const overrideName = (limit: string, pattern: string): string => `${limit
 export const countsFlights = (engine: Engine): boolean => engine.inspect('').inFlight !== undefined;
 
 /**
- * Gives back what limiters hold of a limit that others share, once they have answered what they were
- * asked. Each question has a deadline, so that is not for long.
+ * Ends what limiters have with others: a fleet is left, and what is held of a limit that others share is
+ * given back, once what was asked is answered. Each question has a deadline, so that is not for long.
  */
 export async function closeAll(shelved: readonly Shelved[]): Promise<void> {
+  for (const { engine } of shelved) if (engine instanceof Engine) engine.leave();
   const remote = shelved.filter(({ engine }) => 'isRemote' in engine);
   await Promise.all(remote.map(({ underway }) => underway.ended()));
   await Promise.allSettled(remote.map(({ engine }) => (engine as RemoteLimiter).close()));

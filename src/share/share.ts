@@ -48,6 +48,9 @@ export interface Share {
   /** Goes on from where another has stopped. */
   takeOver(copy: TableCopy): void;
 
+  /** Goes on alone, if it had company: from now on it neither tells others nor hears them. */
+  leave?(): void;
+
   /** Keys that have a state right now. */
   readonly keys: number;
   /** Keys that had to make room while still in use: above 0, `keysMax` is too small. */

@@ -15,7 +15,7 @@ import { ConfigError } from '../../errors.ts';
 import { Fields, isRecord } from '../../options.ts';
 import { isKey, KEY_CHARS_MIN, readPeerOptions } from '../../peers/peers.ts';
 import { isGroup, type UdpOptions, udp } from '../../peers/udp.ts';
-import type { PeerOptions } from '../../share/peers/engine.ts';
+import type { PeerOptions } from '../../share/peers/options.ts';
 import { readRedisUrl, safe } from './redis.ts';
 
 export type TransportConfig =

@@ -355,7 +355,7 @@ export class PeerEngine {
 
   /** True once it knows how keys stand elsewhere, or that there is nobody to know it from. */
   get hasLearned(): boolean {
-    return this.#hasLearned;
+    return this.#learning.isDone;
   }
 
   /** Nobody was there to learn from: what is known here is all there is. */

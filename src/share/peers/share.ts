@@ -143,7 +143,7 @@ export class PeersShare implements Share {
 export const alone: ShareMaker = {
   isRemote: false,
   make(policy, setting) {
-    const fleet = { hasher: hasher([0, 0]), join: () => 0, served() {}, unserved() {} };
+    const fleet = { hasher: hasher([0, 0]), join: () => 0, leave() {}, served() {}, unserved() {} };
     return new PeersShare(policy, setting, fleet);
   },
 };
