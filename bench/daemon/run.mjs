@@ -15,7 +15,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { freePort } from '../ports.mjs';
 import { machineLine, median, writeSection } from '../report.mjs';
-import { cpuOf, startDaemon } from './process.mjs';
+import { askAll } from './ask.mjs';
+import { startDaemon } from './process.mjs';
 
 const smoke = process.argv.includes('--smoke');
 const ROUNDS = smoke ? 1 : 3;
@@ -82,30 +83,6 @@ redis.call('HSET', KEYS[1], 'tokens', tokens - ok, 'at', now)
 redis.call('PEXPIRE', KEYS[1], 60000)
 return ok`;
 
-/** One measurement: the generator's figures, and what the server used meanwhile. */
-async function measure(target, connections, depth, isUnix) {
-  const where = isUnix ? { path: target.path } : { port: target.port };
-  const { kind, extra } = target;
-  const order = { ...where, kind, extra, connections, depth, ms: SPAN_MS };
-  const generator = spawn(process.execPath, ['bench/daemon/load.mjs', JSON.stringify(order)], {
-    stdio: ['ignore', 'pipe', 'inherit'],
-  });
-  started.push(generator);
-  let said = '';
-  let begun;
-  let busy = 0;
-  generator.stdout.on('data', (chunk) => {
-    said += chunk;
-    const now = { cpu: cpuOf(target.pid), at: performance.now() };
-    begun ??= now;
-    busy = ((now.cpu - begun.cpu) * 1000) / (now.at - begun.at);
-  });
-  const code = await new Promise((ended) => generator.once('exit', ended));
-  if (code !== 0) throw new Error(`the generator failed on ${target.name}`);
-  const figures = JSON.parse(said.split('\n')[1]);
-  return { ...figures, busy, perCore: figures.perSecond / busy };
-}
-
 const kilo = (perSecond) => `${Math.round(perSecond / 1000)} k`;
 const percent = (share) => `${Math.round(share * 100)} %`;
 
@@ -144,7 +121,7 @@ try {
         const rounds = targets.map(() => []);
         for (let round = 0; round < ROUNDS; round++) {
           for (const [n, target] of targets.entries()) {
-            rounds[n].push(await measure(target, connections, depth, isUnix));
+            rounds[n].push(await askAll(target, { connections, depth, isUnix, ms: SPAN_MS }));
           }
         }
         const of = (n, read) => median(rounds[n].map(read));

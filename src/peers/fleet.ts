@@ -130,19 +130,19 @@ export class FleetNode implements Fleet {
 
   // For the limits.
 
-  join(limit: PeerLimit): number {
-    return this.#engine.join(limit);
+  join(limit: PeerLimit): void {
+    this.#engine.join(limit);
   }
 
-  leave(limit: number): void {
+  leave(limit: PeerLimit): void {
     this.#engine.leave(limit);
   }
 
-  served(limit: number, low: number, high: number, hits: number): void {
+  served(limit: PeerLimit, low: number, high: number, hits: number): void {
     if (this.#engine.served(limit, low, high, hits)) this.#tickSoon();
   }
 
-  unserved(limit: number, low: number, high: number, hits: number): void {
+  unserved(limit: PeerLimit, low: number, high: number, hits: number): void {
     this.#engine.unserved(limit, low, high, hits);
   }
 

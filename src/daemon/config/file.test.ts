@@ -208,6 +208,13 @@ describe('a configuration with peers', () => {
     expect(configOf(`peers: { udp: ${udp} }`).peers?.transport).toEqual({ kind: 'udp', options });
   });
 
+  test('a key alone makes none', () => {
+    expect(configOf('', { SLUICE_PEERS_KEY: 'a secret of us all' }).peers).toBeUndefined();
+    expect(
+      configOf('peers: false', { SLUICE_PEERS_KEY: 'a secret of us all' }).peers,
+    ).toBeUndefined();
+  });
+
   test('the environment may name them, and hold the key', () => {
     const env = {
       SLUICE_PEERS: '127.0.0.1:1, 127.0.0.1:2',

@@ -137,7 +137,7 @@ function finish(
   document?: Document.Parsed,
   lines?: LineCounter,
 ): Loaded {
-  const read = readConfig(outweighing.reduce(put, value));
+  const read = readConfig([...outweighing].sort(keysLast).reduce(put, value));
   if ('config' in read) return { config: read.config, file };
   return {
     problems: read.errors.map((error) => {
@@ -165,9 +165,21 @@ const LOOKS_SECRET = /(?:token|password)["']?\s*:|:\/\/\S*@/i;
 const concerns = (path: string, { field }: ConfigError): boolean =>
   field === path || field.startsWith(`${path}.`) || field.startsWith(`${path}[`);
 
+const isPeersKey = ({ path: [first, second] }: Outweighing): boolean =>
+  first === 'peers' && second === 'key';
+
+const keysLast = (a: Outweighing, b: Outweighing): number =>
+  Number(isPeersKey(a)) - Number(isPeersKey(b));
+
 /** The value with one thing in it set. */
-function put(value: unknown, { path: [first, second], value: own }: Outweighing): unknown {
+function put(value: unknown, outweighing: Outweighing): unknown {
   if (!isRecord(value)) return value; // nonsense stays nonsense, and is told
+  const hasPeers = value.peers !== undefined && value.peers !== false;
+  if (isPeersKey(outweighing) && !hasPeers) return value; // a key alone makes no fleet
+  const {
+    path: [first, second],
+    value: own,
+  } = outweighing;
   if (second === undefined) return { ...value, [first]: own };
   const inner = isShort(first, value[first]) ? {} : (value[first] ?? {});
   return isRecord(inner) ? { ...value, [first]: { ...inner, [second]: own } } : value;

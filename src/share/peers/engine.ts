@@ -62,6 +62,8 @@ export class PeerEngine {
   readonly #comparing: Comparing;
   readonly #budget: Budget;
   readonly #bornAt: Millis;
+  /** Hits of a key that nobody was told of, from which on they are told at once. */
+  readonly #urgentFrom: number;
   #reportAt: Millis;
   #isUrgent = false;
   /** As it was told last. */
@@ -90,6 +92,7 @@ export class PeerEngine {
       now,
     );
     this.#budget = new Budget(options.reportsMax, now);
+    this.#urgentFrom = options.exchange === 'prompt' ? options.slack : Infinity;
     this.#bornAt = now;
     this.#now = now;
     this.#reportAt = now + options.intervalMs;
@@ -104,34 +107,31 @@ export class PeerEngine {
 
   // From the side of the limits.
 
-  /** Takes on a limit; what comes back is how `served` calls it. */
-  join(limit: PeerLimit): number {
+  /** Takes on a limit. */
+  join(limit: PeerLimit): void {
     // One that takes the place of another knows what that one knew.
     if (!this.#limits.byId(limit.id)) this.#learning.add(limit.id);
-    return this.#limits.join(limit);
+    this.#limits.join(limit);
   }
 
-  /** Hears no more for a limit. What it served so far is told; what it serves from now on is not. */
-  leave(limit: number): void {
+  /** Hears no more for a limit. What it served so far is told. */
+  leave(limit: PeerLimit): void {
     this.#limits.leave(limit);
   }
 
   /** A call was let through here. True if somebody should be told before the interval is over. */
-  served(limit: number, low: number, high: number, hits: number): boolean {
-    const id = this.#limits.idOf(limit);
-    if (hits <= 0 || id === undefined) return false;
+  served({ id }: PeerLimit, low: number, high: number, hits: number): boolean {
+    if (hits <= 0) return false;
     const unheard = this.#hits.add(id, low, high, hits);
     if (this.#hits.isFull) this.flush(this.#now); // there is no room to wait for anything
-    const isUrgent = this.#options.exchange === 'prompt' && unheard >= this.#options.slack;
-    if (!isUrgent || this.#isUrgent) return false;
+    if (this.#isUrgent || unheard < this.#urgentFrom) return false;
     this.#isUrgent = true;
     return true;
   }
 
   /** A call that was let through did not happen. What others were told already stays told. */
-  unserved(limit: number, low: number, high: number, hits: number): void {
-    const id = this.#limits.idOf(limit);
-    if (id !== undefined) this.#hits.takeBack(id, low, high, hits);
+  unserved({ id }: PeerLimit, low: number, high: number, hits: number): void {
+    this.#hits.takeBack(id, low, high, hits);
   }
 
   // From the side of the clock.

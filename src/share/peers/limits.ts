@@ -1,9 +1,8 @@
 /**
  * The limits that a node keeps together with others.
  *
- * Here each has a number, by which calls are counted: it is never given twice, so that a limit which was
- * left is not taken for another. On the wire it has an id, the same for all of the fleet. While one limit
- * takes the place of another with the same id, both may count, and the one that came last hears.
+ * Each has an id, the same for all of the fleet. While one limit takes the place of another with the same
+ * id, both may count, and the one that came last hears.
  */
 
 import type { Millis } from '../../clock.ts';
@@ -26,29 +25,18 @@ export interface PeerLimit {
 }
 
 export class Limits {
-  readonly #byNumber = new Map<number, PeerLimit>();
+  readonly #all = new Set<PeerLimit>();
   readonly #byId = new Map<number, PeerLimit>();
-  #last = 0;
 
-  join(limit: PeerLimit): number {
-    this.#last++;
-    this.#byNumber.set(this.#last, limit);
+  join(limit: PeerLimit): void {
+    this.#all.add(limit);
     this.#byId.set(limit.id, limit);
-    return this.#last;
   }
 
-  leave(number: number): void {
-    const left = this.#byNumber.get(number);
-    if (!left || !this.#byNumber.delete(number)) return;
-    this.#byId.delete(left.id);
-    for (const other of this.#byNumber.values()) {
-      if (other.id === left.id) this.#byId.set(other.id, other);
-    }
-  }
-
-  /** What all of the fleet call the limit with this number; undefined if it was left. */
-  idOf(number: number): number | undefined {
-    return this.#byNumber.get(number)?.id;
+  leave(limit: PeerLimit): void {
+    if (!this.#all.delete(limit)) return;
+    this.#byId.delete(limit.id);
+    for (const other of this.#all) if (other.id === limit.id) this.#byId.set(other.id, other);
   }
 
   byId(id: number): PeerLimit | undefined {

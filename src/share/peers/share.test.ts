@@ -139,7 +139,7 @@ describe('two nodes and one client', () => {
       const random = seededRandom(1);
       const fleet = {
         hasher: hasher([1, 2]),
-        join: () => 0,
+        join: () => {},
         leave: () => {},
         served: () => {},
         unserved: () => {},

@@ -21,21 +21,22 @@ import type { Entries } from './wire.ts';
 export interface Fleet {
   /** All of a fleet hash alike. */
   readonly hasher: Hasher;
-  /** Takes on a limit; what comes back is how `served` calls it. */
-  join(limit: PeerLimit): number;
-  /** Hears no more for a limit. What it served so far is told; what it serves from now on is not. */
-  leave(limit: number): void;
+  /** Takes on a limit. */
+  join(limit: PeerLimit): void;
+  /** Hears no more for a limit. What it served so far is told. */
+  leave(limit: PeerLimit): void;
   /** A call was let through here. */
-  served(limit: number, low: number, high: number, hits: number): void;
+  served(limit: PeerLimit, low: number, high: number, hits: number): void;
   /** One did not happen after all. */
-  unserved(limit: number, low: number, high: number, hits: number): void;
+  unserved(limit: PeerLimit, low: number, high: number, hits: number): void;
 }
 
 export class PeersShare implements Share {
   readonly #local: LocalShare;
   readonly #fleet: Fleet;
   readonly #hasher: Hasher;
-  readonly #limit: number;
+  readonly #limit: PeerLimit;
+  #isAlone = false;
 
   /** @throws {ConfigError} if the rule can do nothing with what others served. */
   constructor(policy: Policy, { name, clock, random, keysMax }: ShareSetting, fleet: Fleet) {
@@ -46,7 +47,7 @@ export class PeersShare implements Share {
     this.#local = local;
     const buckets = (policy.formulas ?? []).map(({ numbers }) => numbers);
     const level = (state: State, i: number, now: Millis): number => spentOf(buckets, state, i, now);
-    this.#limit = fleet.join({
+    this.#limit = {
       id: limitId(name, policy),
       hear: (low, high, hits) => void local.hearHashed(low, high, { hits }),
       stateFrom: (cursor, most) => pageOf(local, cursor, most, clock.now()),
@@ -54,7 +55,8 @@ export class PeersShare implements Share {
       level: (low, high) => local.readHashed(low, high, level),
       move: (low, high, by) =>
         local.settleHashed(low, high, { outcome: 'ok', cost: 0, used: by, dueAt: 0 }),
-    });
+    };
+    fleet.join(this.#limit);
   }
 
   get keys(): number {
@@ -71,6 +73,7 @@ export class PeersShare implements Share {
 
   /** Goes on alone: from now on it neither tells nor hears. What it served so far is told. */
   leave(): void {
+    this.#isAlone = true;
     this.#fleet.leave(this.#limit);
   }
 
@@ -80,7 +83,7 @@ export class PeersShare implements Share {
 
   askHashed(low: number, high: number, cost: number): Decision {
     const decision = this.#local.askHashed(low, high, cost);
-    if (decision.verdict === 'allow') this.#fleet.served(this.#limit, low, high, cost);
+    if (decision.verdict === 'allow') this.#served(low, high, cost);
     return decision;
   }
 
@@ -90,7 +93,7 @@ export class PeersShare implements Share {
 
   take(key: string, most: number): number {
     const taken = this.#local.take(key, most);
-    if (taken > 0) this.#served(taken);
+    if (taken > 0) this.#servedLast(taken);
     return taken;
   }
 
@@ -98,8 +101,8 @@ export class PeersShare implements Share {
     this.#local.settle(key, settlement);
     const { outcome, cost, used = cost } = settlement;
     const more = outcome === 'ignored' ? -cost : used - cost;
-    if (more > 0) this.#served(more);
-    else if (more < 0) {
+    if (more > 0) this.#servedLast(more);
+    else if (more < 0 && !this.#isAlone) {
       this.#fleet.unserved(this.#limit, this.#hasher.low, this.#hasher.high, -more);
     }
   }
@@ -129,13 +132,17 @@ export class PeersShare implements Share {
   }
 
   #told(decision: Decision, cost: number): Decision {
-    if (decision.verdict === 'allow') this.#served(cost);
+    if (decision.verdict === 'allow') this.#servedLast(cost);
     return decision;
   }
 
   /** The key is the one that was hashed last: a moment ago, to find its numbers. */
-  #served(hits: number): void {
-    this.#fleet.served(this.#limit, this.#hasher.low, this.#hasher.high, hits);
+  #servedLast(hits: number): void {
+    this.#served(this.#hasher.low, this.#hasher.high, hits);
+  }
+
+  #served(low: number, high: number, hits: number): void {
+    if (!this.#isAlone) this.#fleet.served(this.#limit, low, high, hits);
   }
 }
 
@@ -143,7 +150,7 @@ export class PeersShare implements Share {
 export const alone: ShareMaker = {
   isRemote: false,
   make(policy, setting) {
-    const fleet = { hasher: hasher([0, 0]), join: () => 0, leave() {}, served() {}, unserved() {} };
+    const fleet = { hasher: hasher([0, 0]), join() {}, leave() {}, served() {}, unserved() {} };
     return new PeersShare(policy, setting, fleet);
   },
 };

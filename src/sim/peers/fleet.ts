@@ -163,7 +163,7 @@ class SimulatedFleet {
     );
     const fleet = {
       hasher: hasher([1, 2]),
-      join: (limit: PeerLimit): number =>
+      join: (limit: PeerLimit): void =>
         engine.join({
           ...limit,
           hear: (low, high, hits) => {
@@ -172,7 +172,7 @@ class SimulatedFleet {
           },
         }),
       leave: engine.leave.bind(engine),
-      served: (limit: number, low: number, high: number, hits: number): void => {
+      served: (limit: PeerLimit, low: number, high: number, hits: number): void => {
         if (engine.served(limit, low, high, hits)) this.#wake(node);
       },
       unserved: engine.unserved.bind(engine),
