@@ -215,6 +215,8 @@ describe('UDP', () => {
     [{ peers: 'a:1', bind: 'b:1' }, /`udp.bind` to be an address of this machine/],
     [{ group: '10.0.0.1:1' }, /`udp.group` to be a multicast address and a port/],
     [{ group: '239.0.0.1:1', interface: 'eth0' }, /`udp.interface` to be the address of/],
+    [{ group: '[ff02::1]:1' }, /`udp.group` to be a group with its interface, such as/],
+    [{ group: '[ff02::1]:1', interface: 'fe80::1' }, /`udp.group` to be a group with its/],
     [{ group: '239.0.0.1:1', ttl: 256 }, /`udp.ttl` to be/],
     [{ group: '239.0.0.1:1', tll: 2 }, /`udp.tll` to be one of/],
     [{ peers: 'a:1', resolveEvery: 'often' }, /`udp.resolveEvery` to be a duration/],
@@ -236,6 +238,7 @@ if (hasNamespaces()) {
       const { stdout } = await promisify(execFile)(command, args, { timeout: 80_000 });
       expect(stdout).toMatch(/UDP to a group/);
       expect(stdout).toMatch(/UDP to a group on loopback/);
+      expect(stdout).toMatch(/UDP to a group of one link/);
     } catch (error) {
       const { stdout = '', stderr = '' } = error as { stdout?: string; stderr?: string };
       throw new Error(`${error}\n${stdout}\n${stderr}`);

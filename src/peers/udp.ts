@@ -24,9 +24,9 @@ import { type Hear, noCounts, SENDING_BYTES_MAX, type Transport } from './transp
 export type UdpOptions = UdpGroupOptions | UdpPeersOptions;
 
 export interface UdpGroupOptions {
-  /** Group and port, such as `239.0.0.1:7613` or `[ff02::7613]:7613`. */
+  /** Group and port, such as `239.0.0.1:7613`, `[ff05::7613]:7613` or `[ff02::7613%eth0]:7613`. */
   readonly group: string;
-  /** The address of the interface to use. Default: the system's choice. `127.0.0.1`: this machine only. */
+  /** Address of the interface to use, for IPv6 with its name: `::%eth0`. `127.0.0.1`: this machine only. */
   readonly interface?: string;
   /** How many routers a datagram passes at most, plus one (default 1: none). */
   readonly ttl?: number;
@@ -76,14 +76,21 @@ export function udp(options: UdpOptions, world: UdpWorld = {}): Transport {
 
 function groupOf(fields: Fields): Transport {
   const text = String(fields.raw('group'));
-  const group = addressOf(fields.at('group'), text);
-  if (!isMulticast(group.host)) fields.fail('group', 'a multicast address and a port');
+  const given = addressOf(fields.at('group'), text);
+  if (!isMulticast(given.host)) fields.fail('group', 'a multicast address and a port');
   const face = fields.raw('interface');
-  const isFace = typeof face === 'string' && isIP(face.split('%')[0]) === isIP(group.host);
+  const isFace = typeof face === 'string' && isIP(face.split('%')[0]) === isIP(given.host);
   if (face !== undefined && !isFace) {
-    fields.fail('interface', `the address of an interface, as ${exampleOf(group.host)}`);
+    fields.fail('interface', `the address of an interface, as ${exampleOf(given.host)}`);
   }
-  const own = face as string | undefined;
+  // Such an address of IPv6 means nothing without the link it is on, and either of the two may name it.
+  const link = zoneOf(String(face ?? '')) ?? zoneOf(given.host);
+  if (link === undefined && isOfOneLink(given.host)) {
+    fields.fail('group', 'a group with its interface, such as `[ff02::7613%eth0]:7613`');
+  }
+  const zone = link === undefined ? '' : `%${link}`;
+  const group = { host: given.host.split('%')[0] + zone, port: given.port };
+  const own = (face as string | undefined) ?? (link === undefined ? undefined : `::${zone}`);
   const ttl = fields.number('ttl', { min: 0, max: 255, whole: true }, 1);
   const port = fields.number('answerPort', { min: 0, max: 65_535, whole: true }, 0);
   fields.done();
@@ -312,7 +319,13 @@ const anyOf = (host: string): string => (familyOf(host) === 6 ? '::' : '0.0.0.0'
 
 const loopbackOf = (host: string): string => (familyOf(host) === 6 ? '::1' : '127.0.0.1');
 
-const exampleOf = (host: string): string => (familyOf(host) === 6 ? '`::1%lo`' : '`192.168.1.7`');
+const exampleOf = (host: string): string => (familyOf(host) === 6 ? '`::%eth0`' : '`192.168.1.7`');
+
+/** The interface behind an address of IPv6, if it names one. */
+const zoneOf = (host: string): string | undefined => host.split('%')[1];
+
+/** A group of IPv6 that is another one on each link (`ff02::`, or `ff01::` within a machine). */
+const isOfOneLink = (host: string): boolean => /^ff.[12]:/i.test(host);
 
 const isLoopbackHost = (host: string): boolean =>
   host === '::1' || host === 'localhost' || (isIP(host) === 4 && host.startsWith('127.'));
