@@ -116,6 +116,32 @@ describe('UDP to a name', () => {
     expect(has(three, fifth)).toBe(false);
   });
 
+  test('that nobody knows is told of once, and looked up until somebody does', async () => {
+    const heard: string[] = [];
+    const listen = (warning: Error): unknown => heard.push(warning.message);
+    process.on('warning', listen);
+    const [port] = await freePorts(1);
+    const clock = new VirtualClock();
+    let looks = 0;
+    const resolve = async (): Promise<readonly string[]> => {
+      looks++;
+      if (looks % 2) throw new Error('ENOTFOUND');
+      return [];
+    };
+    const transport = made(
+      { peers: 'misspelt.test:1', bind: `127.0.0.1:${port}` },
+      { clock, resolve },
+    );
+    await transport.open(() => {});
+    await until(
+      'it looks again',
+      () => looks === 3,
+      () => clock.advance(1000),
+    );
+    process.off('warning', listen);
+    expect(heard).toEqual(['peers cannot be found: misspelt.test: ENOTFOUND']);
+  });
+
   test('that is looked up by the system', async () => {
     const [port, other] = await freePorts(2);
     const peers = [`localhost:${port}`, `localhost:${other}`];

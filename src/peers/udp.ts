@@ -17,8 +17,9 @@ import { createSocket, type RemoteInfo, type Socket } from 'node:dgram';
 import { lookup } from 'node:dns/promises';
 import { isIP, isIPv6 } from 'node:net';
 import { alarm, type Clock, type Millis, systemClock } from '../clock.ts';
-import { ConfigError } from '../errors.ts';
+import { ConfigError, reasonOf } from '../errors.ts';
 import { Fields } from '../options.ts';
+import { warn } from '../warning.ts';
 import { type Hear, noCounts, SENDING_BYTES_MAX, type Transport } from './transport.ts';
 
 export type UdpOptions = UdpGroupOptions | UdpPeersOptions;
@@ -159,8 +160,13 @@ function peersOf(fields: Fields, world: UdpWorld): Transport {
         peer,
         hosts.map((host) => ({ host, port: peer.port })),
       );
-      return hosts.length > 0;
-    } catch {
+      if (hosts.length > 0) return true;
+      throw new Error('it has no address');
+    } catch (error) {
+      // One that was known goes on as it was; one that never was may be misspelt.
+      const isKnown = (found.get(peer) ?? []).length > 0;
+      if (!isKnown)
+        warn('PEERS', `peers cannot be found: ${peer.host}: ${reasonOf(error)}`, peer.host);
       return false;
     }
   };
