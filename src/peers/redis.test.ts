@@ -22,6 +22,19 @@ if (redisServer() !== undefined) {
         },
       };
     });
+
+    test(`a channel by ${name} can be closed while its server is away`, async () => {
+      const server = await startRedis();
+      const own = await connect(server.port);
+      await server.kill();
+      const transport = redisChannel(own.client);
+      const opened = transport.open(() => {});
+      const refused = expect(opened).rejects.toThrow();
+      await transport.close();
+      await refused;
+      own.end();
+      await server.stop();
+    });
   }
 }
 

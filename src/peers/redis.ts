@@ -58,12 +58,17 @@ export function redisChannel(client: RedisClient, channel = 'sluice:peers'): Tra
     counts,
     async open(hear) {
       const own = subscriberOf(client);
-      await own.listenBytes(channel, (bytes) => {
-        if (subscriber !== own) return;
-        counts.heard++;
-        hear(bytes, '');
-      });
-      subscriber = own;
+      subscriber = own; // from here on: without a server this takes until there is one, or it is closed
+      try {
+        await own.listenBytes(channel, (bytes) => {
+          if (subscriber !== own) return;
+          counts.heard++;
+          hear(bytes, '');
+        });
+      } catch (error) {
+        subscriber = undefined;
+        throw error;
+      }
     },
     broadcast,
     send: (_to, bytes) => broadcast(bytes),

@@ -204,6 +204,8 @@ class Wire {
   #speaker: Socket | undefined;
   #own: Address | undefined;
   #hear: Hear | undefined;
+  /** How often it was closed: whoever opens it sees whether that happened meanwhile. */
+  #closings = 0;
 
   constructor(name: string, isLoopback: boolean, family: 4 | 6) {
     this.#name = name;
@@ -231,8 +233,11 @@ class Wire {
   }
 
   async open(hear: Hear, sockets: () => Promise<Socket>): Promise<void> {
+    const closings = this.#closings;
     try {
-      this.#speaker = await sockets();
+      const speaker = await sockets();
+      if (closings !== this.#closings) throw new Error('it was closed before it was open');
+      this.#speaker = speaker;
     } catch (error) {
       await this.close();
       throw error;
@@ -250,6 +255,7 @@ class Wire {
       // Only addresses come here; looking them up would cost a turn of the loop for each datagram.
       lookup: (own, _options, tell) => tell(null, own, this.#family),
     });
+    socket.unref(); // to hear what others do is no reason for a process to go on
     this.#sockets.push(socket);
     socket.on('message', (bytes, from) => this.#arrive(bytes, from));
     await new Promise<void>((ready, fail) => {
@@ -300,6 +306,7 @@ class Wire {
   }
 
   async close(): Promise<void> {
+    this.#closings++;
     this.#hear = undefined;
     this.#speaker = undefined;
     const closing = this.#sockets.splice(0).map((socket) => {
