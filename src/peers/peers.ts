@@ -12,7 +12,7 @@ import { hostname } from 'node:os';
 import type { Clock } from '../clock.ts';
 import { systemClock } from '../clock.ts';
 import type { Duration } from '../duration.ts';
-import { reasonOf } from '../errors.ts';
+import { ConfigError, reasonOf } from '../errors.ts';
 import { Fields } from '../options.ts';
 import { type Random, systemRandom } from '../random.ts';
 import { PEER_DEFAULTS, type PeerOptions } from '../share/peers/options.ts';
@@ -37,20 +37,23 @@ export interface PeersOptions {
   readonly slack?: number;
   /** Reports a second at most; more is told in fewer, fuller ones. Default 100. */
   readonly reportsMax?: number;
-  /** A node that was silent for so long is gone. Default 5 s. */
+  /** A node that was silent for so long is gone. Default 5 s, or three intervals if that is longer. */
   readonly gone?: Duration;
   readonly clock?: Clock;
   readonly random?: Random;
 }
 
 export interface Peers extends ShareMaker {
-  /** Resolves when this node listens; rejects if it cannot. */
+  /** Resolves when this node listens; rejects if it cannot. Until then, and without it, it decides alone. */
   readonly opened: Promise<void>;
   /** Who is there, how old each view is, what was lost. */
   view(): FleetView;
   /** Tells what nobody was told of yet, and leaves the fleet. */
   close(): Promise<void>;
 }
+
+/** Transports that are part of a fleet: each carries the words of one node. */
+const taken = new WeakSet<Transport>();
 
 /** Joins a fleet. @throws {ConfigError} if the options make no sense. */
 export function peers(options: PeersOptions): Peers {
@@ -60,45 +63,66 @@ export function peers(options: PeersOptions): Peers {
   const transport =
     fields.optional('transport', isTransport, 'a transport, such as udp(...)') ??
     fields.fail('transport', 'a transport, such as udp(...)');
-  const key = fields.optional('key', isKey, 'a text of at least 16 characters');
+  if (taken.has(transport)) fields.fail('transport', 'one that no other fleet uses');
+  const key = readKey(fields);
   const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;
   const random = fields.optional('random', isRandom, 'a function') ?? systemRandom;
   const node = new FleetNode({ options: readPeerOptions(fields), transport, key, clock, random });
   fields.done();
+  taken.add(transport);
   const opened = node.open();
+  let isClosed = false;
   opened.catch((error: unknown) => {
-    warn('PEERS', `peers cannot be reached: ${transport.name}: ${reasonOf(error)}`);
+    if (isClosed) return;
+    const why = `${transport.name}: ${reasonOf(error)}`;
+    warn('PEERS', `peers cannot be reached: ${why}`, transport.name);
   });
   return {
     isRemote: false,
     make: (policy, setting) => new PeersShare(policy, setting, node),
     opened,
     view: () => node.view(),
-    close: () => node.close(),
+    async close() {
+      isClosed = true;
+      await node.close();
+      taken.delete(transport);
+    },
   };
 }
 
 /** How a node behaves, for the library and for a configuration alike. */
 export function readPeerOptions(fields: Fields): PeerOptions {
+  const intervalMs = fields.duration('interval', PEER_DEFAULTS.intervalMs);
+  const goneMsMin = SIGNS_OF_LIFE * intervalMs;
+  const goneMs = fields.duration('gone', Math.max(PEER_DEFAULTS.goneMs, goneMsMin));
+  if (goneMs < goneMsMin) fields.fail('gone', `at least ${SIGNS_OF_LIFE} times \`interval\``);
   const isName = (value: unknown): value is string => typeof value === 'string' && value !== '';
   return {
     ...PEER_DEFAULTS,
     name: fields.optional('name', isName, 'a text of at least one letter') ?? ownName(),
     exchange: fields.oneOf('exchange', ['prompt', 'interval'] as const, PEER_DEFAULTS.exchange),
-    intervalMs: fields.duration('interval', PEER_DEFAULTS.intervalMs),
+    intervalMs,
     slack: fields.number('slack', { min: 1 }, PEER_DEFAULTS.slack),
     reportsMax: fields.number('reportsMax', { min: 1, max: 10_000 }, PEER_DEFAULTS.reportsMax),
-    goneMs: fields.duration('gone', PEER_DEFAULTS.goneMs),
+    goneMs,
   };
 }
+
+/** A node gives a sign of life every interval at the latest. One that is lost is no reason to be gone. */
+const SIGNS_OF_LIFE = 3;
 
 const ownName = (): string => `${hostname()}:${process.pid}`;
 
 /** A key that can be guessed seals nothing. */
-export const KEY_CHARS_MIN = 16;
+const KEY_CHARS_MIN = 16;
 
-export const isKey = (value: unknown): value is string =>
-  typeof value === 'string' && value.length >= KEY_CHARS_MIN;
+/** It is a secret, also one that is too short: errors end up in logs. */
+export function readKey(fields: Fields): string | undefined {
+  const key = fields.raw('key');
+  if (key === undefined || (typeof key === 'string' && key.length >= KEY_CHARS_MIN)) return key;
+  const hidden = typeof key === 'string' ? '•'.repeat(key.length) : '•••';
+  throw new ConfigError(fields.at('key'), `a text of at least ${KEY_CHARS_MIN} characters`, hidden);
+}
 
 const isClock = (value: unknown): value is Clock =>
   typeof (value as Clock | null)?.now === 'function';

@@ -22,10 +22,32 @@ if (redisServer() !== undefined) {
         },
       };
     });
+
+    test(`a channel by ${name} can be closed while its server is away`, async () => {
+      const server = await startRedis();
+      const own = await connect(server.port);
+      await server.kill();
+      const transport = redisChannel(own.client);
+      const opened = transport.open(() => {});
+      const refused = expect(opened).rejects.toThrow();
+      await transport.close();
+      await refused;
+      own.end();
+      await server.stop();
+    });
   }
 }
 
 describe('a channel of Redis', () => {
+  test('can be closed while its client waits for a server, and says nothing', async () => {
+    const twin = { on() {}, subscribe: () => new Promise(() => {}), disconnect() {} };
+    const client = { evalsha() {}, publish() {}, duplicate: () => twin } as unknown as RedisClient;
+    const transport = redisChannel(client);
+    const refused = expect(transport.open(() => {})).rejects.toThrow(/closed before it was open/);
+    await transport.close();
+    await refused;
+  });
+
   test('needs a client and a name', () => {
     const client = { publish() {} } as unknown as RedisClient;
     expect(() => redisChannel({} as RedisClient)).toThrow(/`client` to be a client of node-redis/);

@@ -35,6 +35,7 @@ export function redisChannel(client: RedisClient, channel = 'sluice:peers'): Tra
   const counts = noCounts();
   let subscriber: Subscriber | undefined;
   let underwayBytes = 0;
+  let giveUp = (): void => {};
   const broadcast = (bytes: Uint8Array): void => {
     if (!subscriber) return;
     if (!isReady(publisher) || underwayBytes > SENDING_BYTES_MAX) {
@@ -58,18 +59,29 @@ export function redisChannel(client: RedisClient, channel = 'sluice:peers'): Tra
     counts,
     async open(hear) {
       const own = subscriberOf(client);
-      await own.listenBytes(channel, (bytes) => {
+      subscriber = own; // from here on: without a server this takes until there is one, or it is closed
+      const listening = own.listenBytes(channel, (bytes) => {
         if (subscriber !== own) return;
         counts.heard++;
         hear(bytes, '');
       });
-      subscriber = own;
+      // A client that waits for its server may never say that it was told to stop.
+      const closed = new Promise<never>((_, fail) => {
+        giveUp = () => fail(new Error('it was closed before it was open'));
+      });
+      try {
+        await Promise.race([listening, closed]);
+      } catch (error) {
+        subscriber = undefined;
+        throw error;
+      }
     },
     broadcast,
     send: (_to, bytes) => broadcast(bytes),
     async close() {
       const own = subscriber;
       subscriber = undefined;
+      giveUp();
       await own?.stop();
     },
   };

@@ -100,6 +100,32 @@ describe('UDP to a name', () => {
     expect(has(three, fifth)).toBe(false);
   });
 
+  test('that nobody knows is told of once, and looked up until somebody does', async () => {
+    const heard: string[] = [];
+    const listen = (warning: Error): unknown => heard.push(warning.message);
+    process.on('warning', listen);
+    const [port] = await freeUdpPorts(1);
+    const clock = new VirtualClock();
+    let looks = 0;
+    const resolve = async (): Promise<readonly string[]> => {
+      looks++;
+      if (looks % 2) throw new Error('ENOTFOUND');
+      return [];
+    };
+    const transport = made(
+      { peers: 'misspelt.test:1', bind: `127.0.0.1:${port}` },
+      { clock, resolve },
+    );
+    await transport.open(() => {});
+    await until(
+      'it looks again',
+      () => looks === 3,
+      () => clock.advance(1000),
+    );
+    process.off('warning', listen);
+    expect(heard).toEqual(['peers cannot be found: misspelt.test: ENOTFOUND']);
+  });
+
   test('that is looked up by the system', async () => {
     const [port, other] = await freeUdpPorts(2);
     const peers = [`localhost:${port}`, `localhost:${other}`];
@@ -199,6 +225,8 @@ describe('UDP', () => {
     [{ peers: 'a:1', bind: 'b:1' }, /`udp.bind` to be an address of this machine/],
     [{ group: '10.0.0.1:1' }, /`udp.group` to be a multicast address and a port/],
     [{ group: '239.0.0.1:1', interface: 'eth0' }, /`udp.interface` to be the address of/],
+    [{ group: '[ff02::1]:1' }, /`udp.group` to be a group with its interface, such as/],
+    [{ group: '[ff02::1]:1', interface: 'fe80::1' }, /`udp.group` to be a group with its/],
     [{ group: '239.0.0.1:1', ttl: 256 }, /`udp.ttl` to be/],
     [{ group: '239.0.0.1:1', tll: 2 }, /`udp.tll` to be one of/],
     [{ peers: 'a:1', resolveEvery: 'often' }, /`udp.resolveEvery` to be a duration/],
@@ -220,6 +248,7 @@ if (hasNamespaces()) {
       const { stdout } = await promisify(execFile)(command, args, { timeout: 80_000 });
       expect(stdout).toMatch(/UDP to a group/);
       expect(stdout).toMatch(/UDP to a group on loopback/);
+      expect(stdout).toMatch(/UDP to a group of one link/);
     } catch (error) {
       const { stdout = '', stderr = '' } = error as { stdout?: string; stderr?: string };
       throw new Error(`${error}\n${stdout}\n${stderr}`);

@@ -17,16 +17,17 @@ import { createSocket, type RemoteInfo, type Socket } from 'node:dgram';
 import { lookup } from 'node:dns/promises';
 import { isIP, isIPv6 } from 'node:net';
 import { alarm, type Clock, type Millis, systemClock } from '../clock.ts';
-import { ConfigError } from '../errors.ts';
+import { ConfigError, reasonOf } from '../errors.ts';
 import { Fields } from '../options.ts';
+import { warn } from '../warning.ts';
 import { type Hear, noCounts, SENDING_BYTES_MAX, type Transport } from './transport.ts';
 
 export type UdpOptions = UdpGroupOptions | UdpPeersOptions;
 
 export interface UdpGroupOptions {
-  /** Group and port, such as `239.0.0.1:7613` or `[ff02::7613]:7613`. */
+  /** Group and port, such as `239.0.0.1:7613`, `[ff05::7613]:7613` or `[ff02::7613%eth0]:7613`. */
   readonly group: string;
-  /** The address of the interface to use. Default: the system's choice. `127.0.0.1`: this machine only. */
+  /** Address of the interface to use, for IPv6 with its name: `::%eth0`. `127.0.0.1`: this machine only. */
   readonly interface?: string;
   /** How many routers a datagram passes at most, plus one (default 1: none). */
   readonly ttl?: number;
@@ -76,14 +77,21 @@ export function udp(options: UdpOptions, world: UdpWorld = {}): Transport {
 
 function groupOf(fields: Fields): Transport {
   const text = String(fields.raw('group'));
-  const group = addressOf(fields.at('group'), text);
-  if (!isMulticast(group.host)) fields.fail('group', 'a multicast address and a port');
+  const given = addressOf(fields.at('group'), text);
+  if (!isMulticast(given.host)) fields.fail('group', 'a multicast address and a port');
   const face = fields.raw('interface');
-  const isFace = typeof face === 'string' && isIP(face.split('%')[0]) === isIP(group.host);
+  const isFace = typeof face === 'string' && isIP(face.split('%')[0]) === isIP(given.host);
   if (face !== undefined && !isFace) {
-    fields.fail('interface', `the address of an interface, as ${exampleOf(group.host)}`);
+    fields.fail('interface', `the address of an interface, as ${exampleOf(given.host)}`);
   }
-  const own = face as string | undefined;
+  // Such an address of IPv6 means nothing without the link it is on, and either of the two may name it.
+  const link = zoneOf(String(face ?? '')) ?? zoneOf(given.host);
+  if (link === undefined && isOfOneLink(given.host)) {
+    fields.fail('group', 'a group with its interface, such as `[ff02::7613%eth0]:7613`');
+  }
+  const zone = link === undefined ? '' : `%${link}`;
+  const group = { host: given.host.split('%')[0] + zone, port: given.port };
+  const own = (face as string | undefined) ?? (link === undefined ? undefined : `::${zone}`);
   const ttl = fields.number('ttl', { min: 0, max: 255, whole: true }, 1);
   const port = fields.number('answerPort', { min: 0, max: 65_535, whole: true }, 0);
   fields.done();
@@ -152,8 +160,13 @@ function peersOf(fields: Fields, world: UdpWorld): Transport {
         peer,
         hosts.map((host) => ({ host, port: peer.port })),
       );
-      return hosts.length > 0;
-    } catch {
+      if (hosts.length > 0) return true;
+      throw new Error('it has no address');
+    } catch (error) {
+      // One that was known goes on as it was; one that never was may be misspelt.
+      const isKnown = (found.get(peer) ?? []).length > 0;
+      if (!isKnown)
+        warn('PEERS', `peers cannot be found: ${peer.host}: ${reasonOf(error)}`, peer.host);
       return false;
     }
   };
@@ -191,6 +204,8 @@ class Wire {
   #speaker: Socket | undefined;
   #own: Address | undefined;
   #hear: Hear | undefined;
+  /** How often it was closed: whoever opens it sees whether that happened meanwhile. */
+  #closings = 0;
 
   constructor(name: string, isLoopback: boolean, family: 4 | 6) {
     this.#name = name;
@@ -218,8 +233,11 @@ class Wire {
   }
 
   async open(hear: Hear, sockets: () => Promise<Socket>): Promise<void> {
+    const closings = this.#closings;
     try {
-      this.#speaker = await sockets();
+      const speaker = await sockets();
+      if (closings !== this.#closings) throw new Error('it was closed before it was open');
+      this.#speaker = speaker;
     } catch (error) {
       await this.close();
       throw error;
@@ -237,6 +255,7 @@ class Wire {
       // Only addresses come here; looking them up would cost a turn of the loop for each datagram.
       lookup: (own, _options, tell) => tell(null, own, this.#family),
     });
+    socket.unref(); // to hear what others do is no reason for a process to go on
     this.#sockets.push(socket);
     socket.on('message', (bytes, from) => this.#arrive(bytes, from));
     await new Promise<void>((ready, fail) => {
@@ -287,6 +306,7 @@ class Wire {
   }
 
   async close(): Promise<void> {
+    this.#closings++;
     this.#hear = undefined;
     this.#speaker = undefined;
     const closing = this.#sockets.splice(0).map((socket) => {
@@ -312,7 +332,13 @@ const anyOf = (host: string): string => (familyOf(host) === 6 ? '::' : '0.0.0.0'
 
 const loopbackOf = (host: string): string => (familyOf(host) === 6 ? '::1' : '127.0.0.1');
 
-const exampleOf = (host: string): string => (familyOf(host) === 6 ? '`::1%lo`' : '`192.168.1.7`');
+const exampleOf = (host: string): string => (familyOf(host) === 6 ? '`::%eth0`' : '`192.168.1.7`');
+
+/** The interface behind an address of IPv6, if it names one. */
+const zoneOf = (host: string): string | undefined => host.split('%')[1];
+
+/** A group of IPv6 that is another one on each link (`ff02::`, or `ff01::` within a machine). */
+const isOfOneLink = (host: string): boolean => /^ff.[12]:/i.test(host);
 
 const isLoopbackHost = (host: string): boolean =>
   host === '::1' || host === 'localhost' || (isIP(host) === 4 && host.startsWith('127.'));

@@ -101,7 +101,10 @@ colour: red
     ['peers: { udp: x:1, nats: y }', 'got "udp and nats"'],
     ['peers: { udp: nowhere }', '`peers.udp.peers` to be a host and a port'],
     ['peers: { udp: { group: "10.0.0.1:1" } }', '`peers.udp.group` to be a multicast address'],
-    ['peers: { udp: "10.0.0.1:1", key: short }', '`peers.key` to be at least 16 characters'],
+    [
+      'peers: { udp: "10.0.0.1:1", key: short }',
+      '`peers.key` to be a text of at least 16 characters',
+    ],
     ['peers: { udp: "10.0.0.1:1", slak: 1 }', '`peers.slak`'],
     ['peers: { redis: "http://x" }', '`peers.redis.url` to be an address such as redis://'],
     ['peers: { nats: [] }', '`peers.nats.servers` to be addresses'],

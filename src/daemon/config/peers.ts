@@ -13,7 +13,7 @@
 
 import { ConfigError } from '../../errors.ts';
 import { Fields, isRecord } from '../../options.ts';
-import { isKey, KEY_CHARS_MIN, readPeerOptions } from '../../peers/peers.ts';
+import { readKey, readPeerOptions } from '../../peers/peers.ts';
 import { isGroup, type UdpOptions, udp } from '../../peers/udp.ts';
 import type { PeerOptions } from '../../share/peers/options.ts';
 import { readRedisUrl, safe } from './redis.ts';
@@ -41,16 +41,9 @@ export function readPeers(value: unknown, path: string): PeersConfig | undefined
   const fields = new Fields(path, value);
   const ways = WAYS.filter((way) => fields.has(way));
   const options = readPeerOptions(fields);
-  const key = fields.raw('key');
+  const key = readKey(fields);
   fields.done();
   if (ways.length !== 1) throw new ConfigError(path, expected, ways.join(' and ') || 'none');
-  if (key !== undefined && !isKey(key)) {
-    throw new ConfigError(
-      fields.at('key'),
-      `at least ${KEY_CHARS_MIN} characters`,
-      'one that is not',
-    );
-  }
   const [way] = ways;
   const transport = READ[way](fields.raw(way), fields.at(way));
   if (way !== 'udp' && key === undefined) {

@@ -28,6 +28,20 @@ transportContract('UDP to a group on loopback', { isAddressed: true, isLoopback:
   stop,
 }));
 
+// The interface of a namespace is called so.
+transportContract('UDP to a group of one link', ADDRESSED, () => ({
+  node: (n) =>
+    n === 0
+      ? udp({ group: '[ff02::7613%one]:7613' })
+      : udp({ group: '[ff02::7613]:7613', interface: '::%one' }),
+  stop,
+}));
+
+transportContract('UDP to a group by IPv6', ADDRESSED, () => ({
+  node: () => udp({ group: '[ff05::7613]:7613' }),
+  stop,
+}));
+
 describe('groups', () => {
   test('are kept apart, and so are interfaces', async () => {
     const own = await openNode(udp({ group: GROUP, interface: OWN }));
