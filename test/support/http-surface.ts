@@ -1,7 +1,7 @@
 /** An HTTP surface with limits of its own, for tests: in the virtual time of one's own, or on a real socket. */
 
 import { request as httpRequest, type IncomingHttpHeaders } from 'node:http';
-import { type AddressInfo, createServer } from 'node:net';
+import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { type Clock, systemClock } from '../../src/clock.ts';
 import { readLimits } from '../../src/daemon/config/limits.ts';
 import { Gate } from '../../src/daemon/gate.ts';
@@ -85,9 +85,13 @@ export interface Served {
 }
 
 /** Listens on a free port of this host. */
-export async function serve(surface: HttpSurface, isLoopback = true): Promise<Served> {
+export async function serve(
+  surface: HttpSurface,
+  isLoopback = true,
+  take: (socket: Socket) => Socket = (socket) => socket,
+): Promise<Served> {
   const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) =>
-    surface.accept(socket, isLoopback),
+    surface.accept(take(socket), isLoopback),
   );
   await new Promise<void>((ready) => server.listen(0, '127.0.0.1', ready));
   const { port } = server.address() as AddressInfo;
