@@ -14,6 +14,7 @@ import {
 import { readPatterns } from '../../src/daemon/pattern.ts';
 import type { RoutesConfig } from '../../src/daemon/routes.ts';
 import { Shelf } from '../../src/daemon/shelf.ts';
+import type { Decision } from '../../src/decision.ts';
 import { hasher } from '../../src/share/hash.ts';
 import type { RemoteShareMaker } from '../../src/share/remote.ts';
 
@@ -63,6 +64,26 @@ export function surfaceWith(given: Given = {}): HttpSurface {
   };
   return httpSurface(setting, { admin, keyOf, bounds });
 }
+
+/** Somebody else who decides, always this, out of reach for whoever wants to look; `asks` gets who asked. */
+export const somebodyElse = (decision: Decision, asks: string[] = []): RemoteShareMaker => ({
+  isRemote: true,
+  make: () => ({
+    async askNow(key) {
+      asks.push(key);
+      return { decision, at: 0 };
+    },
+    look: async () => undefined,
+    settle: async () => {},
+    close: async () => {},
+    isReachable: false,
+    ...{ ask: unasked, askLine: unasked, take: unasked, hits: unasked },
+  }),
+});
+
+const unasked = (): never => {
+  throw new Error('not asked for here');
+};
 
 export interface Told {
   readonly status: number;

@@ -4,9 +4,14 @@ import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { setImmediate as turn } from 'node:timers/promises';
 import { afterEach, describe, expect, test } from 'vitest';
-import { type Given, type Served, serve, surfaceWith } from '../../../test/support/http-surface.ts';
+import {
+  type Given,
+  type Served,
+  serve,
+  somebodyElse,
+  surfaceWith,
+} from '../../../test/support/http-surface.ts';
 import { allow } from '../../decision.ts';
-import type { RemoteShareMaker } from '../../share/remote.ts';
 import { VirtualClock } from '../../testing/index.ts';
 import { HTTP_BOUNDS } from './bounds.ts';
 import { ShortWay, type ShortWayTold } from './short-way.ts';
@@ -34,22 +39,6 @@ const MANY = Object.fromEntries(
     { bucket: { rate: 1, burst: 1e6 }, always: true },
   ]),
 );
-
-/** Somebody else, who always says yes and writes down who asked. */
-const somebodyElse = (asks: string[]): RemoteShareMaker => ({
-  isRemote: true,
-  make: () => ({
-    async askNow(key) {
-      asks.push(key);
-      return { decision: allow(1), at: 0 };
-    },
-    look: async () => undefined,
-    settle: async () => {},
-    close: async () => {},
-    isReachable: true,
-    ...{ ask: never, askLine: never, take: never, hits: never },
-  }),
-});
 
 const never = (): never => {
   throw new Error('not asked for here');
@@ -169,7 +158,7 @@ describe('a connection on the short way', () => {
 
   test('takes the long way where somebody else decides, and is asked for once', async () => {
     const asks: string[] = [];
-    const { own } = await served({ limits: SHARED, share: somebodyElse(asks) });
+    const { own } = await served({ limits: SHARED, share: somebodyElse(allow(1), asks) });
     const { socket, answers } = await client(own.port);
     socket.write(CHECK + CHECK);
     expect(await answers(2)).toEqual(['200', '200']);

@@ -47,8 +47,9 @@ export class ShortWay {
 
   #hear(chunk: Buffer): boolean {
     const { socket } = this;
-    if (this.#isHandedOver) return socket.push(Buffer.from(chunk)); // Node reads no longer by itself
-    if (socket.writableEnded) return true;
+    // Node's server reads below the socket; whoever else takes it reads the socket.
+    if (this.#isHandedOver) return socket.push(Buffer.from(chunk));
+    if (socket.writableEnded) return true; // it was told goodbye
     let answered = 0;
     let answers = '';
     while (answered < chunk.length) {

@@ -1,10 +1,11 @@
 /**
- * HTTP on sockets: connections taken over with a bound on everything, bodies taken in, replies sent.
+ * HTTP on sockets: connections taken over with a bound on everything, and hung up in the end.
  *
  *     const surface = httpSurface(setting, now);
  *     createServer((socket) => surface.accept(socket, isLoopback)).listen(7612, '127.0.0.1');
  *
- * What is asked and answered is the desk's affair: `desk.ts`.
+ * Each begins on the short way (`short-way.ts`), which is for plain checks, and goes the long one
+ * (`long-way.ts`) from the first other request on. What is asked and answered is the desk's affair: `desk.ts`.
  */
 
 import type { Socket } from 'node:net';

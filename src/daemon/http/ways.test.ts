@@ -12,7 +12,7 @@ import { type AddressInfo, connect, Socket } from 'node:net';
 import { setImmediate as turn } from 'node:timers/promises';
 import { afterEach, describe, expect, test } from 'vitest';
 import { Chance } from '../../../test/support/chance.ts';
-import { type Given, type Served, serve, surfaceWith } from '../../../test/support/http-surface.ts';
+import { type Given, serve, surfaceWith } from '../../../test/support/http-surface.ts';
 import { VirtualClock } from '../../testing/index.ts';
 import { readHttp } from '../config/http.ts';
 import { HEADER_BYTES_MAX, HEADERS_MAX } from './bounds.ts';
@@ -30,29 +30,23 @@ afterEach(async () => {
   await Promise.all(open.splice(0).map((own) => own.stop()));
 });
 
-interface Both {
+interface Side {
   readonly surface: HttpSurface;
-  readonly served: Served;
+  readonly port: number;
 }
 
-async function served(given: Given = {}): Promise<Both> {
+async function side(given: Given, take?: (socket: Socket) => Socket): Promise<Side> {
   const surface = surfaceWith({ clock: new VirtualClock(1e9), ...given });
-  const own = await serve(surface);
+  const own = await serve(surface, true, take);
   open.push(own);
-  return { surface, served: own };
+  return { surface, port: own.port };
 }
 
 /** Only sockets of Node's own class are read the short way. */
 class OtherSocket extends Socket {}
 
-async function servedLong(given: Given = {}): Promise<Both> {
-  const surface = surfaceWith({ clock: new VirtualClock(1e9), ...given });
-  const own = await serve(surface, true, (socket) =>
-    Object.defineProperty(socket, 'constructor', { value: OtherSocket }),
-  );
-  open.push(own);
-  return { surface, served: own };
-}
+const asOther = (socket: Socket): Socket =>
+  Object.defineProperty(socket, 'constructor', { value: OtherSocket });
 
 /** All that comes back for these pieces, until the other side hangs up. */
 async function toldBy(port: number, pieces: readonly string[]): Promise<string> {
@@ -248,15 +242,13 @@ describe('the short way', () => {
     test(
       `says what the long one says, whatever is asked (${n})`,
       async () => {
-        const [short, long] = [await served(given), await servedLong(given)];
+        const [short, long] = [await side(given), await side(given, asOther)];
         const chance = new Chance(SEED + n);
         const seen = { short: 0, both: 0, long: 0 };
         for (let round = 0; round < COUNT / 100; round++) {
           const text = pipelineOf(chance);
           const pieces = cut(chance, text);
-          const told = await Promise.all(
-            [short, long].map(({ served: { port } }) => toldBy(port, pieces)),
-          );
+          const told = await Promise.all([short, long].map(({ port }) => toldBy(port, pieces)));
           try {
             requireSame(heardIn(told[0]), heardIn(told[1]));
             expect(short.surface.counts.answered).toEqual(long.surface.counts.answered);
