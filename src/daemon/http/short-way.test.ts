@@ -86,13 +86,27 @@ describe('a connection on the short way', () => {
   });
 
   test('is hung up when it was silent for too long, and told so if it never asked', async () => {
-    const { surface, own } = await served({ bounds: { idleMs: 30, slowMs: 60 } });
-    const [asked, silent] = [await client(own.port), await client(own.port)];
+    const [patient, hasty] = [
+      await served({ bounds: { idleMs: 30 } }),
+      await served({ bounds: { slowMs: 30 } }),
+    ];
+    const [asked, silent] = [await client(patient.own.port), await client(hasty.own.port)];
     asked.socket.write(CHECK);
     await Promise.all([once(asked.socket, 'close'), once(silent.socket, 'close')]);
     expect(await asked.answers(1)).toEqual(['200']);
     expect(await silent.answers(1)).toEqual(['408']);
-    await expect.poll(() => surface.counts.open).toBe(0);
+    await expect.poll(() => patient.surface.counts.open + hasty.surface.counts.open).toBe(0);
+  });
+
+  test('may be silent for as long as is set once it has asked', async () => {
+    const { own } = await served({ bounds: { slowMs: 30 } });
+    const asked = await client(own.port);
+    asked.socket.write(CHECK);
+    await asked.answers(1);
+    const silent = await client(own.port);
+    await once(silent.socket, 'close'); // by then it has been silent for longer than that
+    asked.socket.write(CHECK);
+    expect(await asked.answers(2)).toEqual(['200', '200']);
   });
 
   test('that does not read is let go', async () => {
@@ -213,5 +227,17 @@ describe('a connection', () => {
     await once(socket, 'close');
     expect(rest).toBe(`GET /other${CHECK}${long}`);
     expect(heard()).toBe('yes yes bye');
+  });
+
+  test('that is handed over keeps what it brings, whoever else is heard before it is read', async () => {
+    const taken: Socket[] = [];
+    const take = (own: Socket) => taken.push(own.on('readable', () => {}));
+    for (const text of ['GET /other', 'something else']) {
+      const { socket } = await shortWay(never, take);
+      socket.write(text);
+      await expect.poll(() => taken.at(-1)?.readableLength).toBe(text.length);
+    }
+    expect(taken.map((own) => String(own.read()))).toEqual(['GET /other', 'something else']);
+    for (const own of taken) own.destroy();
   });
 });
