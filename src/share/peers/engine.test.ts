@@ -104,6 +104,36 @@ describe('nodes that stand apart', () => {
   });
 });
 
+describe('one of three that was cut off', () => {
+  test('moves nobody by comparing while only some have heard what it did meanwhile', () => {
+    const { start, pass, rules } = network();
+    const [a, b, c] = [start(), start(), start()];
+    pass(1000);
+    const isWithC = ({ from, to }: Message): boolean => [from, to].includes(c.engine.id);
+    rules.isCarried = (message) => !isWithC(message);
+    for (let n = 0; n < 50; n++) {
+      c.share.ask('C', 4);
+      pass(20);
+    }
+    expect([spent(a), spent(c)]).toEqual([0, 199]); // one has flowed back in
+    // It is heard again, but of what was missed the second gets nothing yet.
+    const isAgain = ({ kind, to }: Message): boolean => kind === 'missing' && to === c.engine.id;
+    rules.isCarried = (message) => !(isAgain(message) && message.from === b.engine.id);
+    const busy = (ms: number): void => {
+      for (let n = 0; n < ms; n += 100) {
+        c.share.ask('C', 1);
+        pass(100);
+      }
+    };
+    busy(3000);
+    expect(spent(c) - spent(b)).toBeGreaterThan(190);
+    expect(Math.abs(spent(a) - spent(c))).toBeLessThanOrEqual(1);
+    rules.isCarried = () => true;
+    busy(300);
+    expect(Math.abs(spent(b) - spent(c))).toBeLessThanOrEqual(1);
+  });
+});
+
 describe('a node that came late', () => {
   test('does not count again what a neighbour has told it, when it meets the others later still', () => {
     const { nodes, start, pass, rules } = network();

@@ -289,7 +289,7 @@ export class PeerEngine {
         this.#learning.tell(question);
         break;
       case 'ask-levels':
-        if (this.#learning.isDone) this.#comparing.tell(peer, question);
+        if (this.#learning.isDone) this.#comparing.tell(peer, question, now);
     }
   }
 
