@@ -134,6 +134,32 @@ describe('one of three that was cut off', () => {
   });
 });
 
+describe('questions that were held up somewhere', () => {
+  test('and come all at once are not all answered: what is missing is told a few times over at most', () => {
+    const { start, pass, rules, seen, clock } = network();
+    const [a, b] = [start(), start()];
+    pass(1000);
+    rules.isCarried = ({ kind }) => kind !== 'report';
+    for (let n = 0; n < 60; n++) {
+      a.share.ask('C', 1);
+      pass(20);
+    }
+    rules.isCarried = ({ kind }) => kind !== 'missing';
+    a.share.ask('C', 1);
+    pass(1000);
+    const questions = seen.filter(({ message }) => message.kind === 'missing');
+    expect(questions.length).toBeGreaterThan(15);
+    seen.length = 0;
+    rules.isCarried = () => true;
+    for (const { bytes } of questions.slice(0, 15)) a.engine.receive(bytes, clock.now());
+    const told = seen.filter(({ message }) => message.kind === 'report').length;
+    expect(told).toBeGreaterThanOrEqual(60);
+    expect(told).toBeLessThanOrEqual(5 * 60);
+    pass(1);
+    expect(Math.abs(spent(a) - spent(b))).toBeLessThanOrEqual(2); // what flowed back in meanwhile
+  });
+});
+
 describe('a node that came late', () => {
   test('does not count again what a neighbour has told it, when it meets the others later still', () => {
     const { nodes, start, pass, rules } = network();
