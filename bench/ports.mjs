@@ -1,5 +1,6 @@
-/** A port on loopback that nobody uses. */
+/** Ports on loopback that nobody uses. */
 
+import { createSocket } from 'node:dgram';
 import { createServer } from 'node:net';
 
 export async function freePort() {
@@ -8,4 +9,18 @@ export async function freePort() {
   const { port } = server.address();
   await new Promise((closed) => server.close(closed));
   return port;
+}
+
+/** The same for datagrams, several at once. */
+export async function freeUdpPorts(count) {
+  const sockets = await Promise.all(
+    Array.from({ length: count }, async () => {
+      const socket = createSocket('udp4');
+      await new Promise((ready) => socket.bind(0, '127.0.0.1', ready));
+      return socket;
+    }),
+  );
+  const ports = sockets.map((socket) => socket.address().port);
+  await Promise.all(sockets.map((socket) => new Promise((end) => socket.close(end))));
+  return ports;
 }

@@ -5,13 +5,22 @@ import { readFileSync } from 'node:fs';
 
 const TICKS = Number(execFileSync('getconf', ['CLK_TCK'], { encoding: 'utf8' }));
 
-/** Starts it and waits until it listens. Addresses it picked are in `at`, by surface. */
-export async function startDaemon(args, env = {}) {
-  const child = spawn(process.execPath, ['dist/cli/main.js', 'serve', ...args], {
-    stdio: ['ignore', 'pipe', 'inherit'],
+const running = new Set();
+process.once('exit', () => {
+  for (const child of running) child.kill('SIGKILL');
+});
+
+/**
+ * Starts it and waits until it listens. Addresses it picked are in `at`, by surface. `within` is a command
+ * that becomes the one it is given; `log` is where the daemon writes what happens.
+ */
+export async function startDaemon(args, { env = {}, within = [], log = 'inherit' } = {}) {
+  const words = [...within, process.execPath, 'dist/cli/main.js', 'serve', ...args];
+  const child = spawn(words[0], words.slice(1), {
+    stdio: ['ignore', 'pipe', log],
     env: { ...process.env, ...env },
   });
-  process.once('exit', () => child.kill('SIGKILL'));
+  running.add(child);
   let said = '';
   await new Promise((ready, failed) => {
     child.once('exit', () => failed(new Error(`the daemon ended: ${said}`)));
@@ -20,7 +29,7 @@ export async function startDaemon(args, env = {}) {
       if (said.includes('ready\n')) ready();
     });
   });
-  child.removeAllListeners('exit');
+  child.removeAllListeners('exit').once('exit', () => running.delete(child));
   const at = { line: [], resp: [], http: [] };
   for (const [, surface, where] of said.matchAll(/^ {2}(line|resp|http) +(\S+)/gm))
     at[surface].push(where);

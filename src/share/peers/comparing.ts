@@ -1,6 +1,10 @@
 /**
  * Who is asked how keys stand, and when: once a second somebody, by chance, of whom nothing is missing. What
  * is made of the answer is told in `levels.ts`.
+ *
+ * After a split that is healed, one has all that a third told meanwhile and the other has yet to hear it. If
+ * they compared then, what was made even would be counted once more when it comes: so whoever waits for a lot
+ * neither asks nor answers.
  */
 
 import type { Millis } from '../../clock.ts';
@@ -58,8 +62,8 @@ export class Comparing {
   ask(now: Millis): void {
     this.askAt = now + COMPARE_AGAIN_MS;
     this.#comparison = undefined; // an answer that took so long says nothing any more
-    if (this.#lately.isEmpty) return;
     const { peers, random, voice, history } = this.#own;
+    if (this.#lately.isEmpty || peers.isFarBehind(now)) return;
     const other = peers.somebody(random, now);
     if (!other) return;
     const comparison = new Comparison(other.id, freshNumber(random), history.last);
@@ -73,8 +77,8 @@ export class Comparing {
   }
 
   /** Answers another node's question, if everything that it told was counted here. */
-  tell({ id, heard }: Peer, { nonce, entries: asked }: MessageOf<'ask-levels'>): void {
-    if (!heard.isComplete) return;
+  tell({ id, heard }: Peer, { nonce, entries: asked }: MessageOf<'ask-levels'>, now: Millis): void {
+    if (!heard.isComplete || this.#own.peers.isFarBehind(now)) return;
     const entries: number[] = [];
     this.#eachLevel(asked.slice(0, COMPARED_MAX * ENTRY), (...entry) => entries.push(...entry));
     if (entries.length === 0) return;

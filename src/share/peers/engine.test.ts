@@ -104,6 +104,62 @@ describe('nodes that stand apart', () => {
   });
 });
 
+describe('one of three that was cut off', () => {
+  test('moves nobody by comparing while only some have heard what it did meanwhile', () => {
+    const { start, pass, rules } = network();
+    const [a, b, c] = [start(), start(), start()];
+    pass(1000);
+    const isWithC = ({ from, to }: Message): boolean => [from, to].includes(c.engine.id);
+    rules.isCarried = (message) => !isWithC(message);
+    for (let n = 0; n < 50; n++) {
+      c.share.ask('C', 4);
+      pass(20);
+    }
+    expect([spent(a), spent(c)]).toEqual([0, 199]); // one has flowed back in
+    // It is heard again, but of what was missed the second gets nothing yet.
+    const isAgain = ({ kind, to }: Message): boolean => kind === 'missing' && to === c.engine.id;
+    rules.isCarried = (message) => !(isAgain(message) && message.from === b.engine.id);
+    const busy = (ms: number): void => {
+      for (let n = 0; n < ms; n += 100) {
+        c.share.ask('C', 1);
+        pass(100);
+      }
+    };
+    busy(3000);
+    expect(spent(c) - spent(b)).toBeGreaterThan(190);
+    expect(Math.abs(spent(a) - spent(c))).toBeLessThanOrEqual(1);
+    rules.isCarried = () => true;
+    busy(300);
+    expect(Math.abs(spent(b) - spent(c))).toBeLessThanOrEqual(1);
+  });
+});
+
+describe('questions that were held up somewhere', () => {
+  test('and come all at once are not all answered: what is missing is told a few times over at most', () => {
+    const { start, pass, rules, seen, clock } = network();
+    const [a, b] = [start(), start()];
+    pass(1000);
+    rules.isCarried = ({ kind }) => kind !== 'report';
+    for (let n = 0; n < 60; n++) {
+      a.share.ask('C', 1);
+      pass(20);
+    }
+    rules.isCarried = ({ kind }) => kind !== 'missing';
+    a.share.ask('C', 1);
+    pass(1000);
+    const questions = seen.filter(({ message }) => message.kind === 'missing');
+    expect(questions.length).toBeGreaterThan(15);
+    seen.length = 0;
+    rules.isCarried = () => true;
+    for (const { bytes } of questions.slice(0, 15)) a.engine.receive(bytes, clock.now());
+    const told = seen.filter(({ message }) => message.kind === 'report').length;
+    expect(told).toBeGreaterThanOrEqual(60);
+    expect(told).toBeLessThanOrEqual(5 * 60);
+    pass(1);
+    expect(Math.abs(spent(a) - spent(b))).toBeLessThanOrEqual(2); // what flowed back in meanwhile
+  });
+});
+
 describe('a node that came late', () => {
   test('does not count again what a neighbour has told it, when it meets the others later still', () => {
     const { nodes, start, pass, rules } = network();

@@ -17,7 +17,7 @@
 
 import type { Millis } from '../../clock.ts';
 import type { Random } from '../../random.ts';
-import { mayAnswer } from './answers.ts';
+import { countAgain, mayAnswer } from './answers.ts';
 import { Budget } from './budget.ts';
 import { Comparing } from './comparing.ts';
 import { History } from './history.ts';
@@ -283,13 +283,13 @@ export class PeerEngine {
         this.#welcome(peer.id, question.nonce, now);
         break;
       case 'missing':
-        this.#sendAgain(peer.id, question.ranges);
+        this.#sendAgain(peer, question.ranges);
         break;
       case 'ask-state':
         this.#learning.tell(question);
         break;
       case 'ask-levels':
-        if (this.#learning.isDone) this.#comparing.tell(peer, question);
+        if (this.#learning.isDone) this.#comparing.tell(peer, question, now);
     }
   }
 
@@ -305,12 +305,14 @@ export class PeerEngine {
     return true;
   }
 
-  #sendAgain(to: NodeId, ranges: readonly number[]): void {
+  #sendAgain(to: Peer, ranges: readonly number[]): void {
     const { first } = this.#history;
     if (ranges.length > 0 && ranges[0] < first) {
-      this.#voice.say(to, { kind: 'gone', seq: first - 1 });
+      this.#voice.say(to.id, { kind: 'gone', seq: first - 1 });
     }
-    for (const bytes of this.#history.again(ranges, AGAIN_MAX)) this.#voice.put(to, bytes);
+    const reports = this.#history.again(ranges, AGAIN_MAX);
+    for (const bytes of reports) this.#voice.put(to.id, bytes);
+    countAgain(to, reports.length);
   }
 
   // Who is there.

@@ -32,6 +32,11 @@ export class Heard {
     return this.#upTo === this.#last;
   }
 
+  /** How many are missing. */
+  get behindBy(): number {
+    return this.#last - this.#upTo - this.#beyond.size;
+  }
+
   /** True if this one counts: it had not come before. */
   accept(seq: number): boolean {
     if (seq <= this.#upTo || this.#beyond.has(seq)) return false;

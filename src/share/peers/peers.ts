@@ -18,6 +18,9 @@ const ASK_AGAIN_MS: Millis = 50;
 /** What is missing is asked for in so many ranges at once. */
 const RANGES_MAX = 32;
 
+/** More reports of one peer than this are not missing by chance: it, or this node, was cut off. */
+const MISSING_BY_CHANCE = 16;
+
 export interface Peer extends Asker {
   readonly id: NodeId;
   readonly name: string;
@@ -82,6 +85,14 @@ export class Peers {
     return this.#behind.has(peer);
   }
 
+  /** Whether so much is yet to come that how keys stand here says nothing. */
+  isFarBehind(now: Millis): boolean {
+    for (const peer of this.#behind) {
+      if (peer.heard.behindBy > MISSING_BY_CHANCE && this.isThere(peer, now)) return true;
+    }
+    return false;
+  }
+
   /** Any node that is there, and of whom nothing is missing. */
   somebody(random: Random, now: Millis): Peer | undefined {
     let left = Math.floor(random() * (this.#peers.size - this.#behind.size));
@@ -136,7 +147,7 @@ export class Peers {
         name,
         ageMs: now - heardAt,
         heard: reports,
-        missing: heard.missing(RANGES_MAX).reduce((sum, own, n) => sum + (n % 2 ? own : 0), 0),
+        missing: heard.behindBy,
         lost: heard.lost,
       }));
   }

@@ -48,14 +48,21 @@ function repairMs({ peers, network }: FleetOptions): Millis {
   return SIGNS_LOST * signMs + QUESTIONS * (QUESTION_MS + 2 * (delayMs + jitterMs));
 }
 
-/** `asked` is the most that was asked for by one client in any span of that length. */
-export function boundOf(options: FleetOptions, asked: number): number {
-  const { nodes, rate, burst, crash, clockStep, network } = options;
+/**
+ * `asked` is the most that was asked for by one client in any span of that length. Real fleets may see
+ * more than one `crash`: each of them counts.
+ */
+export function boundOf(
+  options: FleetOptions,
+  asked: number,
+  crashes = options.crash ? 1 : 0,
+): number {
+  const { nodes, rate, burst, clockStep, network } = options;
   const { split } = network;
   const withinMs = heardWithinMs(options);
   const each = burst + (rate * withinMs) / 1000;
   const unheard = Math.min(asked, (nodes - 1) * each);
-  const crashed = crash ? 2 * Math.min(asked, each) : 0;
+  const crashed = crashes * 2 * Math.min(asked, each);
   const jumped = (rate * Math.max(0, clockStep?.byMs ?? 0)) / 1000;
   const apartMs = split ? split.toMs - split.fromMs + withinMs + repairMs(options) : 0;
   const splitUp = split ? unheard + burst + (rate * apartMs) / 1000 : 0;

@@ -1,0 +1,115 @@
+/**
+ * Where the daemons of a fleet live: each in a network namespace of its own, all joined by a bridge.
+ *
+ *     node 0 ── eth0 ─┬─ port0 ┐
+ *     node 1 ── eth0 ─┼─ port1 ┤ bridge       a port that is down cuts its node off
+ *     …               └─ …     ┘
+ *
+ * Files are the same everywhere, so a Unix socket reaches a daemon in there from outside. Where namespaces are
+ * not permitted, they live on loopback beside each other; then nothing can be cut and nothing lost.
+ */
+
+import { execFileSync, spawnSync } from 'node:child_process';
+import { freeUdpPorts } from '../../ports.mjs';
+
+const PORT = 7613;
+const GROUP = '239.77.0.1';
+const DELAY_MS = 2;
+
+const ip = (...args) => execFileSync('ip', args, { stdio: ['ignore', 'ignore', 'pipe'] });
+
+export function hasNamespaces() {
+  const name = `sluice-try-${process.pid}`;
+  if (spawnSync('ip', ['netns', 'add', name]).status !== 0) return false;
+  return spawnSync('ip', ['netns', 'delete', name]).status === 0;
+}
+
+/** What both kinds have: `udp` of a node's configuration, `within` that starts a command there. */
+export async function makeNetwork(nodes, way, isLoopback) {
+  return isLoopback ? onLoopback(nodes) : inNamespaces(nodes, way);
+}
+
+function inNamespaces(nodes, way) {
+  const prefix = `sluice-soak-${process.pid}`;
+  const bridge = `${prefix}-bridge`;
+  const names = Array.from({ length: nodes }, (_, n) => `${prefix}-${n}`);
+  const addresses = names.map((_, n) => `10.77.0.${n + 1}`);
+  const made = [];
+  const make = (name) => {
+    ip('netns', 'add', name);
+    made.push(name);
+  };
+  const remove = () => {
+    for (const name of made.splice(0)) spawnSync('ip', ['netns', 'delete', name]);
+  };
+  process.once('exit', remove); // whatever ends it
+  make(bridge);
+  ip('-n', bridge, 'link', 'add', 'switch', 'type', 'bridge');
+  ip('-n', bridge, 'link', 'set', 'switch', 'up');
+  names.forEach((name, n) => {
+    make(name);
+    const cable = ['type', 'veth', 'peer', 'name', 'eth0', 'netns', name];
+    ip('-n', bridge, 'link', 'add', `port${n}`, ...cable);
+    ip('-n', bridge, 'link', 'set', `port${n}`, 'master', 'switch', 'up');
+    ip('-n', name, 'link', 'set', 'lo', 'up');
+    ip('-n', name, 'address', 'add', `${addresses[n]}/24`, 'dev', 'eth0');
+    ip('-n', name, 'link', 'set', 'eth0', 'up');
+    ip('-n', name, 'route', 'add', 'default', 'dev', 'eth0');
+  });
+  const within = (n) => ['ip', 'netns', 'exec', names[n]];
+  const run = (n, ...words) => {
+    const [command, ...args] = [...within(n), ...words];
+    return spawnSync(command, args).status === 0;
+  };
+  const everywhere = (...words) => names.every((_, n) => run(n, ...words));
+  const netem = (...words) =>
+    everywhere('tc', 'qdisc', 'replace', 'dev', 'eth0', 'root', 'netem', ...words);
+  const delay = ['delay', `${DELAY_MS}ms`];
+  const hasNetem = netem(...delay);
+  const at = (n) => `${addresses[n]}:${PORT}`;
+  return {
+    name: way === 'group' ? 'a multicast group' : 'a list of addresses',
+    about: `in namespaces, ${hasNetem ? `${DELAY_MS} ms by netem` : 'no delay: this kernel has no netem'}`,
+    delayMs: hasNetem ? DELAY_MS : 0,
+    canCut: true,
+    udp: (n) => (way === 'group' ? `${GROUP}:${PORT}` : listOf(nodes, n, at)),
+    within,
+    cut: (n) => ip('-n', bridge, 'link', 'set', `port${n}`, 'down'),
+    heal: (n) => ip('-n', bridge, 'link', 'set', `port${n}`, 'up'),
+    /** Loses so much of what comes in, from now on. What does it, or nothing if that cannot be had here. */
+    lose(percent) {
+      if (hasNetem) return netem(...delay, 'loss', `${percent}%`) && 'netem';
+      const rule = `meta l4proto udp numgen random mod 100 < ${percent} drop`;
+      const chain = '{ type filter hook input priority 0 ; }';
+      const isDone =
+        everywhere('nft', 'add table inet sluice') &&
+        everywhere('nft', `add chain inet sluice lossy ${chain}`) &&
+        everywhere('nft', `add rule inet sluice lossy ${rule}`);
+      return isDone && 'nft';
+    },
+    loseNoMore: () => (hasNetem ? netem(...delay) : everywhere('nft', 'delete table inet sluice')),
+    remove() {
+      process.off('exit', remove);
+      remove();
+    },
+  };
+}
+
+/** Its own address first. */
+const listOf = (nodes, own, at) => {
+  const others = Array.from({ length: nodes }, (_, n) => n).filter((n) => n !== own);
+  return `[${[own, ...others].map(at)}]`;
+};
+
+async function onLoopback(nodes) {
+  const ports = await freeUdpPorts(nodes);
+  return {
+    name: 'a list of addresses',
+    about: 'on loopback, no delay',
+    delayMs: 0,
+    canCut: false,
+    udp: (n) => listOf(nodes, n, (other) => `127.0.0.1:${ports[other]}`),
+    within: () => [],
+    remove() {},
+  };
+}

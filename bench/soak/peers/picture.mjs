@@ -1,0 +1,45 @@
+/** What was let through, second by second, against the limit, and what happened meanwhile. */
+
+import { roundTop } from '../../../dist/cli/draw/chart.js';
+import { drawSvg } from '../../../dist/cli/draw/svg.js';
+
+export const drawRuns = (runs) =>
+  drawSvg({
+    title: `${runs[0].rule.nodes} daemons keep one limit while things happen to them`,
+    charts: runs.map(chartOf),
+  });
+
+function chartOf({ name, rule, acts, load }) {
+  const startMs = acts[0].fromMs;
+  const end = (acts.at(-1).toMs - startMs) / 1000;
+  const counts = Array(Math.floor(end)).fill(0);
+  for (const { at } of load.admitted) {
+    const second = Math.floor((at - startMs) / 1000);
+    if (second >= 0 && second < counts.length) counts[second]++;
+  }
+  return {
+    title: name,
+    x: { label: 'time, in seconds', from: 0, to: end },
+    y: { label: 'calls/s', from: 0, to: roundTop([...counts, 2 * rule.rate]) },
+    series: [
+      {
+        name: 'let through by all nodes',
+        look: 'bars',
+        points: [...counts.map((count, second) => [second, count]), [counts.length, undefined]],
+      },
+      {
+        name: `limit ${rule.rate}/s`,
+        look: 'line',
+        points: [
+          [0, rule.rate],
+          [end, undefined],
+        ],
+      },
+    ],
+    phases: acts.map((act) => ({
+      name: act.short,
+      from: (act.fromMs - startMs) / 1000,
+      to: (act.toMs - startMs) / 1000,
+    })),
+  };
+}
