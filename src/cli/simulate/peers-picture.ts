@@ -68,9 +68,16 @@ function stepsOf({ timeline }: FleetFigures, spanMs: number): { points: Point[];
   return { points, everyMs: each * everyMs };
 }
 
-function phasesOf({ network: { split }, crash, clockStep, spanMs }: FleetOptions): Phase[] {
+function phasesOf({
+  network: { split },
+  crash,
+  clockStep,
+  loadStep,
+  spanMs,
+}: FleetOptions): Phase[] {
   const sliver = spanMs / 400;
   const spans = [
+    ...(loadStep ? [{ name: `load ${loadStep.load}`, from: loadStep.atMs, to: spanMs }] : []),
     ...(split ? [{ name: 'split', from: split.fromMs, to: split.toMs }] : []),
     ...(crash ? [{ name: `node ${crash.node} away`, from: crash.atMs, to: crash.backMs }] : []),
     ...(clockStep
