@@ -105,12 +105,16 @@ describe('hits that are expected of others', () => {
     expect(more()).toBe(0);
   });
 
-  test('many keys are no more than so many, and the oldest gets back what was held', () => {
+  test('a busy key keeps its place, one that was busy makes room and gets back what was held', () => {
     const { anticipation, served, heard, more } = beside();
+    const sharesItsPlace = 1 + 4096;
     heard(4, 0);
     served(4, 0);
-    expect(more()).toBeGreaterThan(1);
-    for (let n = 10; n < 10 + 1024; n++) anticipation.heard(7, n, 2, 1, 0);
+    const held = more();
+    expect(held).toBeGreaterThan(1);
+    anticipation.heard(7, sharesItsPlace, 2, 1, 0);
+    expect(more()).toBe(held);
+    anticipation.heard(7, sharesItsPlace, 2, 1, 1001);
     expect(more()).toBeCloseTo(0, 5);
     expect(anticipation.of(7, 1, 2)).toBe(0);
   });

@@ -18,8 +18,11 @@
 import type { Millis } from '../../clock.ts';
 import type { Limits, PeerLimit } from './limits.ts';
 
-/** Keys it is done for at once; of more, those that came last. */
-const KEYS_MAX = 1024;
+/** Keys it is done for at once: each has one place it can be at. A power of two. */
+const PLACES = 4096;
+
+/** With more hits than this lately, a key does not make room for another. */
+const BUSY = 2;
 
 /** Over so long it counts how hits are shared out. Longer is steadier, shorter follows a change sooner. */
 const SHARES_MS: Millis = 1000;
@@ -44,7 +47,9 @@ interface Key {
 
 export class Anticipation {
   readonly #limits: Limits;
-  readonly #keys = new Map<number, Key>();
+  readonly #places: (Key | undefined)[] = [];
+  /** Those of which something is held back. */
+  readonly #holding = new Set<Key>();
 
   constructor(limits: Limits) {
     this.#limits = limits;
@@ -55,6 +60,7 @@ export class Anticipation {
     const limit = this.#limits.byId(id);
     if (!limit?.addsUp) return;
     const key = this.#key(id, low, high, now);
+    if (!key) return;
     this.#fade(key, limit, hits, now);
     key.own += hits;
     const meanwhile = ((key.own + key.others) * EXPECT_MS) / SHARES_MS;
@@ -67,6 +73,7 @@ export class Anticipation {
     const limit = this.#limits.byId(id);
     if (!limit?.addsUp) return;
     const key = this.#key(id, low, high, now);
+    if (!key) return;
     this.#fade(key, limit, 0, now);
     key.others += hits;
     this.#hold(key, limit, -Math.min(hits, key.held));
@@ -74,35 +81,33 @@ export class Anticipation {
 
   /** How many hits of a key are held back. */
   of(id: number, low: number, high: number): number {
-    const key = this.#keys.get(id ^ low);
+    const key = this.#places[(id ^ low) & (PLACES - 1)];
     return key?.id === id && key.low === low && key.high === high ? key.held : 0;
   }
 
   /** Gives back what is not expected any more. */
   tick(now: Millis): void {
-    for (const key of this.#keys.values()) {
-      const limit = key.held > 0 && this.#limits.byId(key.id);
+    for (const key of this.#holding) {
+      const limit = this.#limits.byId(key.id);
       if (limit) this.#fade(key, limit, 0, now);
+      else this.#holding.delete(key);
     }
   }
 
   /** Gives back everything: what is counted now is what was served. */
   giveUp(): void {
-    for (const key of this.#keys.values()) this.#drop(key);
+    for (const key of this.#holding) this.#drop(key);
   }
 
-  /** One place for all keys that share it: who came last has it. */
-  #key(id: number, low: number, high: number, now: Millis): Key {
-    const place = id ^ low;
-    const known = this.#keys.get(place);
+  /** A key's place, unless it belongs to another that is busy. */
+  #key(id: number, low: number, high: number, now: Millis): Key | undefined {
+    const place = (id ^ low) & (PLACES - 1);
+    const known = this.#places[place];
     if (known?.id === id && known.low === low && known.high === high) return known;
+    if (known && known.own + known.others > BUSY && now - known.at < SHARES_MS) return undefined;
     if (known) this.#drop(known);
-    if (this.#keys.size >= KEYS_MAX) {
-      const [oldest] = this.#keys.values();
-      this.#drop(oldest);
-    }
     const key = { id, low, high, at: now, own: 0, others: 0, held: 0 };
-    this.#keys.set(place, key);
+    this.#places[place] = key;
     return key;
   }
 
@@ -126,11 +131,14 @@ export class Anticipation {
     if (more === 0) return;
     key.held += more;
     limit.move(key.low, key.high, more);
+    if (key.held > 0) this.#holding.add(key);
+    else this.#holding.delete(key);
   }
 
   #drop(key: Key): void {
     const limit = this.#limits.byId(key.id);
     if (limit) this.#fade(key, limit, 0, Infinity);
-    this.#keys.delete(key.id ^ key.low);
+    this.#holding.delete(key);
+    this.#places[(key.id ^ key.low) & (PLACES - 1)] = undefined;
   }
 }
