@@ -55,7 +55,13 @@ describe('sluice simulate peers', () => {
     const { err } = type(`--span 6s --load-step 5@1 --split 2-3:2 --crash 1@4-5 --svg ${file}`);
     expect(err).toEqual([`wrote ${file}`]);
     const svg = readFileSync(file, 'utf8');
-    for (const words of ['limit 100/s', 'load 5', 'split', 'node 1 away', 'time, in seconds']) {
+    for (const words of [
+      'limit 100/s',
+      'asked for: 5 x the rate',
+      'split',
+      'node 1 away',
+      'time, in seconds',
+    ]) {
       expect(svg).toContain(words);
     }
   });

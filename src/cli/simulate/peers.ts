@@ -66,8 +66,8 @@ double and split, beside an oracle: one bucket that sees all calls. Told is
                     a key has --slack hits nobody was told of (default prompt)
   --interval TIME   (default ${PEERS.intervalMs}ms)
   --slack N         (default ${PEERS.slack})
-  --reports-max N   reports a second at most; more is told in fewer, fuller
-                    ones (default ${PEERS.reportsMax})
+  --reports-max N   datagrams a second at most that tell early; more is told in
+                    fewer, fuller ones (default ${PEERS.reportsMax})
 
   --delay TIME      how long a datagram takes (default ${QUIET_NETWORK.delayMs}ms)
   --jitter TIME     and how much longer at most: they overtake each other
