@@ -9,30 +9,32 @@ import { timeOf } from './peers-table.ts';
 /** So many steps are as many as can be told apart. */
 const STEPS_MAX = 600;
 
-/** Until then it is the burst that is seen. */
+/** For so long it is the burst that is seen. */
 const BURST_S = 1.5;
 
 /** It is cut off if it is so many times as high as all the rest. */
 const CUT_FROM = 2;
 
 export function pictureOf(fleet: FleetOptions, figures: FleetFigures): Picture {
-  const { nodes, rate, clients, spanMs, peers } = fleet;
+  const { nodes, rate, clients, spanMs, peers, loadStep } = fleet;
   const { exchange, intervalMs } = { ...PEERS, ...peers };
   const { points, everyMs } = stepsOf(figures, spanMs);
   const limit = rate * clients;
   const end = spanMs / 1000;
   const rates = points.map(([, y]) => y ?? 0);
-  // The burst at the start is over in a moment, and would make all the rest small.
-  const later = points.flatMap(([x, y]) => (x >= BURST_S ? [y ?? 0] : []));
+  // A burst, at the start or when the load comes, is over in a moment, and would make all the rest small.
+  const startsS = [0, (loadStep?.atMs ?? 0) / 1000];
+  const isBurst = (x: number): boolean => startsS.some((at) => x >= at && x < at + BURST_S);
+  const later = points.flatMap(([x, y]) => (isBurst(x) ? [] : [y ?? 0]));
   const isDwarfed = Math.max(...rates) > CUT_FROM * Math.max(...later, limit);
   const top = roundTop([...(isDwarfed ? later : rates), limit * 2]);
-  const cut = Math.max(...rates.filter((_, n) => points[n][0] < BURST_S));
+  const cut = Math.max(...rates.filter((_, n) => isBurst(points[n][0])));
   const phases = phasesOf(fleet);
   return {
     title: `${nodes} nodes keep one limit: ${exchange}, every ${timeOf(intervalMs)}`,
     charts: [
       {
-        title: cut > top ? `cut off: the burst at the start, ${Math.round(cut)} calls/s` : '',
+        title: cut > top ? `cut off: the burst, ${Math.round(cut)} calls/s` : '',
         x: { label: 'time, in seconds', from: 0, to: end },
         y: {
           label: `calls/s, over ${timeOf(everyMs)}`,
@@ -68,9 +70,18 @@ function stepsOf({ timeline }: FleetFigures, spanMs: number): { points: Point[];
   return { points, everyMs: each * everyMs };
 }
 
-function phasesOf({ network: { split }, crash, clockStep, spanMs }: FleetOptions): Phase[] {
+function phasesOf({
+  network: { split },
+  crash,
+  clockStep,
+  loadStep,
+  spanMs,
+}: FleetOptions): Phase[] {
   const sliver = spanMs / 400;
   const spans = [
+    ...(loadStep
+      ? [{ name: `asked for: ${loadStep.load} x the rate`, from: loadStep.atMs, to: spanMs }]
+      : []),
     ...(split ? [{ name: 'split', from: split.fromMs, to: split.toMs }] : []),
     ...(crash ? [{ name: `node ${crash.node} away`, from: crash.atMs, to: crash.backMs }] : []),
     ...(clockStep

@@ -9,16 +9,19 @@ export function tablesOf(fleet: FleetOptions, figures: FleetFigures): string[] {
   return [...storyOf(fleet), '', ...windowsOf(figures), '', ...restOf(fleet, figures)];
 }
 
-/** What was played, in two lines. */
-function storyOf({ nodes, rate, burst, load, clients, spanMs, peers, network }: FleetOptions) {
+/** What was played, in two lines or three. */
+function storyOf(fleet: FleetOptions): string[] {
+  const { nodes, rate, burst, load, loadStep, clients, spanMs, peers, network } = fleet;
   const { exchange, intervalMs } = { ...PEERS, ...peers };
   const { delayMs, jitterMs, loss } = { ...QUIET_NETWORK, ...network };
   const who = clients > 1 ? `, ${clients} clients` : '';
   const way = jitterMs > 0 ? `${delayMs}-${delayMs + jitterMs} ms` : `${delayMs} ms`;
   const lost = loss > 0 ? `, ${percent(loss)} lost` : '';
+  const step = loadStep ? [`from ${timeOf(loadStep.atMs)} on ${loadStep.load} times that`] : [];
   return [
     `${nodes} nodes, ${rate} calls/s, burst ${burst}, asked ${load} times that${who}, for ${timeOf(spanMs)}`,
     `told by ${exchange}, every ${timeOf(intervalMs)}; ${way} apart${lost}`,
+    ...step,
   ];
 }
 

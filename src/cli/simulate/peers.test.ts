@@ -52,10 +52,16 @@ describe('sluice simulate peers', () => {
 
   test('--svg draws what was let through against the limit, and what happened', () => {
     const file = join(mkdtempSync(join(tmpdir(), 'sluice-')), 'fleet.svg');
-    const { err } = type(`--span 6s --split 2-3:2 --crash 1@4-5 --svg ${file}`);
+    const { err } = type(`--span 6s --load-step 5@1 --split 2-3:2 --crash 1@4-5 --svg ${file}`);
     expect(err).toEqual([`wrote ${file}`]);
     const svg = readFileSync(file, 'utf8');
-    for (const words of ['limit 100/s', 'split', 'node 1 away', 'time, in seconds']) {
+    for (const words of [
+      'limit 100/s',
+      'asked for: 5 x the rate',
+      'split',
+      'node 1 away',
+      'time, in seconds',
+    ]) {
       expect(svg).toContain(words);
     }
   });
@@ -86,6 +92,10 @@ describe('sluice simulate peers', () => {
     ['--split 30-20', /expected --split to be two seconds of the 60 .*got "30-20"/],
     ['--split 20-30:8', /expected --split/],
     ['--crash 8@1-2', /expected --crash to be a node from 0 to 7 .*got "8@1-2"/],
+    ['--load-step 10', /expected --load-step to be how many times the rate.*got "10"/],
+    ['--load-step 0@10', /expected --load-step/],
+    ['--load-step 2@61', /expected --load-step/],
+    ['--load-step 999@1 --rate 1e4', /expected at most 20000000 calls/],
     ['--clock-step 0@1:soon', /expected --clock-step .*got "0@1:soon"/],
     ['--rate 1e6 --load 100', /expected at most 20000000 calls, got 6000000000: rate x load/],
     ['fast', /expected options only, got "fast"/],
@@ -101,8 +111,9 @@ describe('sluice simulate peers', () => {
     const crash = { node: 2, atMs: 1500, backMs: 2000 };
     const clockStep = { node: 1, atMs: 500, byMs: -250 };
     const network = { loss: 0.1, split: { fromMs: 0, toMs: 100, nodes: 3 } };
-    expect(commandOf({ ...FLEET_DEFAULTS, seed: 9, network, crash, clockStep })).toBe(
-      'sluice simulate peers --loss 0.1 --split 0-0.1:3 --crash 2@1.5-2 --clock-step 1@0.5:-250ms --seed 9',
+    const loadStep = { atMs: 2500, load: 0.5 };
+    expect(commandOf({ ...FLEET_DEFAULTS, seed: 9, network, loadStep, crash, clockStep })).toBe(
+      'sluice simulate peers --load-step 0.5@2.5 --loss 0.1 --split 0-0.1:3 --crash 2@1.5-2 --clock-step 1@0.5:-250ms --seed 9',
     );
   });
 });

@@ -55,6 +55,7 @@ double and split, beside an oracle: one bucket that sees all calls. Told is
   --rate N          calls a second for each client (default ${FLEET_DEFAULTS.rate})
   --burst N         calls at once (default ${FLEET_DEFAULTS.burst})
   --load X          asked for, in times the rate (default ${FLEET_DEFAULTS.load})
+  --load-step X@A   from second A on X times the rate is asked for
   --clients N       so many clients, each with the limit for itself (default 1)
   --skew X          0: calls come evenly to all nodes; 1: half of them to the
                     first, half of the rest to the next, ... (default 0)
@@ -65,8 +66,8 @@ double and split, beside an oracle: one bucket that sees all calls. Told is
                     a key has --slack hits nobody was told of (default prompt)
   --interval TIME   (default ${PEERS.intervalMs}ms)
   --slack N         (default ${PEERS.slack})
-  --reports-max N   reports a second at most; more is told in fewer, fuller
-                    ones (default ${PEERS.reportsMax})
+  --reports-max N   datagrams a second at most that tell early; more is told in
+                    fewer, fuller ones (default ${PEERS.reportsMax})
 
   --delay TIME      how long a datagram takes (default ${QUIET_NETWORK.delayMs}ms)
   --jitter TIME     and how much longer at most: they overtake each other
@@ -129,6 +130,7 @@ function readFlags(args: readonly string[]) {
     rate: text,
     burst: text,
     load: text,
+    'load-step': text,
     clients: text,
     skew: text,
     span: text,
@@ -162,6 +164,7 @@ function readFleet(flags: Flags): FleetOptions {
   const spanMs = spanFlag('span', flags.span, usual.spanMs, { min: 1000, max: SPAN_MS_MAX });
   const wait = (name: 'delay' | 'jitter', fallback: number): number =>
     spanFlag(name, flags[name], fallback, { min: 0, max: WAIT_MS_MAX });
+  const loadStep = readLoadStep(flags['load-step'], spanMs);
   const split = readSplit(flags.split, nodes, spanMs);
   const crash = readCrash(flags.crash, nodes, spanMs);
   const clockStep = readClockStep(flags['clock-step'], nodes, spanMs);
@@ -190,6 +193,7 @@ function readFleet(flags: Flags): FleetOptions {
       duplicates: rangeFlag('duplicates', flags.duplicates, 0, { min: 0, max: 1 }),
       ...(split && { split }),
     },
+    ...(loadStep && { loadStep }),
     ...(crash && { crash }),
     ...(clockStep && { clockStep }),
   };
@@ -197,8 +201,9 @@ function readFleet(flags: Flags): FleetOptions {
   return fleet;
 }
 
-function checkCalls({ rate, load, clients, spanMs }: FleetOptions): void {
-  const calls = (rate * load * clients * spanMs) / 1000;
+function checkCalls({ rate, load, loadStep, clients, spanMs }: FleetOptions): void {
+  const loadMost = Math.max(load, loadStep?.load ?? 0);
+  const calls = (rate * loadMost * clients * spanMs) / 1000;
   if (calls <= CALLS_MAX) return;
   throw new UsageError(
     `expected at most ${CALLS_MAX} calls, got ${Math.round(calls)}: rate x load x clients x span`,
@@ -227,6 +232,16 @@ function spanFlag(
 }
 
 const SECONDS = String.raw`(\d+(?:\.\d+)?)`;
+
+function readLoadStep(text: string | undefined, spanMs: number) {
+  if (text === undefined) return undefined;
+  const [, load, at] = new RegExp(`^(\\d+(?:\\.\\d+)?)@${SECONDS}$`).exec(text) ?? [];
+  const step = { atMs: msOf(at), load: Number(load) };
+  if (step.load > 0 && step.load <= LOAD_MAX && step.atMs <= spanMs) return step;
+  throw new UsageError(
+    `expected --load-step to be how many times the rate, up to ${LOAD_MAX}, from which of the ${spanMs / 1000} seconds on, such as 10@20, got "${text}"`,
+  );
+}
 
 function readSplit(text: string | undefined, nodes: number, spanMs: number) {
   if (text === undefined) return undefined;
@@ -269,7 +284,7 @@ const msOf = (seconds: string | undefined): number => Math.round(Number(seconds)
 
 /** The words that play this fleet again: what is as usual is left out. */
 export function commandOf(fleet: FleetOptions): string {
-  const { peers, crash, clockStep } = fleet;
+  const { peers, loadStep, crash, clockStep } = fleet;
   const { split, delayMs, jitterMs, loss, duplicates } = { ...QUIET_NETWORK, ...fleet.network };
   const usual = FLEET_DEFAULTS;
   const { exchange, intervalMs, slack, reportsMax } = { ...PEERS, ...peers };
@@ -278,6 +293,7 @@ export function commandOf(fleet: FleetOptions): string {
     ['rate', fleet.rate, usual.rate],
     ['burst', fleet.burst, usual.burst],
     ['load', fleet.load, usual.load],
+    ['load-step', loadStep && `${loadStep.load}@${loadStep.atMs / 1000}`, undefined],
     ['clients', fleet.clients, usual.clients],
     ['skew', fleet.skew, usual.skew],
     ['span', `${fleet.spanMs}ms`, `${usual.spanMs}ms`],

@@ -1,11 +1,12 @@
 /**
- * How often a node may report beside its interval: a bucket of its own, so that a hot fleet tells in fewer,
- * fuller reports instead of a storm.
+ * How much a node may report beside its interval: a bucket of its own, so that a hot fleet tells in fewer,
+ * fuller reports instead of a storm. It is counted in datagrams: where one report takes many, as many keys
+ * are busy, the interval is what is left.
  */
 
 import type { Millis } from '../../clock.ts';
 
-/** Reports that may go out at once after a quiet spell. */
+/** Datagrams that may go out at once after a quiet spell, and how far what must go out can overdraw it. */
 const BURST = 10;
 
 export class Budget {
@@ -25,10 +26,10 @@ export class Budget {
     return this.#at + ((1 - this.#tokens) * 1000) / this.#perSecond;
   }
 
-  /** One goes out, whether it may or not. */
-  spend(now: Millis): void {
+  /** So many datagrams go out, whether they may or not. */
+  spend(datagrams: number, now: Millis): void {
     this.#refill(now);
-    this.#tokens -= 1;
+    this.#tokens = Math.max(-BURST, this.#tokens - datagrams);
   }
 
   #refill(now: Millis): void {

@@ -9,6 +9,7 @@
 
 import type { Millis } from '../../clock.ts';
 import type { Random } from '../../random.ts';
+import type { Anticipation } from './anticipation.ts';
 import type { History } from './history.ts';
 import type { Hits } from './hits.ts';
 import { COMPARED_MAX, Comparison, Lately } from './levels.ts';
@@ -20,14 +21,21 @@ import { ENTRY, type Entries, freshNumber, type MessageOf, type NodeId } from '.
 /** How often it compares how keys stand with another node. */
 const COMPARE_MS: Millis = 1000;
 
-/** How soon it tries again if that came to nothing. */
-const COMPARE_AGAIN_MS: Millis = 200;
+/**
+ * If that comes to nothing it tries again, after so many times as an answer took last, within bounds. Where
+ * datagrams are lost most questions come to nothing, and the node that is ahead is the hardest to compare
+ * with: it tells so often that something of it is always missing.
+ */
+const PATIENCE = 4;
+const PATIENCE_MS_MIN: Millis = 20;
+const PATIENCE_MS_MAX: Millis = 200;
 
 /** What a node knows, as far as comparing needs it. */
 export interface Knowledge {
   readonly voice: Voice;
   readonly limits: Limits;
   readonly hits: Hits;
+  readonly anticipation: Anticipation;
   readonly peers: Peers;
   readonly history: History;
   readonly random: Random;
@@ -38,11 +46,14 @@ export class Comparing {
   /** What was served lately, and with whom that is compared. */
   readonly #lately = new Lately();
   #comparison: Comparison | undefined;
+  #askedAt: Millis;
+  #patienceMs: Millis = PATIENCE_MS_MAX;
   /** When `ask` is to be called. */
   askAt: Millis;
 
   constructor(own: Knowledge, now: Millis) {
     this.#own = own;
+    this.#askedAt = now;
     this.askAt = now + COMPARE_MS * (1 + own.random()); // not all of a fleet at once
   }
 
@@ -60,7 +71,8 @@ export class Comparing {
 
   /** Asks somebody, by chance, how keys stand there that were served lately. */
   ask(now: Millis): void {
-    this.askAt = now + COMPARE_AGAIN_MS;
+    this.#askedAt = now;
+    this.askAt = now + this.#patienceMs;
     this.#comparison = undefined; // an answer that took so long says nothing any more
     const { peers, random, voice, history } = this.#own;
     if (this.#lately.isEmpty || peers.isFarBehind(now)) return;
@@ -91,14 +103,16 @@ export class Comparing {
     const comparison = this.#comparison;
     if (comparison?.with !== peer.id || comparison.nonce !== nonce) return false;
     this.#comparison = undefined;
+    const patienceMs = Math.max(PATIENCE_MS_MIN, PATIENCE * (now - this.#askedAt));
+    this.#patienceMs = Math.min(PATIENCE_MS_MAX, patienceMs);
     if (!peer.heard.isComplete || peer.heard.last !== seq) return true; // what it counted has yet to come
-    this.askAt = now + COMPARE_MS;
-    comparison.moves(
+    const isCompared = comparison.moves(
       entries,
       heard,
       (limit, low, high) => this.#levelOf(limit, low, high),
       (limit, low, high, by) => this.#own.limits.byId(limit)?.move(low, high, by),
     );
+    if (isCompared) this.askAt = now + COMPARE_MS;
     return true;
   }
 
@@ -114,10 +128,11 @@ export class Comparing {
     }
   }
 
-  /** What is spent of a key, but for what nobody was told of. */
+  /** What is spent of a key, but for what nobody was told of and what nobody has served yet. */
   #levelOf(id: number, low: number, high: number): number {
     const limit = this.#own.limits.byId(id);
     if (!limit) return 0;
-    return limit.level(low, high) - this.#own.hits.of(id, low, high);
+    const { hits, anticipation } = this.#own;
+    return limit.level(low, high) - hits.of(id, low, high) - anticipation.of(id, low, high);
   }
 }

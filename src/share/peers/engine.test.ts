@@ -39,7 +39,7 @@ function network() {
     const policy = policyOf({ bucket: { rate: 1, burst: 1000 } }, random);
     const node = {
       engine,
-      share: new PeersShare(policy, { name: 'api', clock, random, keysMax: 100 }, fleet),
+      share: new PeersShare(policy, { name: 'api', clock, random, keysMax: 2000 }, fleet),
     };
     nodes.push(node);
     return node;
@@ -188,6 +188,7 @@ describe('limits that come and go', () => {
     const raised: number[] = [];
     const limit: PeerLimit = {
       id,
+      addsUp: true,
       hear: (_low, _high, hits) => void heard.push(hits),
       stateFrom: () => ({ entries: [0, 1, 1, 500], next: 0 }),
       raise: (_low, _high, freshInMs) => void raised.push(freshInMs),
@@ -283,4 +284,19 @@ describe('limits that come and go', () => {
     pass(200);
     expect(there.heard).toHaveLength(10_000);
   });
+});
+
+test('a hot node tells in fewer, fuller reports, never in a storm', () => {
+  const { start, pass, seen } = network();
+  const { share } = start();
+  start();
+  pass(1000);
+  seen.length = 0;
+  for (let n = 0; n < 100; n++) {
+    for (let key = 0; key < 1000; key++) share.ask(`hot ${key}`, 1);
+    pass(10);
+  }
+  const reports = seen.filter(({ message }) => message.kind === 'report').length;
+  expect(reports).toBeGreaterThan(80); // a thousand keys take nine datagrams, ten times a second,
+  expect(reports).toBeLessThan(250); // and the budget is a hundred more; every ten milliseconds: 900
 });

@@ -18,6 +18,7 @@
 import type { Millis } from '../../clock.ts';
 import type { Random } from '../../random.ts';
 import { countAgain, mayAnswer } from './answers.ts';
+import { Anticipation } from './anticipation.ts';
 import { Budget } from './budget.ts';
 import { Comparing } from './comparing.ts';
 import { History } from './history.ts';
@@ -55,6 +56,7 @@ export class PeerEngine {
   readonly #voice: Voice;
   readonly #limits = new Limits();
   readonly #hits = new Hits();
+  readonly #anticipation = new Anticipation(this.#limits);
   readonly #history: History;
   readonly #peers: Peers;
   readonly #strangers: Strangers;
@@ -85,6 +87,7 @@ export class PeerEngine {
         voice: this.#voice,
         limits: this.#limits,
         hits: this.#hits,
+        anticipation: this.#anticipation,
         peers: this.#peers,
         history: this.#history,
         random,
@@ -129,6 +132,11 @@ export class PeerEngine {
     return true;
   }
 
+  /** Plain intervals stay the plain rule: nothing is told early, expected or compared. */
+  get #isPrompt(): boolean {
+    return this.#options.exchange === 'prompt';
+  }
+
   /** A call that was let through did not happen. What others were told already stays told. */
   unserved({ id }: PeerLimit, low: number, high: number, hits: number): void {
     this.#hits.takeBack(id, low, high, hits);
@@ -158,6 +166,7 @@ export class PeerEngine {
       this.#voice.say(id, { kind: 'missing', ranges }),
     );
     this.#learning.tick(now);
+    this.#anticipation.tick(now);
     if (now >= this.#compareAt) this.#comparing.ask(now);
     this.#forget(now);
   }
@@ -168,10 +177,9 @@ export class PeerEngine {
       intervalMs * Math.max(1, Math.ceil((now - this.#reportAt) / intervalMs + 1e-9));
   }
 
-  /** Where hits come in lumps, what is under way says more than a level; a newcomer has none to compare. */
+  /** A newcomer has nothing to compare. */
   get #compareAt(): Millis {
-    const isComparing = this.#options.exchange === 'prompt' && this.#learning.isDone;
-    return isComparing ? this.#comparing.askAt : Infinity;
+    return this.#isPrompt && this.#learning.isDone ? this.#comparing.askAt : Infinity;
   }
 
   /** Tells everybody what was served and not told yet, in as many datagrams as it takes. */
@@ -179,17 +187,19 @@ export class PeerEngine {
     this.#isUrgent = false;
     if (this.#hits.size === 0) return;
     const entries = this.#hits.drain();
+    const before = this.counts.reports;
     for (let at = 0; at < entries.length; ) {
       const count = fitting(entries, at) * ENTRY;
       this.#sendReport(entries.slice(at, at + count), now);
       at += count;
     }
-    this.#budget.spend(now);
+    this.#budget.spend(this.counts.reports - before, now);
     this.#beatAt = now + this.#options.intervalMs;
   }
 
   #sendReport(entries: Entries, now: Millis): void {
     this.counts.reports++;
+    if (this.#isPrompt) this.#anticipation.served(entries, now);
     const seq = this.#history.last + 1;
     this.#history.add(this.#voice.say(ALL, { kind: 'report', seq, entries }), now);
     this.#comparing.told(seq, entries);
@@ -262,6 +272,7 @@ export class PeerEngine {
         return false;
       }
       case 'state':
+        this.#anticipation.giveUp(); // or what is learned would be given back
         return this.#learning.take(message, now);
       case 'levels':
         return this.#comparing.take(peer, message, now);
@@ -286,6 +297,7 @@ export class PeerEngine {
         this.#sendAgain(peer, question.ranges);
         break;
       case 'ask-state':
+        this.#anticipation.giveUp(); // only what was served is told
         this.#learning.tell(question);
         break;
       case 'ask-levels':
@@ -301,7 +313,11 @@ export class PeerEngine {
     peer.reports++;
     if (seq < peer.heard.last && this.#peers.isBehind(peer)) this.counts.repaired++;
     this.#comparing.heard(peer.id, entries);
-    this.#limits.hear(entries);
+    for (let at = 0; at < entries.length; at += ENTRY) {
+      const [id, low, high, hits] = entries.slice(at, at + ENTRY);
+      if (this.#isPrompt) this.#anticipation.heard(id, low, high, hits, this.#now);
+      this.#limits.byId(id)?.hear(low, high, hits);
+    }
     return true;
   }
 

@@ -121,15 +121,15 @@ export class Comparison {
   /**
    * How far this node should move for each key that was answered: more is nearer to empty. `levelOf` says
    * how a key stands here now, without what nobody was told of; `heardUpTo` is the last of this node's
-   * reports that the other had counted.
+   * reports that the other had counted. False if the two cannot be compared.
    */
   moves(
     answer: Entries,
     heardUpTo: number,
     levelOf: (limit: number, low: number, high: number) => number,
     move: (limit: number, low: number, high: number, by: number) => void,
-  ): void {
-    if (heardUpTo < this.#seq) return; // it has not counted what was counted here when it was asked
+  ): boolean {
+    if (heardUpTo < this.#seq) return false; // it has not counted what was counted here when it was asked
     for (let at = 0; at < answer.length; at += ENTRY) {
       const key = this.#find(answer, at);
       if (!key) continue;
@@ -147,5 +147,6 @@ export class Comparison {
       const sure = Math.abs(difference) - Math.abs(others) / 2;
       if (sure > 0) move(key.limit, key.low, key.high, PART * sure * Math.sign(difference));
     }
+    return true;
   }
 }

@@ -6,12 +6,14 @@
  */
 
 import type { Millis } from '../../clock.ts';
-import { ENTRY, type Entries } from './wire.ts';
+import type { Entries } from './wire.ts';
 
 /** One limit, as the engine meets it. */
 export interface PeerLimit {
   /** What all of the fleet call it: the same rule under the same name is the same number. */
   readonly id: number;
+  /** Whether hits just add up, so that what was put on it can be taken off again: it is one bucket. */
+  readonly addsUp: boolean;
   /** Others served so many. */
   hear(low: number, high: number, hits: number): void;
   /** How keys stand from a place on, at most so many: entries without their limit, and where to go on. */
@@ -45,12 +47,5 @@ export class Limits {
 
   get ids(): number[] {
     return [...this.#byId.keys()];
-  }
-
-  /** Others served these. */
-  hear(entries: Entries): void {
-    for (let at = 0; at < entries.length; at += ENTRY) {
-      this.#byId.get(entries[at])?.hear(entries[at + 1], entries[at + 2], entries[at + 3]);
-    }
   }
 }

@@ -8,7 +8,7 @@ export interface PeerOptions {
   /** `prompt` also reports as soon as a key has so many hits that nobody was told of. */
   readonly exchange: 'interval' | 'prompt';
   readonly slack: number;
-  /** Reports a second at most, also when much is prompt: more is told in fewer, fuller ones. */
+  /** Datagrams a second that report before the interval is over: more is told in fewer, fuller ones. */
   readonly reportsMax: number;
   /** A peer that was silent for so long is gone. */
   readonly goneMs: Millis;

@@ -49,6 +49,7 @@ export class PeersShare implements Share {
     const level = (state: State, i: number, now: Millis): number => spentOf(buckets, state, i, now);
     this.#limit = {
       id: limitId(name, policy),
+      addsUp: buckets.length === 1 && buckets[0][2] === Infinity,
       hear: (low, high, hits) => void local.hearHashed(low, high, { hits }),
       stateFrom: (cursor, most) => pageOf(local, cursor, most, clock.now()),
       raise: (low, high, freshInMs) => local.raise(low, high, clock.now() + freshInMs),

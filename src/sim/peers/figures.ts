@@ -15,6 +15,8 @@ export interface Admitted {
 export interface Turn {
   readonly what: string;
   readonly atMs: Millis;
+  /** What is asked for from then on, in times the rate. */
+  readonly load: number;
 }
 
 export interface Run {
@@ -70,7 +72,6 @@ interface Rule {
   readonly nodes: number;
   readonly rate: number;
   readonly burst: number;
-  readonly load: number;
   readonly spanMs: Millis;
   readonly clients: number;
 }
@@ -163,18 +164,18 @@ const WINDOW_CALLS = 100;
 const LOAD_MIN = 1.1;
 
 function convergenceOf(
-  { rate, clients, load, spanMs }: Rule,
+  { rate, clients, spanMs }: Rule,
   turns: readonly Turn[],
   slices: readonly number[],
 ): FleetFigures['convergence'] {
-  if (load < LOAD_MIN) return [];
   const perSlice = (rate * clients * SLICE_MS) / 1000;
   const window = Math.max(1000 / SLICE_MS, Math.ceil(WINDOW_CALLS / perSlice));
   const sums = [0];
   for (const own of slices) sums.push(sums[sums.length - 1] + own);
   const isKept = (from: number): boolean =>
     Math.abs(sums[from + window] - sums[from] - window * perSlice) <= KEPT_PART * window * perSlice;
-  return turns.map((turn, n) => {
+  return turns.flatMap((turn, n) => {
+    if (turn.load < LOAD_MIN) return [];
     const begin = Math.ceil(turn.atMs / SLICE_MS);
     const end = Math.floor((turns[n + 1]?.atMs ?? spanMs) / SLICE_MS) - window;
     const enough = Math.min(KEPT_WINDOWS * window, Math.floor((end - begin) / 2));

@@ -32,6 +32,25 @@ describe('a fleet that tells promptly', () => {
   });
 });
 
+describe('a fleet that is far apart', () => {
+  test.each([1, 2, 3])('does not swing, as each expects the others to go on: seed %i', (seed) => {
+    const figures = simulatePeers({ nodes: 8, seed, network: { delayMs: 50 } });
+    expect(figures.worst[1000]).toBeLessThanOrEqual(1.05);
+    expect(figures.fairNodes).toBeGreaterThan(0.97);
+    expect(figures.utilisation).toBeGreaterThan(0.98);
+    const later = figures.timeline.admitted.slice(50); // 100 ms each
+    expect(Math.max(...later)).toBeLessThan(25); // ten would be even
+  });
+});
+
+test('a fleet that loses three in ten datagrams is fair nevertheless', () => {
+  const seeds = [1, 2, 3, 4, 5, 6, 7, 8];
+  const runs = seeds.map((seed) => simulatePeers({ nodes: 8, seed, network: { loss: 0.3 } }));
+  const fair = runs.reduce((sum, { fairNodes }) => sum + fairNodes, 0) / seeds.length;
+  expect(fair).toBeGreaterThan(0.93);
+  for (const { worst } of runs) expect(worst[1000]).toBeLessThanOrEqual(1.05);
+});
+
 describe('a node that comes back', () => {
   const crash = { node: 2, atMs: 20_000, backMs: 25_000 };
 
@@ -77,6 +96,17 @@ describe('what is told of a fleet', () => {
     expect(healed).toBeLessThanOrEqual(6000);
   });
 
+  test('a load that comes at once finds the burst, and then the rate is kept', () => {
+    const loadStep = { atMs: 5000, load: 10 };
+    const fleet = { nodes: 8, load: 0.2, spanMs: 20_000, loadStep };
+    const { convergence, worst, calls } = simulatePeers(fleet);
+    expect(convergence).toHaveLength(1); // before it, there is no limit to be seen
+    expect(convergence[0]).toMatchObject({ what: 'load step', atMs: 5000 });
+    expect(convergence[0].afterMs).toBeLessThanOrEqual(300);
+    expect(worst[1000]).toBeLessThanOrEqual(1.05);
+    expect(calls).toBeGreaterThan(14_000);
+  });
+
   test('a clock that jumps ahead lets in what it jumped at most, once', () => {
     const clockStep = { node: 1, atMs: 5000, byMs: 500 };
     const { excess, bound, convergence } = simulatePeers({
@@ -118,6 +148,7 @@ describe('any fleet', () => {
     const split = { fromMs: 2000, toMs: 2500 + below(2000), nodes: 1 + below(nodes - 1) };
     const crash = { node: below(nodes), atMs: 1000 + below(2000), backMs: 3500 + below(2000) };
     const clockStep = { node: below(nodes), atMs: 1000 + below(4000), byMs: below(4000) - 2000 };
+    const loadStep = { atMs: 1000 + below(5000), load: (1 + below(100)) / 10 };
     return {
       ...FLEET_DEFAULTS,
       nodes,
@@ -143,6 +174,7 @@ describe('any fleet', () => {
       },
       ...(below(3) === 0 && { crash }),
       ...(below(3) === 0 && { clockStep }),
+      ...(below(3) === 0 && { loadStep }),
     };
   }
 

@@ -41,6 +41,8 @@ export interface FleetOptions {
   readonly skew: number;
   readonly peers: Partial<PeerOptions>;
   readonly network: Partial<NetworkOptions>;
+  /** From then on so many times the rate is asked for. */
+  readonly loadStep?: { readonly atMs: Millis; readonly load: number };
   /** A node dies and is back later, with nothing but a new name. */
   readonly crash?: { readonly node: number; readonly atMs: Millis; readonly backMs: Millis };
   /** A node's clock jumps ahead by so much; below zero it stands still for so long. */
@@ -237,15 +239,19 @@ class SimulatedFleet {
 
   /** When something changes that the fleet has to come to terms with. */
   #turns(): Turn[] {
-    const { crash, clockStep, network } = this.#options;
-    return [
+    const { crash, clockStep, loadStep, network } = this.#options;
+    const turns = [
       { what: 'start', atMs: 0 },
       ...(network.split ? [{ what: 'split', atMs: network.split.fromMs }] : []),
       ...(network.split ? [{ what: 'healed', atMs: network.split.toMs }] : []),
       ...(crash ? [{ what: 'crash', atMs: crash.atMs }] : []),
       ...(crash ? [{ what: 'return', atMs: crash.backMs }] : []),
       ...(clockStep ? [{ what: 'clock step', atMs: clockStep.atMs }] : []),
-    ].sort((a, b) => a.atMs - b.atMs);
+      ...(loadStep ? [{ what: 'load step', atMs: loadStep.atMs }] : []),
+    ];
+    return turns
+      .sort((a, b) => a.atMs - b.atMs)
+      .map((turn) => ({ ...turn, load: this.#loadAt(turn.atMs) }));
   }
 
   #happen(event: Event): void {
@@ -324,8 +330,14 @@ class SimulatedFleet {
   }
 
   #gap(): Millis {
-    const { rate, load, clients } = this.#options;
+    const { rate, clients } = this.#options;
+    const load = this.#loadAt(this.#now - this.#startMs);
     return (exponential(this.#random) * 1000) / (rate * load * clients);
+  }
+
+  #loadAt(ms: Millis): number {
+    const { load, loadStep } = this.#options;
+    return loadStep && ms >= loadStep.atMs ? loadStep.load : load;
   }
 
   #tick(node: Node): void {
