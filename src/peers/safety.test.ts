@@ -5,88 +5,25 @@
 
 import { createSocket, type Socket } from 'node:dgram';
 import { afterEach, describe, expect, test } from 'vitest';
+import { type Member, memberOf, type Tap } from '../../test/support/fleet.ts';
 import { until } from '../../test/support/transport-contract.ts';
 import { type Clock, systemClock } from '../clock.ts';
-import { policyOf } from '../policy/limit.ts';
 import { seededRandom, systemRandom } from '../random.ts';
 import { PEER_DEFAULTS } from '../share/peers/options.ts';
-import { PeersShare } from '../share/peers/share.ts';
 import { decode, encode } from '../share/peers/wire.ts';
 import { VirtualClock } from '../testing/index.ts';
 import { FleetNode } from './fleet.ts';
 import { MemoryHub } from './memory.ts';
 import { sealWith } from './seal.ts';
-import type { Hear, Transport } from './transport.ts';
+import type { Transport } from './transport.ts';
 import { udp } from './udp.ts';
 
 const KEY = 'a key for the tests';
 const LIMIT = { bucket: { rate: 1, burst: 100 } };
 const KEYS = ['alice', 'bob', 'carol'];
 
-/** Everything a node ever said, and a way to say anything to it. */
-class Tap implements Transport {
-  readonly said: { readonly to: string | undefined; readonly bytes: Uint8Array }[] = [];
-  readonly #own: Transport;
-  hear: Hear = () => {};
-  /** Whether anything gets through. */
-  isCut = false;
-
-  constructor(own: Transport) {
-    this.#own = own;
-  }
-
-  get name(): string {
-    return this.#own.name;
-  }
-
-  get isLoopback(): boolean {
-    return this.#own.isLoopback;
-  }
-
-  get counts(): Transport['counts'] {
-    return this.#own.counts;
-  }
-
-  async open(hear: Hear): Promise<void> {
-    this.hear = hear;
-    await this.#own.open((bytes, from) => {
-      if (!this.isCut) hear(bytes, from);
-    });
-  }
-
-  broadcast(bytes: Uint8Array): void {
-    this.said.push({ to: undefined, bytes });
-    if (!this.isCut) this.#own.broadcast(bytes);
-  }
-
-  send(to: string, bytes: Uint8Array): void {
-    this.said.push({ to, bytes });
-    if (!this.isCut) this.#own.send(to, bytes);
-  }
-
-  close(): Promise<void> {
-    return this.#own.close();
-  }
-}
-
-interface Member {
-  readonly tap: Tap;
-  readonly node: FleetNode;
-  readonly share: PeersShare;
-}
-
-let seeds = 1;
-
-async function member(own: Transport, clock: Clock, key?: string): Promise<Member> {
-  const tap = new Tap(own);
-  const random = clock === systemClock ? systemRandom : seededRandom(seeds++);
-  const options = { ...PEER_DEFAULTS, name: own.name };
-  const node = new FleetNode({ options, transport: tap, key, clock, random });
-  const setting = { name: 'api', clock, random, keysMax: 1000 };
-  const share = new PeersShare(policyOf(LIMIT, random), setting, node);
-  await node.open();
-  return { tap, node, share };
-}
+const member = (own: Transport, clock: Clock, key?: string): Promise<Member> =>
+  memberOf(own, { clock, key, limit: LIMIT });
 
 /** All of a node's buckets, to the bit. */
 const bucketsOf = ({ share }: Member): string => {

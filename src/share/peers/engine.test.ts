@@ -133,8 +133,9 @@ describe('limits that come and go', () => {
     const limit: PeerLimit = {
       id,
       hear: (_low, _high, hits) => void heard.push(hits),
-      stateFrom: () => ({ entries: [0, 1, 1, 500], next: 0 }),
-      raise: (_low, _high, freshInMs) => void raised.push(freshInMs),
+      buckets: 1,
+      stateFrom: () => ({ standings: [1, 1, 500], next: 0 }),
+      raise: (_low, _high, fullInMs) => void raised.push(...fullInMs),
       level: () => 0,
       move: () => {},
     };

@@ -16,7 +16,7 @@ import type { Random } from '../../random.ts';
 import type { Limits } from './limits.ts';
 import type { Peers } from './peers.ts';
 import type { Voice } from './voice.ts';
-import { ENTRY, freshNumber, type MessageOf, type NodeId } from './wire.ts';
+import { freshNumber, keysPerPage, type MessageOf, type NodeId } from './wire.ts';
 
 /** How often it asks if no answer comes. */
 const ASK_AGAIN_MS: Millis = 50;
@@ -24,11 +24,10 @@ const ASK_AGAIN_MS: Millis = 50;
 /** More of the same answer may be on its way. */
 const OVERTAKEN_MS: Millis = 10;
 
-/** Entries in one page, and pages for one question. */
-const PAGE_ENTRIES = 80;
+/** Pages for one question. */
 const PAGES = 8;
 
-const NOTHING = { entries: [], next: 0 };
+const NOTHING = { standings: [], next: 0 };
 
 export class Learning {
   readonly #voice: Voice;
@@ -104,13 +103,15 @@ export class Learning {
 
   /** Only what was asked for, in its order: each of it counts once. True if it is news. */
   take(state: MessageOf<'state'>, now: Millis): boolean {
-    const { entries, next } = state;
+    const { standings, buckets, next } = state;
     const isAsked = this.#from === state.from && this.#nonce === state.nonce;
     const isNext = this.#wanted[0] === state.limit && this.#cursor === state.cursor;
     const limit = this.#limits.byId(state.limit);
     if (!limit || !isAsked || !isNext) return false;
-    for (let at = 0; at < entries.length; at += ENTRY) {
-      limit.raise(entries[at + 1], entries[at + 2], entries[at + 3]);
+    if (standings.length > 0 && limit.buckets !== buckets) return false;
+    for (let at = 0; at < standings.length; at += 2 + buckets) {
+      const fullInMs = standings.slice(at + 2, at + 2 + buckets);
+      limit.raise(standings[at], standings[at + 1], fullInMs);
     }
     this.#cursor = next;
     this.#askAt = next > 0 ? now + OVERTAKEN_MS : now;
@@ -119,11 +120,13 @@ export class Learning {
   }
 
   /** The other side of it. */
-  tell({ from, nonce, limit, cursor: first }: MessageOf<'ask-state'>): void {
+  tell({ from, nonce, limit: id, cursor: first }: MessageOf<'ask-state'>): void {
+    const limit = this.#limits.byId(id);
+    const buckets = limit?.buckets ?? 0;
     let cursor = first;
     for (let n = 0; n < PAGES && (n === 0 || cursor > 0); n++) {
-      const page = this.#limits.byId(limit)?.stateFrom(cursor, PAGE_ENTRIES) ?? NOTHING;
-      this.#voice.say(from, { kind: 'state', nonce, limit, cursor, ...page });
+      const page = limit?.stateFrom(cursor, keysPerPage(buckets)) ?? NOTHING;
+      this.#voice.say(from, { kind: 'state', nonce, limit: id, cursor, buckets, ...page });
       cursor = page.next;
     }
   }

@@ -6,7 +6,7 @@
  */
 
 import type { Millis } from '../../clock.ts';
-import { ENTRY, type Entries } from './wire.ts';
+import { ENTRY, type Entries, type Standings } from './wire.ts';
 
 /** One limit, as the engine meets it. */
 export interface PeerLimit {
@@ -14,10 +14,12 @@ export interface PeerLimit {
   readonly id: number;
   /** Others served so many. */
   hear(low: number, high: number, hits: number): void;
-  /** How keys stand from a place on, at most so many: entries without their limit, and where to go on. */
-  stateFrom(cursor: number, most: number): { readonly entries: Entries; readonly next: number };
-  /** A key is as good as new in so long, and no sooner. */
-  raise(low: number, high: number, freshInMs: Millis): void;
+  /** How many buckets each key has. */
+  readonly buckets: number;
+  /** How keys stand from a place on, at most so many, and where to go on; 0: that was all. */
+  stateFrom(cursor: number, most: number): { readonly standings: Standings; readonly next: number };
+  /** A key's buckets are full in so long each, and no sooner. */
+  raise(low: number, high: number, fullInMs: readonly Millis[]): void;
   /** How much of a key is spent; 0 if it is as good as new, or not known. */
   level(low: number, high: number): number;
   /** Counts so much more as spent, or so much less. */

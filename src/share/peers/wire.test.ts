@@ -1,6 +1,14 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { DATAGRAM_BYTES_MAX, decode, ENTRY, encode, fitting, type Message } from './wire.ts';
+import {
+  DATAGRAM_BYTES_MAX,
+  decode,
+  ENTRY,
+  encode,
+  fitting,
+  keysPerPage,
+  type Message,
+} from './wire.ts';
 
 const id = fc.integer({ min: 1, max: 2 ** 48 - 1 });
 const seq = fc.nat({ max: Number.MAX_SAFE_INTEGER });
@@ -11,6 +19,12 @@ const amount = fc.oneof(
 );
 const entry = fc.tuple(fc.integer({ min: 0, max: 2 ** 32 - 1 }), int32, int32, amount);
 const entries = fc.array(entry, { maxLength: 40 }).map((own) => own.flat());
+const standingsOf = (buckets: number) =>
+  fc
+    .array(fc.tuple(int32, int32, fc.array(amount, { minLength: buckets, maxLength: buckets })), {
+      maxLength: 20,
+    })
+    .map((own) => own.flat(2));
 const body = fc.oneof(
   fc.record({ kind: fc.constant('hello'), nonce: id }),
   fc.record({
@@ -29,14 +43,17 @@ const body = fc.oneof(
     ranges: fc.array(seq, { maxLength: 20 }).filter((own) => own.length % 2 === 0),
   }),
   fc.record({ kind: fc.constant('ask-state'), nonce: id, limit: fc.nat(), cursor: seq }),
-  fc.record({
-    kind: fc.constant('state'),
-    nonce: id,
-    limit: fc.nat(),
-    cursor: seq,
-    next: seq,
-    entries,
-  }),
+  fc.integer({ min: 1, max: 3 }).chain((buckets) =>
+    fc.record({
+      kind: fc.constant('state'),
+      nonce: id,
+      limit: fc.nat(),
+      cursor: seq,
+      next: seq,
+      buckets: fc.constant(buckets),
+      standings: standingsOf(buckets),
+    }),
+  ),
   fc.record({ kind: fc.constant('ask-levels'), nonce: id, entries }),
   fc.record({ kind: fc.constant('levels'), nonce: id, seq, heard: seq, entries }),
 );
@@ -86,6 +103,17 @@ describe('what peers say', () => {
         entries: Array.from({ length: keys }, (_, n) => [7, n, -n, 3]).flat(),
       }).length;
     expect(report(101) - report(1)).toBe(900);
+  });
+
+  test.each([1, 2, 64])('fits a datagram with a page of keys of %i buckets', (buckets) => {
+    const keys = keysPerPage(buckets);
+    expect(keys).toBeGreaterThan(0);
+    const row = [-1, -1, ...Array<number>(buckets).fill(1e300)];
+    const standings = Array.from({ length: keys }, () => row).flat();
+    const last = Number.MAX_SAFE_INTEGER;
+    const place = { nonce: 1, limit: 2 ** 32 - 1, cursor: last, next: last };
+    const page = encode({ kind: 'state', from: 1, to: 2, ...place, buckets, standings });
+    expect(page.length).toBeLessThanOrEqual(DATAGRAM_BYTES_MAX);
   });
 
   test('fits a datagram when it is cut as told', () => {

@@ -34,6 +34,9 @@ export const ALL: NodeId = 0;
 export type Entries = readonly number[];
 export const ENTRY = 4;
 
+/** How keys stand: a key's hash in two halves, then in how many milliseconds each of its buckets is full. */
+export type Standings = readonly number[];
+
 interface Addressed {
   readonly from: NodeId;
   readonly to: NodeId;
@@ -107,7 +110,7 @@ interface AskState {
   readonly cursor: number;
 }
 
-/** How keys stand: instead of hits, in how many milliseconds each is as good as new. */
+/** How keys stand, each bucket by itself. */
 interface Told {
   readonly kind: 'state';
   readonly nonce: number;
@@ -115,7 +118,9 @@ interface Told {
   readonly cursor: number;
   /** Where to go on; 0: that was all. */
   readonly next: number;
-  readonly entries: Entries;
+  /** How many buckets a key has. */
+  readonly buckets: number;
+  readonly standings: Standings;
 }
 
 /** How do these keys stand with you? Their hits say nothing. */
@@ -216,6 +221,9 @@ class Writer {
   }
 }
 
+/** The most bytes that come before a page of keys: nonce, limit, two cursors, how many buckets. */
+const PAGE_BYTES = 6 + 4 + 8 + 8 + 1;
+
 /** The most bytes one entry can take: a limit, how many of it, a hash, an amount. */
 const ENTRY_BYTES_MAX = 4 + 1 + 8 + 9;
 
@@ -261,7 +269,8 @@ export function encode(message: Message): Uint8Array {
       writer.u32(message.limit);
       writer.whole(message.cursor);
       writer.whole(message.next);
-      writeEntries(writer, message.entries, 0);
+      writer.byte(message.buckets);
+      writeStandings(writer, message.standings, message.buckets);
       break;
     case 'ask-levels':
       writer.id(message.nonce);
@@ -295,6 +304,10 @@ export function fitting(entries: Entries, from: number): number {
   return Math.max(1, (at - from) / ENTRY);
 }
 
+/** How many keys of so many buckets each fit into one datagram, however they stand. */
+export const keysPerPage = (buckets: number): number =>
+  Math.floor((DATAGRAM_BYTES_MAX - HEADER_BYTES - PAGE_BYTES) / (8 + 9 * buckets));
+
 function amountBytes(value: number): number {
   if (!Number.isSafeInteger(value)) return 9;
   let bytes = 1;
@@ -313,6 +326,14 @@ function writeEntries(writer: Writer, entries: Entries, from: number): void {
       writer.u32(entries[at + 2]);
       writer.amount(entries[at + 3]);
     }
+  }
+}
+
+function writeStandings(writer: Writer, standings: Standings, buckets: number): void {
+  for (let at = 0; at < standings.length; ) {
+    writer.u32(standings[at++]);
+    writer.u32(standings[at++]);
+    for (let n = 0; n < buckets; n++) writer.amount(standings[at++]);
   }
 }
 
@@ -436,7 +457,7 @@ function bodyOf(kind: Kind, reader: Reader): object {
         limit: reader.u32(),
         cursor: reader.whole(),
         next: reader.whole(),
-        entries: readEntries(reader),
+        ...readStandings(reader),
       };
     case 'ask-levels':
       return { kind, nonce: reader.id(), entries: readEntries(reader) };
@@ -461,6 +482,16 @@ function readEntries(reader: Reader): Entries {
     }
   }
   return entries;
+}
+
+function readStandings(reader: Reader): Pick<Told, 'buckets' | 'standings'> {
+  const buckets = reader.byte();
+  const standings: number[] = [];
+  while (reader.isFine && !reader.isAtEnd) {
+    standings.push(reader.u32() | 0, reader.u32() | 0);
+    for (let n = 0; n < buckets && reader.isFine; n++) standings.push(reader.amount());
+  }
+  return { buckets, standings };
 }
 
 function readRanges(reader: Reader): readonly number[] {
