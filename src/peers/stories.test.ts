@@ -53,3 +53,59 @@ describe.each(EXCHANGES)('a newcomer (%s)', (exchange) => {
     expect(calls).toBe(80);
   });
 });
+
+const SLOW = { bucket: { rate: 0.001, burst: 100 } };
+
+/** What somebody served is in nobody's history any more: it can only be learned. */
+const HISTORY_MS = 70_000;
+
+describe('who learns', () => {
+  const seeds = Array.from({ length: 10 }, (_, n) => n + 1);
+
+  test.each(seeds)('with another at once learns from the one that knows: seed %i', async (seed) => {
+    const { join, pass } = fleetWith(SLOW, {}, seed);
+    const old = await join();
+    await pass(1500);
+    for (let n = 0; n < 100; n++) served(old);
+    await pass(HISTORY_MS);
+    const late = [await join(), await join()];
+    await pass(1000);
+    for (const own of late) expect(left(own)[0]).toBeLessThanOrEqual(1);
+  });
+
+  test('learns from another when its neighbour dies while it tells', async () => {
+    const { join, pass } = fleetWith(SLOW);
+    const old = [await join(), await join()];
+    await pass(2500);
+    for (let k = 0; k < 40_000; k++) {
+      old[k % 2].share.ask(`${k}`, 50);
+      if (k % 1000 === 0) await pass(100);
+    }
+    await pass(HISTORY_MS);
+    const late = await join();
+    await pass(100);
+    const known = late.share.keys;
+    expect(known).toBeGreaterThan(0);
+    expect(known).toBeLessThan(40_000);
+    await old[0].node.close(); // the oldest of them
+    await pass(10_000);
+    expect(late.share.keys).toBe(40_000);
+  });
+
+  test('also learns when it missed more reports than it can ask for', async () => {
+    const { join, pass } = fleetWith(SLOW, { intervalMs: 10 });
+    const one = await join();
+    const other = await join();
+    await pass(2500);
+    other.tap.isCut = true;
+    for (let k = 0; k < 5000; k++) {
+      one.share.ask(`${k}`, 50);
+      await pass(11); // a report each
+    }
+    other.tap.isCut = false;
+    await pass(10_000);
+    expect(other.node.view().peers[0].lost).toBeGreaterThan(0);
+    const all = Array.from({ length: 5000 }, (_, k) => Math.round(left(other, `${k}`)[0]));
+    expect(new Set(all)).toEqual(new Set([50])); // each once
+  });
+});

@@ -240,8 +240,10 @@ export class PeerEngine {
     this.counts.received++;
     const peer = this.#peers.get(from);
     if (!peer) return this.#meet(message, now);
+    const { lost } = peer.heard;
     const isNew = this.#takeFrom(peer, message, now);
     if (isNew) peer.heardAt = now;
+    if (peer.heard.lost > lost) this.#learning.begin(peer, now); // what was in it, it can still tell
     this.#peers.noteMissing(peer, now);
     return isNew;
   }
@@ -255,12 +257,9 @@ export class PeerEngine {
         peer.beats = message.count;
         peer.heard.noteLast(message.seq);
         return true;
-      case 'gone': {
-        const { lost } = peer.heard;
+      case 'gone':
         peer.heard.giveUp(message.seq);
-        if (peer.heard.lost > lost) this.#learning.begin(peer.id, now);
         return false;
-      }
       case 'state':
         return this.#learning.take(message, now);
       case 'levels':
@@ -333,7 +332,7 @@ export class PeerEngine {
   #welcome(to: NodeId, nonce: number, now: Millis): void {
     this.#history.forget(now);
     const { first, last: seq } = this.#history;
-    const ageMs = Math.max(0, Math.round(now - this.#bornAt));
+    const ageMs = Math.max(0, Math.floor(now - this.#bornAt)); // it never seems older than it is
     this.#voice.say(to, { kind: 'welcome', nonce, seq, first, ageMs, name: this.#options.name });
   }
 
@@ -348,8 +347,9 @@ export class PeerEngine {
     // One that was there before, and was only met late: most of what it told, the neighbour has told.
     const isOlder = ageMs > ownAgeMs && ownAgeMs < this.#options.goneMs;
     const isWhole = this.#learning.isDone && !isOlder;
-    this.#peers.add(id, name, isWhole ? Math.min(first - 1, seq) : seq, seq, now);
-    if (!isWhole || first > 1) this.#learning.begin(id, now);
+    const who = { id, name, bornAt: now - ageMs };
+    const peer = this.#peers.add(who, isWhole ? Math.min(first - 1, seq) : seq, seq, now);
+    if (!isWhole || first > 1) this.#learning.begin(peer, now);
     return true;
   }
 

@@ -21,6 +21,8 @@ const RANGES_MAX = 32;
 export interface Peer extends Asker {
   readonly id: NodeId;
   readonly name: string;
+  /** When it was started, as it said, by the clock here. */
+  readonly bornAt: Millis;
   heardAt: Millis;
   readonly heard: Heard;
   /** The number of its last beat. */
@@ -65,13 +67,14 @@ export class Peers {
   }
 
   /** From now on it is heard: what it tells after `from`, of which there is something up to `last`. */
-  add(id: NodeId, name: string, from: number, last: number, now: Millis): void {
+  add(who: Pick<Peer, 'id' | 'name' | 'bornAt'>, from: number, last: number, now: Millis): Peer {
     const heard = new Heard(from);
     heard.noteLast(last);
     const counts = { beats: 0, reports: 0 };
-    const peer = { id, name, heard, heardAt: now, askAt: now, answeredTo: -Infinity, ...counts };
-    this.#peers.set(id, peer);
+    const peer = { ...who, heard, heardAt: now, askAt: now, answeredTo: -Infinity, ...counts };
+    this.#peers.set(who.id, peer);
     this.noteMissing(peer, now);
+    return peer;
   }
 
   isThere(peer: Peer | undefined, now: Millis): peer is Peer {
@@ -90,6 +93,16 @@ export class Peers {
       return this.isThere(peer, now) ? peer : undefined;
     }
     return undefined;
+  }
+
+  /** Who has been there longest and still is, but for these. */
+  oldest(except: ReadonlySet<NodeId>, now: Millis): Peer | undefined {
+    let oldest: Peer | undefined;
+    for (const peer of this.#peers.values()) {
+      if (except.has(peer.id) || !this.isThere(peer, now)) continue;
+      if (!oldest || peer.bornAt < oldest.bornAt) oldest = peer;
+    }
+    return oldest;
   }
 
   /** To be called whenever something of it came, or is known to exist. */
