@@ -68,7 +68,6 @@ export class PeerEngine {
   #isUrgent = false;
   /** As it was told last. */
   #now: Millis;
-  #beats = 0;
   #beatAt: Millis;
   #forgetAt: Millis;
   readonly counts = new Counts();
@@ -202,8 +201,7 @@ export class PeerEngine {
     if (isAlone) {
       this.#voice.say(ALL, { kind: 'hello', nonce: this.#strangers.nonceFor(ALL, now) });
     } else {
-      this.#beats++;
-      this.#voice.say(ALL, { kind: 'beat', seq: this.#history.last, count: this.#beats });
+      this.#voice.say(ALL, { kind: 'beat', seq: this.#history.last });
     }
     const everyMs = isAlone ? CALL_OUT_MS : Math.min(BEAT_MS, goneMs / 4);
     this.#beatAt = now + Math.max(intervalMs, everyMs);
@@ -226,8 +224,8 @@ export class PeerEngine {
   }
 
   /**
-   * The same for one that was decoded already. True if it is certain that its sender has said it just
-   * now: nobody can have recorded it earlier, so wherever it came from, its sender is there.
+   * The same for one that was decoded already. True if it is certain that its sender has said it just now, as
+   * nothing that came before was said later: so wherever it came from, its sender is there.
    */
   take(message: Message | undefined, now: Millis): boolean {
     this.#now = now;
@@ -235,40 +233,45 @@ export class PeerEngine {
       this.counts.senseless++;
       return false;
     }
-    const { from, to } = message;
+    const { from, to, count } = message;
     if (from === this.id || (to !== ALL && to !== this.id)) return false;
     this.counts.received++;
     const peer = this.#peers.get(from);
     if (!peer) return this.#meet(message, now);
+    const isLatest = peer.window.isLatest(count);
+    if (!peer.window.accept(count)) {
+      this.counts.duplicates++;
+      return false;
+    }
+    if (isLatest) peer.heardAt = now;
     const { lost } = peer.heard;
-    const isNew = this.#takeFrom(peer, message, now);
-    if (isNew) peer.heardAt = now;
+    this.#takeFrom(peer, message, now);
     if (peer.heard.lost > lost) this.#learning.begin(peer, now); // what was in it, it can still tell
     this.#peers.noteMissing(peer, now);
-    return isNew;
+    return isLatest;
   }
 
-  #takeFrom(peer: Peer, message: Message, now: Millis): boolean {
+  #takeFrom(peer: Peer, message: Message, now: Millis): void {
     switch (message.kind) {
       case 'report':
-        return this.#hear(peer, message.seq, message.entries);
+        this.#hear(peer, message.seq, message.entries);
+        break;
       case 'beat':
-        if (message.count <= peer.beats) return false;
-        peer.beats = message.count;
         peer.heard.noteLast(message.seq);
-        return true;
+        break;
       case 'gone':
         peer.heard.giveUp(message.seq);
-        return false;
+        break;
       case 'state':
-        return this.#learning.take(message, now);
+        this.#learning.take(message, now);
+        break;
       case 'levels':
-        return this.#comparing.take(peer, message, now);
+        this.#comparing.take(peer, message, now);
+        break;
       case 'welcome':
-        return false;
+        break; // it has proved that before
       default:
         if (mayAnswer(peer, message.kind, now)) this.#answer(peer, message, now);
-        return false;
     }
   }
 
@@ -292,16 +295,15 @@ export class PeerEngine {
     }
   }
 
-  #hear(peer: Peer, seq: number, entries: Entries): boolean {
+  #hear(peer: Peer, seq: number, entries: Entries): void {
     if (!peer.heard.accept(seq)) {
-      this.counts.duplicates++;
-      return false;
+      this.counts.duplicates++; // it was asked for, and came twice
+      return;
     }
     peer.reports++;
     if (seq < peer.heard.last && this.#peers.isBehind(peer)) this.counts.repaired++;
     this.#comparing.heard(peer.id, entries);
     this.#limits.hear(entries);
-    return true;
   }
 
   #sendAgain(to: NodeId, ranges: readonly number[]): void {
@@ -309,7 +311,7 @@ export class PeerEngine {
     if (ranges.length > 0 && ranges[0] < first) {
       this.#voice.say(to, { kind: 'gone', seq: first - 1 });
     }
-    for (const bytes of this.#history.again(ranges, AGAIN_MAX)) this.#voice.put(to, bytes);
+    for (const bytes of this.#history.again(ranges, AGAIN_MAX)) this.#voice.sayAgain(to, bytes);
   }
 
   // Who is there.
@@ -340,14 +342,15 @@ export class PeerEngine {
    * From now on it is heard. One that has just begun itself is told by a neighbour how keys stand, and
    * hears what comes from here on; others want everything the newcomer still has, and nothing from before.
    */
-  #admit({ from: id, seq, first, ageMs, name }: MessageOf<'welcome'>, now: Millis): boolean {
+  #admit(welcome: MessageOf<'welcome'>, now: Millis): boolean {
+    const { from: id, count, seq, first, ageMs, name } = welcome;
     if (this.#peers.isFull) return false;
     this.#strangers.forget(id);
     const ownAgeMs = now - this.#bornAt;
     // One that was there before, and was only met late: most of what it told, the neighbour has told.
     const isOlder = ageMs > ownAgeMs && ownAgeMs < this.#options.goneMs;
     const isWhole = this.#learning.isDone && !isOlder;
-    const who = { id, name, bornAt: now - ageMs };
+    const who = { id, name, count, bornAt: now - ageMs };
     const peer = this.#peers.add(who, isWhole ? Math.min(first - 1, seq) : seq, seq, now);
     if (!isWhole || first > 1) this.#learning.begin(peer, now);
     return true;

@@ -160,14 +160,14 @@ export class Learning {
     return true;
   }
 
-  /** Only what was asked for, in its order: each of it counts once. True if it is news. */
-  take(state: MessageOf<'state'>, now: Millis): boolean {
+  /** Only what was asked for, in its order: each of it counts once. */
+  take(state: MessageOf<'state'>, now: Millis): void {
     const { standings, buckets, next } = state;
     const isAsked = this.#teachers.at(0)?.id === state.from && this.#nonce === state.nonce;
     const isNext = this.#wanted[0] === state.limit && this.#cursor === state.cursor;
     const limit = this.#limits.byId(state.limit);
-    if (!limit || !isAsked || !isNext) return false;
-    if (standings.length > 0 && limit.buckets !== buckets) return false;
+    if (!limit || !isAsked || !isNext) return;
+    if (standings.length > 0 && limit.buckets !== buckets) return;
     for (let at = 0; at < standings.length; at += 2 + buckets) {
       const fullInMs = standings.slice(at + 2, at + 2 + buckets);
       limit.raise(standings[at], standings[at + 1], fullInMs);
@@ -176,7 +176,6 @@ export class Learning {
     this.#answeredAt = now;
     this.#askAt = next > 0 ? now + OVERTAKEN_MS : now;
     if (next === 0) this.#wanted.shift();
-    return true;
   }
 
   /** The other side of it: tells what it knows, unless it is about to know more. */

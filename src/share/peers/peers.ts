@@ -4,6 +4,7 @@ import type { Millis } from '../../clock.ts';
 import type { Random } from '../../random.ts';
 import type { Asker } from './answers.ts';
 import { Heard } from './heard.ts';
+import { Window } from './window.ts';
 import type { NodeId } from './wire.ts';
 
 /** Peers known at once; more are not heard. */
@@ -25,12 +26,15 @@ export interface Peer extends Asker {
   readonly bornAt: Millis;
   heardAt: Millis;
   readonly heard: Heard;
-  /** The number of its last beat. */
-  beats: number;
+  /** Which of its datagrams have come. */
+  readonly window: Window;
   reports: number;
   /** When it may be asked again. */
   askAt: Millis;
 }
+
+/** What a node said of itself when it proved to be there. */
+type Proved = Pick<Peer, 'id' | 'name' | 'bornAt'> & { readonly count: number };
 
 /** What is known of another node. */
 export interface PeerView {
@@ -66,12 +70,17 @@ export class Peers {
     return this.#peers.get(id);
   }
 
-  /** From now on it is heard: what it tells after `from`, of which there is something up to `last`. */
-  add(who: Pick<Peer, 'id' | 'name' | 'bornAt'>, from: number, last: number, now: Millis): Peer {
+  /**
+   * From now on it is heard: what it says after its datagram `count`, and of its reports those after `from`,
+   * of which there is something up to `last`.
+   */
+  add(who: Proved, from: number, last: number, now: Millis): Peer {
     const heard = new Heard(from);
     heard.noteLast(last);
-    const counts = { beats: 0, reports: 0 };
-    const peer = { ...who, heard, heardAt: now, askAt: now, answeredTo: -Infinity, ...counts };
+    const { count, ...rest } = who;
+    const window = new Window(count);
+    const times = { heardAt: now, askAt: now, answeredTo: -Infinity };
+    const peer = { ...rest, window, heard, reports: 0, ...times };
     this.#peers.set(who.id, peer);
     this.noteMissing(peer, now);
     return peer;

@@ -1,6 +1,6 @@
-/** How a node speaks: under its own name, and counted. */
+/** How a node speaks: under its own name, and each datagram with a number of its own. */
 
-import { encode, type NodeId, type Said } from './wire.ts';
+import { again, encode, type NodeId, type Said } from './wire.ts';
 
 /** Sends a datagram to a node that was heard before, or to everybody. */
 export type Send = (to: NodeId, bytes: Uint8Array) => void;
@@ -29,15 +29,19 @@ export class Voice {
     this.#send = send;
   }
 
-  /** Says it, and gives back the bytes: they can be put again. */
+  /** Says it, and gives back the bytes: they can be said again. */
   say(to: NodeId, said: Said): Uint8Array {
-    const bytes = encode({ from: this.id, to, ...said });
-    this.put(to, bytes);
+    const bytes = encode({ from: this.id, to, count: ++this.#counts.sent, ...said });
+    this.#put(to, bytes);
     return bytes;
   }
 
-  put(to: NodeId, bytes: Uint8Array): void {
-    this.#counts.sent++;
+  /** Says to one node what was said before. */
+  sayAgain(to: NodeId, bytes: Uint8Array): void {
+    this.#put(to, again(bytes, to, ++this.#counts.sent));
+  }
+
+  #put(to: NodeId, bytes: Uint8Array): void {
     this.#counts.sentBytes += bytes.length;
     this.#send(to, bytes);
   }

@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import {
+  again,
   DATAGRAM_BYTES_MAX,
   decode,
   ENTRY,
@@ -8,6 +9,7 @@ import {
   fitting,
   keysPerPage,
   type Message,
+  VERSION,
 } from './wire.ts';
 
 const id = fc.integer({ min: 1, max: 2 ** 48 - 1 });
@@ -36,7 +38,7 @@ const body = fc.oneof(
     name: fc.string({ maxLength: 16 }),
   }),
   fc.record({ kind: fc.constant('report'), seq, entries }),
-  fc.record({ kind: fc.constant('beat'), seq, count: seq }),
+  fc.record({ kind: fc.constant('beat'), seq }),
   fc.record({ kind: fc.constant('gone'), seq }),
   fc.record({
     kind: fc.constant('missing'),
@@ -58,8 +60,8 @@ const body = fc.oneof(
   fc.record({ kind: fc.constant('levels'), nonce: id, seq, heard: seq, entries }),
 );
 const message = fc
-  .tuple(id, fc.oneof(fc.constant(0), id), body)
-  .map(([from, to, own]) => ({ from, to, ...own }) as Message);
+  .tuple(id, fc.oneof(fc.constant(0), id), id, body)
+  .map(([from, to, count, own]) => ({ from, to, count, ...own }) as Message);
 
 describe('what peers say', () => {
   test('is understood as it was meant', () => {
@@ -77,13 +79,13 @@ describe('what peers say', () => {
         const cut = decode(bytes.subarray(0, at % bytes.length));
         // A list of entries may end sooner; nothing else may.
         if (cut) expect(['report', 'state', 'ask-levels', 'levels']).toContain(cut.kind);
-        expect(decode(Uint8Array.of(2, ...bytes.subarray(1)))).toBeUndefined();
+        expect(decode(Uint8Array.of(VERSION + 1, ...bytes.subarray(1)))).toBeUndefined();
       }),
     );
   });
 
   test('at random means nothing, or something, and never fails', () => {
-    const start = fc.tuple(fc.constant(1), fc.nat(11)).map((own) => Uint8Array.from(own));
+    const start = fc.tuple(fc.constant(VERSION), fc.nat(11)).map((own) => Uint8Array.from(own));
     fc.assert(
       fc.property(start, fc.uint8Array({ maxLength: 100 }), (head, rest) => {
         const own = decode(Uint8Array.of(...head, ...rest));
@@ -93,12 +95,21 @@ describe('what peers say', () => {
     );
   });
 
+  test('can be said again to one node, and is the same but for that', () => {
+    fc.assert(
+      fc.property(message, id, id, (own, to, count) => {
+        expect(decode(again(encode(own), to, count))).toEqual({ ...own, to, count });
+      }),
+    );
+  });
+
   test('takes nine bytes for a key with a few hits', () => {
     const report = (keys: number): number =>
       encode({
         kind: 'report',
         from: 1,
         to: 0,
+        count: 1,
         seq: 1,
         entries: Array.from({ length: keys }, (_, n) => [7, n, -n, 3]).flat(),
       }).length;
@@ -112,7 +123,7 @@ describe('what peers say', () => {
     const standings = Array.from({ length: keys }, () => row).flat();
     const last = Number.MAX_SAFE_INTEGER;
     const place = { nonce: 1, limit: 2 ** 32 - 1, cursor: last, next: last };
-    const page = encode({ kind: 'state', from: 1, to: 2, ...place, buckets, standings });
+    const page = encode({ kind: 'state', from: 1, to: 2, count: 1, ...place, buckets, standings });
     expect(page.length).toBeLessThanOrEqual(DATAGRAM_BYTES_MAX);
   });
 
@@ -123,7 +134,14 @@ describe('what peers say', () => {
         for (let at = 0; at < all.length; ) {
           const count = fitting(all, at) * ENTRY;
           const part = all.slice(at, at + count);
-          const bytes = encode({ kind: 'report', from: 1, to: 0, seq: 2 ** 50, entries: part });
+          const bytes = encode({
+            kind: 'report',
+            from: 1,
+            to: 0,
+            count: 1,
+            seq: 2 ** 50,
+            entries: part,
+          });
           expect(bytes.length).toBeLessThanOrEqual(DATAGRAM_BYTES_MAX);
           at += count;
         }

@@ -1,11 +1,12 @@
 /**
  * What peers say to each other, as bytes.
  *
- *     ┌─────────┬──────┬──────┬──────┬───────────────────────────────
- *     │ version │ kind │ from │ to   │ what it says, by its kind
- *     └─ 1 ─────┴─ 1 ──┴─ 6 ──┴─ 6 ──┴───────────────────────────────
+ *     ┌─────────┬──────┬──────┬──────┬───────┬───────────────────────────────
+ *     │ version │ kind │ from │ to   │ count │ what it says, by its kind
+ *     └─ 1 ─────┴─ 1 ──┴─ 6 ──┴─ 6 ──┴─ 6 ───┴───────────────────────────────
  *
- * A node's name in the fleet is 48 bits, made anew each time it starts; `to` is 0 for everybody. A key is
+ * A node's name in the fleet is 48 bits, made anew each time it starts; `to` is 0 for everybody. `count` is one
+ * more in each datagram that a node sends, to whomever: nobody counts one twice (`window.ts`). A key is
  * its 64-bit hash: all of a fleet hash alike, so nobody has to send it as text. Numbers are as short as
  * they are small (seven bits a byte), so that a key with a few hits takes nine bytes.
  *
@@ -14,12 +15,14 @@
 
 import type { Random } from '../../random.ts';
 
-export const VERSION = 1;
+export const VERSION = 2;
 
 /** The most a datagram carries without being cut into pieces on its way, with room for what seals it. */
 export const DATAGRAM_BYTES_MAX = 1200;
 
-const HEADER_BYTES = 14;
+const TO_AT = 8;
+const COUNT_AT = 14;
+const HEADER_BYTES = 20;
 
 /** A node, for as long as it runs: a whole number below 2^48. */
 export type NodeId = number;
@@ -40,6 +43,7 @@ export type Standings = readonly number[];
 interface Addressed {
   readonly from: NodeId;
   readonly to: NodeId;
+  readonly count: number;
 }
 
 /** What a node says, whoever it is and whomever it says it to. */
@@ -83,11 +87,10 @@ interface Report {
   readonly entries: Entries;
 }
 
-/** I am still here; my last report was `seq`. Each has a number of its own, so that none counts twice. */
+/** I am still here; my last report was `seq`. */
 interface Beat {
   readonly kind: 'beat';
   readonly seq: number;
-  readonly count: number;
 }
 
 /** I did not get these reports of yours: pairs of the first and how many. */
@@ -178,14 +181,10 @@ class Writer {
     this.at += 4;
   }
 
+  /** A whole number below 2^48. */
   id(value: NodeId): void {
-    view.setUint16(this.at, Math.floor(value / 2 ** 32));
-    this.u32At(this.at + 2, value % 2 ** 32);
+    writeId(view, this.at, value);
     this.at += 6;
-  }
-
-  u32At(at: number, value: number): void {
-    view.setUint32(at, value >>> 0);
   }
 
   /** A whole number from 0 on. */
@@ -233,6 +232,7 @@ export function encode(message: Message): Uint8Array {
   writer.byte(KINDS.indexOf(message.kind));
   writer.id(message.from);
   writer.id(message.to);
+  writer.id(message.count);
   switch (message.kind) {
     case 'hello':
       writer.id(message.nonce);
@@ -249,9 +249,6 @@ export function encode(message: Message): Uint8Array {
       writeEntries(writer, message.entries, 0);
       break;
     case 'beat':
-      writer.whole(message.seq);
-      writer.whole(message.count);
-      break;
     case 'gone':
       writer.whole(message.seq);
       break;
@@ -284,6 +281,20 @@ export function encode(message: Message): Uint8Array {
       break;
   }
   return writer.done();
+}
+
+function writeId(to: DataView, at: number, value: NodeId): void {
+  to.setUint16(at, Math.floor(value / 2 ** 32));
+  to.setUint32(at + 2, value % 2 ** 32);
+}
+
+/** The same words once more, for one node alone and in a datagram of its own. */
+export function again(bytes: Uint8Array, to: NodeId, count: number): Uint8Array {
+  const copy = bytes.slice();
+  const copyView = new DataView(copy.buffer);
+  writeId(copyView, TO_AT, to);
+  writeId(copyView, COUNT_AT, count);
+  return copy;
 }
 
 /**
@@ -422,8 +433,9 @@ export function decode(bytes: Uint8Array): Message | undefined {
   const kind = KINDS[reader.byte()];
   const from = reader.id();
   const to = reader.id();
+  const count = reader.id();
   if (kind === undefined || !reader.isFine || from === ALL) return undefined;
-  const message = { from, to, ...bodyOf(kind, reader) } as Message;
+  const message = { from, to, count, ...bodyOf(kind, reader) } as Message;
   return reader.isFine && reader.isAtEnd ? message : undefined;
 }
 
@@ -443,7 +455,6 @@ function bodyOf(kind: Kind, reader: Reader): object {
     case 'report':
       return { kind, seq: reader.whole(), entries: readEntries(reader) };
     case 'beat':
-      return { kind, seq: reader.whole(), count: reader.whole() };
     case 'gone':
       return { kind, seq: reader.whole() };
     case 'missing':
