@@ -97,7 +97,7 @@ describe('a fleet with a key', () => {
     const { members } = await fleet(2);
     const [one, other] = members;
     const fresh = encode({
-      ...{ kind: 'report', from: other.node.view().id, to: 0, count: 1000, seq: 1000 },
+      ...{ kind: 'report', from: other.node.view().id, to: 0, count: 1000, agoMs: 0, seq: 1000 },
       entries: [1, 2, 3, 4],
     });
     const sealed = sealWith(KEY).close(fresh);
@@ -172,7 +172,7 @@ describe('a fleet with a key', () => {
         ...{ kind: 'welcome', from: 777, to, count: 1, nonce },
         ...{ seq: 0, first: 1, ageMs: 0, name: 'once' },
       }),
-      encode({ kind: 'report', from: 777, to: 0, count: 2, seq: 1, entries }),
+      encode({ kind: 'report', from: 777, to: 0, count: 2, agoMs: 0, seq: 1, entries }),
     ].map((bytes) => sealWith(KEY).close(bytes));
     const before = left(one)[0];
     for (const bytes of said) one.tap.hear(bytes, '777');
@@ -338,9 +338,9 @@ describe('a fleet with a key', () => {
     const seal = sealWith(KEY);
     const questions = [
       encode({ kind: 'missing', from, to, count: 1001, ranges: [1, 1000] }),
-      encode({ kind: 'hello', from, to, count: 1002, nonce: 7 }),
+      encode({ kind: 'hello', from, to, count: 1002, nonce: 7, ageMs: 0 }),
       encode({ kind: 'ask-state', from, to, count: 1003, nonce: 7, limit: 1, cursor: 0 }),
-      encode({ kind: 'hello', from: 12345, to: 0, count: 1, nonce: 7 }),
+      encode({ kind: 'hello', from: 12345, to: 0, count: 1, nonce: 7, ageMs: 0 }),
     ].map((own) => seal.close(own));
     const said = one.tap.said.length;
     for (const own of questions.slice(0, 3)) one.tap.hear(own, 'evil');
@@ -358,7 +358,7 @@ describe('a fleet with a key', () => {
     const seal = sealWith(KEY);
     for (let id = 1; id <= 5000; id++) {
       one.tap.hear(
-        seal.close(encode({ kind: 'hello', from: id, to: 0, count: 1, nonce: 7 })),
+        seal.close(encode({ kind: 'hello', from: id, to: 0, count: 1, nonce: 7, ageMs: 0 })),
         'evil',
       );
     }

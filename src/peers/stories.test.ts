@@ -109,3 +109,57 @@ describe('who learns', () => {
     expect(new Set(all)).toEqual(new Set([50])); // each once
   });
 });
+
+describe.each(EXCHANGES)('parts of a fleet that meet (%s)', (exchange) => {
+  const LIMIT = { bucket: { rate: 10, burst: 10 } };
+
+  /** Calls to all of them, twice the rate each. */
+  const load = async (
+    members: readonly Member[],
+    ms: number,
+    pass: (ms: number) => Promise<void>,
+  ): Promise<number> => {
+    let calls = 0;
+    for (let n = 0; n < ms; n += 50) {
+      for (const own of members) calls += served(own);
+      await pass(50);
+    }
+    return calls;
+  };
+
+  test('owe what they served apart, and nothing from before', async () => {
+    const { join, pass } = fleetWith(LIMIT, { exchange });
+    const old = await join();
+    await load([old], 60_000, pass);
+    const late = await join({ isCut: true });
+    const both = [old, late];
+    await load(both, 6000, pass);
+    late.tap.isCut = false;
+    await load(both, 500, pass);
+    // One served 60 of its rate meanwhile, the other 70 with its burst.
+    for (const own of both) {
+      expect(left(own, 'bob')[0]).toBe(10);
+      const owed = -own.share.inspect('alice').remaining;
+      expect(owed).toBeGreaterThan(45);
+      expect(owed).toBeLessThan(75);
+    }
+    await pass(8000);
+    const calls = await load(both, 10_000, pass);
+    expect(calls).toBeGreaterThan(90); // it is paid
+    expect(calls).toBeLessThan(130);
+  });
+
+  test('owe nothing that has flowed back in by then', async () => {
+    const { join, pass } = fleetWith(LIMIT, { exchange });
+    const [busy, idle] = [await join(), await join()];
+    await pass(1500);
+    served(idle, 'carol');
+    idle.tap.isCut = true;
+    await load([busy], 20_000, pass);
+    idle.tap.isCut = false;
+    await load([busy], 1500, pass);
+    const remaining = idle.share.inspect('alice').remaining;
+    expect(remaining).toBeGreaterThanOrEqual(-1);
+    expect(Math.abs(remaining - busy.share.inspect('alice').remaining)).toBeLessThanOrEqual(2);
+  });
+});

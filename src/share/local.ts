@@ -120,11 +120,14 @@ export class LocalShare implements Share {
     return this.#policy.standings(this.#copyOf(key, now), 0, now);
   }
 
-  /** Takes in news of a key that this share's hasher has hashed. */
-  hearHashed(low: number, high: number, news: News): boolean {
-    const now = this.#clock.now();
-    const i = this.#table.placeHashed(low, high, now);
-    return i >= 0 && this.#policy.hear(this.#table.cells, i, news, now);
+  /**
+   * Takes in news, so old, of a key that this share's hasher has hashed. They count as of then: whatever has
+   * flowed back in since has. If the key was touched since, they count as of that.
+   */
+  hearHashed(low: number, high: number, news: News, agoMs: Millis): boolean {
+    const then = this.#clock.now() - agoMs;
+    const i = this.#table.placeHashed(low, high, then);
+    return i >= 0 && this.#policy.hear(this.#table.cells, i, news, then);
   }
 
   /** Settles for a key that this share's hasher has hashed. */

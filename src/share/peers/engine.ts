@@ -26,6 +26,7 @@ import { Learning } from './learning.ts';
 import { Limits, type PeerLimit } from './limits.ts';
 import type { PeerOptions } from './options.ts';
 import { type Peer, Peers, type PeerView } from './peers.ts';
+import { Returning } from './returning.ts';
 import { Strangers } from './strangers.ts';
 import { Counts, type Send, Voice } from './voice.ts';
 import {
@@ -50,6 +51,9 @@ const FORGET_MS: Millis = 1000;
 const CALL_OUT_MS: Millis = 200;
 const BEAT_MS: Millis = 1000;
 
+/** One that is woken so much later than it wanted to be was asleep: stopped, suspended, or busy with itself. */
+const ASLEEP_MS: Millis = 1000;
+
 export class PeerEngine {
   readonly #options: PeerOptions;
   readonly #voice: Voice;
@@ -57,11 +61,13 @@ export class PeerEngine {
   readonly #hits = new Hits();
   readonly #history: History;
   readonly #peers: Peers;
+  readonly #returning = new Returning();
   readonly #strangers: Strangers;
   readonly #learning: Learning;
   readonly #comparing: Comparing;
   readonly #budget: Budget;
-  readonly #bornAt: Millis;
+  /** Since when it takes part: since it was started, or woke up. */
+  #bornAt: Millis;
   /** Hits of a key that nobody was told of, from which on they are told at once. */
   readonly #urgentFrom: number;
   #reportAt: Millis;
@@ -78,7 +84,8 @@ export class PeerEngine {
     this.#history = new History(options.historyMs, options.historyBytes);
     this.#peers = new Peers(options.goneMs);
     this.#strangers = new Strangers(random, options.goneMs);
-    this.#learning = new Learning(this.#voice, this.#limits, this.#peers, random);
+    const isHeard = (peer: Peer): boolean => peer.heard.isComplete && !this.#returning.has(peer);
+    this.#learning = new Learning(this.#voice, this.#limits, this.#peers, random, isHeard);
     this.#comparing = new Comparing(
       {
         voice: this.#voice,
@@ -143,12 +150,13 @@ export class PeerEngine {
       this.#beatAt,
       this.#peers.askAt,
       this.#learning.wakeAt,
+      this.#returning.countAt,
       this.#compareAt,
     );
   }
 
   tick(now: Millis): void {
-    this.#now = now;
+    this.#lookAt(now);
     const isDue = now >= this.#reportAt;
     if (isDue || (this.#isUrgent && this.#budget.dueAt(now) <= now)) this.flush(now);
     if (isDue) this.#nextInterval(now);
@@ -156,9 +164,27 @@ export class PeerEngine {
     this.#peers.askForMissing(now, (id, ranges) =>
       this.#voice.say(id, { kind: 'missing', ranges }),
     );
+    this.#countLate(now);
     this.#learning.tick(now);
     if (now >= this.#compareAt) this.#comparing.ask(now);
     this.#forget(now);
+  }
+
+  /**
+   * What comes in after a sleep was said during it, and would count as of now, though it has long flowed back
+   * in elsewhere. So a node that wakes up is a newcomer once more, who has kept its name, its buckets and what
+   * it has yet to tell: it meets the others again, hears them from then on, and learns how keys stand.
+   */
+  #lookAt(now: Millis): void {
+    this.#now = now;
+    if (now - this.#reportAt < ASLEEP_MS) return;
+    this.#bornAt = now;
+    this.#returning.clear(); // it is in what will be learned
+    this.#peers.clear();
+    this.#strangers.clear();
+    this.#learning.stop();
+    this.#beatAt = now;
+    this.#nextInterval(now);
   }
 
   #nextInterval(now: Millis): void {
@@ -169,8 +195,12 @@ export class PeerEngine {
 
   /** Where hits come in lumps, what is under way says more than a level; a newcomer has none to compare. */
   get #compareAt(): Millis {
-    const isComparing = this.#options.exchange === 'prompt' && this.#learning.isDone;
+    const isComparing = this.#options.exchange === 'prompt' && this.#canCompare;
     return isComparing ? this.#comparing.askAt : Infinity;
+  }
+
+  get #canCompare(): boolean {
+    return this.#learning.isDone && this.#returning.isEmpty;
   }
 
   /** Tells everybody what was served and not told yet, in as many datagrams as it takes. */
@@ -190,7 +220,7 @@ export class PeerEngine {
   #sendReport(entries: Entries, now: Millis): void {
     this.counts.reports++;
     const seq = this.#history.last + 1;
-    this.#history.add(this.#voice.say(ALL, { kind: 'report', seq, entries }), now);
+    this.#history.add(this.#voice.say(ALL, { kind: 'report', agoMs: 0, seq, entries }), now);
     this.#comparing.told(seq, entries);
   }
 
@@ -199,7 +229,7 @@ export class PeerEngine {
     const { intervalMs, goneMs } = this.#options;
     const isAlone = this.#peers.size === 0;
     if (isAlone) {
-      this.#voice.say(ALL, { kind: 'hello', nonce: this.#strangers.nonceFor(ALL, now) });
+      this.#sayHello(ALL, now);
     } else {
       this.#voice.say(ALL, { kind: 'beat', seq: this.#history.last });
     }
@@ -228,7 +258,7 @@ export class PeerEngine {
    * nothing that came before was said later: so wherever it came from, its sender is there.
    */
   take(message: Message | undefined, now: Millis): boolean {
-    this.#now = now;
+    this.#lookAt(now);
     if (message === undefined) {
       this.counts.senseless++;
       return false;
@@ -243,18 +273,20 @@ export class PeerEngine {
       this.counts.duplicates++;
       return false;
     }
+    this.#returning.look(peer, now);
     if (isLatest) peer.heardAt = now;
     const { lost } = peer.heard;
     this.#takeFrom(peer, message, now);
     if (peer.heard.lost > lost) this.#learning.begin(peer, now); // what was in it, it can still tell
     this.#peers.noteMissing(peer, now);
+    this.#countLate(now);
     return isLatest;
   }
 
   #takeFrom(peer: Peer, message: Message, now: Millis): void {
     switch (message.kind) {
       case 'report':
-        this.#hear(peer, message.seq, message.entries);
+        this.#hear(peer, message, now);
         break;
       case 'beat':
         peer.heard.noteLast(message.seq);
@@ -282,36 +314,49 @@ export class PeerEngine {
   ): void {
     switch (question.kind) {
       case 'hello':
-        this.#welcome(peer.id, question.nonce, now);
+        this.#welcome(question, now);
         break;
       case 'missing':
-        this.#sendAgain(peer.id, question.ranges);
+        this.#sendAgain(peer.id, question.ranges, now);
         break;
       case 'ask-state':
         this.#learning.tell(question);
         break;
       case 'ask-levels':
-        if (this.#learning.isDone) this.#comparing.tell(peer, question);
+        if (this.#canCompare) this.#comparing.tell(peer, question);
     }
   }
 
-  #hear(peer: Peer, seq: number, entries: Entries): void {
+  #hear(peer: Peer, { seq, agoMs, entries }: MessageOf<'report'>, now: Millis): void {
     if (!peer.heard.accept(seq)) {
       this.counts.duplicates++; // it was asked for, and came twice
       return;
     }
     peer.reports++;
     if (seq < peer.heard.last && this.#peers.isBehind(peer)) this.counts.repaired++;
-    this.#comparing.heard(peer.id, entries);
-    this.#limits.hear(entries);
+    if (this.#returning.has(peer)) this.#returning.keep(peer, now - agoMs, entries);
+    else this.#count(peer, entries, agoMs);
   }
 
-  #sendAgain(to: NodeId, ranges: readonly number[]): void {
+  #count(peer: Peer, entries: Entries, agoMs: Millis): void {
+    this.#comparing.heard(peer.id, entries);
+    this.#limits.hear(entries, agoMs);
+  }
+
+  #countLate(now: Millis): void {
+    for (const { from, entries, servedAt } of this.#returning.due(now)) {
+      this.#count(from, entries, now - servedAt);
+    }
+  }
+
+  #sendAgain(to: NodeId, ranges: readonly number[], now: Millis): void {
     const { first } = this.#history;
     if (ranges.length > 0 && ranges[0] < first) {
       this.#voice.say(to, { kind: 'gone', seq: first - 1 });
     }
-    for (const bytes of this.#history.again(ranges, AGAIN_MAX)) this.#voice.sayAgain(to, bytes);
+    for (const { bytes, at } of this.#history.again(ranges, AGAIN_MAX)) {
+      this.#voice.sayAgain(to, bytes, Math.max(0, now - at));
+    }
   }
 
   // Who is there.
@@ -324,17 +369,28 @@ export class PeerEngine {
     }
     const stranger = this.#strangers.get(from);
     if (message.kind === 'hello' && mayAnswer(stranger, 'hello', now)) {
-      this.#welcome(from, message.nonce, now);
+      this.#welcome(message, now);
     }
     if (this.#peers.isFull || now < stranger.askAt) return false;
-    this.#voice.say(from, { kind: 'hello', nonce: this.#strangers.nonceFor(from, now) });
+    this.#sayHello(from, now);
     return false;
   }
 
-  #welcome(to: NodeId, nonce: number, now: Millis): void {
+  #sayHello(to: NodeId, now: Millis): void {
+    const nonce = this.#strangers.nonceFor(to, now);
+    this.#voice.say(to, { kind: 'hello', nonce, ageMs: this.#ageMs(now) });
+  }
+
+  /** It never seems older than it is. */
+  #ageMs(now: Millis): Millis {
+    return Math.max(0, Math.floor(now - this.#bornAt));
+  }
+
+  #welcome({ from: to, nonce, ageMs: theirs }: MessageOf<'hello'>, now: Millis): void {
     this.#history.forget(now);
-    const { first, last: seq } = this.#history;
-    const ageMs = Math.max(0, Math.floor(now - this.#bornAt)); // it never seems older than it is
+    const { last: seq } = this.#history;
+    const first = this.#history.firstSince(now - theirs);
+    const ageMs = this.#ageMs(now);
     this.#voice.say(to, { kind: 'welcome', nonce, seq, first, ageMs, name: this.#options.name });
   }
 
@@ -352,6 +408,7 @@ export class PeerEngine {
     const isWhole = this.#learning.isDone && !isOlder;
     const who = { id, name, count, bornAt: now - ageMs };
     const peer = this.#peers.add(who, isWhole ? Math.min(first - 1, seq) : seq, seq, now);
+    if (!peer.heard.isComplete) this.#returning.add(peer, now);
     if (!isWhole || first > 1) this.#learning.begin(peer, now);
     return true;
   }

@@ -47,6 +47,7 @@ export class Learning {
   readonly #limits: Limits;
   readonly #peers: Peers;
   readonly #random: Random;
+  readonly #isHeard: (peer: Peer) => boolean;
   /** Ids of limits yet to be learned, the first of them at the moment. */
   #wanted: number[] = [];
   /** From whom, the oldest first and at the moment. */
@@ -61,7 +62,15 @@ export class Learning {
   /** Everything was learned once, or nobody was there to learn from. */
   isDone = false;
 
-  constructor(voice: Voice, limits: Limits, peers: Peers, random: Random) {
+  /** `isHeard` says whether everything that a peer told was counted. */
+  constructor(
+    voice: Voice,
+    limits: Limits,
+    peers: Peers,
+    random: Random,
+    isHeard: (peer: Peer) => boolean,
+  ) {
+    this.#isHeard = isHeard;
     this.#voice = voice;
     this.#limits = limits;
     this.#peers = peers;
@@ -90,6 +99,11 @@ export class Learning {
   startAlone(): void {
     if (this.#teachers.length === 0) this.#wanted = [];
     this.isDone = true;
+  }
+
+  /** Asks nobody any more. */
+  stop(): void {
+    this.#teachers = [];
   }
 
   #learnAll(now: Millis): void {
@@ -154,7 +168,7 @@ export class Learning {
 
   /** A newcomer hears only what is told from now on, and misses nothing. */
   #hasYetToHear(teacher: Peer, now: Millis): boolean {
-    const isBehind = this.isDone && this.#peers.isBehind(teacher);
+    const isBehind = this.isDone && !this.#isHeard(teacher);
     if (!isBehind || now - this.#beganAt > MISSING_MS) return false;
     this.#answeredAt = now; // it was not asked
     return true;

@@ -12,8 +12,8 @@ import { ENTRY, type Entries, type Standings } from './wire.ts';
 export interface PeerLimit {
   /** What all of the fleet call it: the same rule under the same name is the same number. */
   readonly id: number;
-  /** Others served so many. */
-  hear(low: number, high: number, hits: number): void;
+  /** Others served so many, so long ago. */
+  hear(low: number, high: number, hits: number, agoMs: Millis): void;
   /** How many buckets each key has. */
   readonly buckets: number;
   /** How keys stand from a place on, at most so many, and where to go on; 0: that was all. */
@@ -49,10 +49,11 @@ export class Limits {
     return [...this.#byId.keys()];
   }
 
-  /** Others served these. */
-  hear(entries: Entries): void {
+  /** Others served these, so long ago. */
+  hear(entries: Entries, agoMs: Millis): void {
     for (let at = 0; at < entries.length; at += ENTRY) {
-      this.#byId.get(entries[at])?.hear(entries[at + 1], entries[at + 2], entries[at + 3]);
+      const limit = this.#byId.get(entries[at]);
+      limit?.hear(entries[at + 1], entries[at + 2], entries[at + 3], agoMs);
     }
   }
 }

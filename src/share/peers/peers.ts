@@ -140,6 +140,12 @@ export class Peers {
     }
   }
 
+  /** Forgets everybody. */
+  clear(): void {
+    this.#peers.clear();
+    this.#behind.clear();
+  }
+
   /** Forgets who was silent for so long. */
   forget(now: Millis, silentMs: Millis): void {
     for (const [id, peer] of this.#peers) {

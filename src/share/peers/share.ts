@@ -50,7 +50,7 @@ export class PeersShare implements Share {
       fullInMs(buckets, state, i, now).map(wholeMs);
     this.#limit = {
       id: limitId(name, policy),
-      hear: (low, high, hits) => void local.hearHashed(low, high, { hits }),
+      hear: (low, high, hits, agoMs) => void local.hearHashed(low, high, { hits }, agoMs),
       buckets: buckets.length,
       stateFrom: (cursor, most) => {
         const { numbers: standings, next } = local.page(cursor, most, standing);

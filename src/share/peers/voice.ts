@@ -1,5 +1,6 @@
 /** How a node speaks: under its own name, and each datagram with a number of its own. */
 
+import type { Millis } from '../../clock.ts';
 import { again, encode, type NodeId, type Said } from './wire.ts';
 
 /** Sends a datagram to a node that was heard before, or to everybody. */
@@ -29,16 +30,16 @@ export class Voice {
     this.#send = send;
   }
 
-  /** Says it, and gives back the bytes: they can be said again. */
+  /** Says it, and gives back the bytes: a report can be said again. */
   say(to: NodeId, said: Said): Uint8Array {
     const bytes = encode({ from: this.id, to, count: ++this.#counts.sent, ...said });
     this.#put(to, bytes);
     return bytes;
   }
 
-  /** Says to one node what was said before. */
-  sayAgain(to: NodeId, bytes: Uint8Array): void {
-    this.#put(to, again(bytes, to, ++this.#counts.sent));
+  /** Says a report again to one node, so long after it was made. */
+  sayAgain(to: NodeId, report: Uint8Array, agoMs: Millis): void {
+    this.#put(to, again(report, to, ++this.#counts.sent, agoMs));
   }
 
   #put(to: NodeId, bytes: Uint8Array): void {

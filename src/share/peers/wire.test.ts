@@ -27,8 +27,10 @@ const standingsOf = (buckets: number) =>
       maxLength: 20,
     })
     .map((own) => own.flat(2));
+const agoMs = fc.nat({ max: 2 ** 16 - 1 });
+const report = fc.record({ kind: fc.constant('report'), agoMs, seq, entries });
 const body = fc.oneof(
-  fc.record({ kind: fc.constant('hello'), nonce: id }),
+  fc.record({ kind: fc.constant('hello'), nonce: id, ageMs: seq }),
   fc.record({
     kind: fc.constant('welcome'),
     nonce: id,
@@ -37,7 +39,7 @@ const body = fc.oneof(
     ageMs: seq,
     name: fc.string({ maxLength: 16 }),
   }),
-  fc.record({ kind: fc.constant('report'), seq, entries }),
+  report,
   fc.record({ kind: fc.constant('beat'), seq }),
   fc.record({ kind: fc.constant('gone'), seq }),
   fc.record({
@@ -59,9 +61,11 @@ const body = fc.oneof(
   fc.record({ kind: fc.constant('ask-levels'), nonce: id, entries }),
   fc.record({ kind: fc.constant('levels'), nonce: id, seq, heard: seq, entries }),
 );
-const message = fc
-  .tuple(id, fc.oneof(fc.constant(0), id), id, body)
-  .map(([from, to, count, own]) => ({ from, to, count, ...own }) as Message);
+const saying = (own: fc.Arbitrary<object>): fc.Arbitrary<Message> =>
+  fc
+    .tuple(id, fc.oneof(fc.constant(0), id), id, own)
+    .map(([from, to, count, said]) => ({ from, to, count, ...said }) as Message);
+const message = saying(body);
 
 describe('what peers say', () => {
   test('is understood as it was meant', () => {
@@ -95,10 +99,11 @@ describe('what peers say', () => {
     );
   });
 
-  test('can be said again to one node, and is the same but for that', () => {
+  test('in a report can be said again to one node, and is the same but for that', () => {
     fc.assert(
-      fc.property(message, id, id, (own, to, count) => {
-        expect(decode(again(encode(own), to, count))).toEqual({ ...own, to, count });
+      fc.property(saying(report), id, id, agoMs, (own, to, count, ago) => {
+        const said = decode(again(encode(own), to, count, ago + 0.5));
+        expect(said).toEqual({ ...own, to, count, agoMs: ago });
       }),
     );
   });
@@ -110,6 +115,7 @@ describe('what peers say', () => {
         from: 1,
         to: 0,
         count: 1,
+        agoMs: 0,
         seq: 1,
         entries: Array.from({ length: keys }, (_, n) => [7, n, -n, 3]).flat(),
       }).length;
@@ -139,6 +145,7 @@ describe('what peers say', () => {
             from: 1,
             to: 0,
             count: 1,
+            agoMs: 0,
             seq: 2 ** 50,
             entries: part,
           });

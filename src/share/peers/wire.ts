@@ -13,6 +13,7 @@
  * Whatever cannot be understood is not: `decode` gives undefined, also for a version yet to come.
  */
 
+import type { Millis } from '../../clock.ts';
 import type { Random } from '../../random.ts';
 
 export const VERSION = 2;
@@ -64,13 +65,14 @@ export type Message = Addressed & Said;
 /** One of a kind. */
 export type MessageOf<K extends Kind> = Extract<Message, { kind: K }>;
 
-/** Are you there? Whoever answers with the same nonce is. */
+/** Are you there? Whoever answers with the same nonce is. I am so old. */
 interface Hello {
   readonly kind: 'hello';
   readonly nonce: number;
+  readonly ageMs: number;
 }
 
-/** I am, my last report was `seq`, those from `first` on can be had again, and I am so old. */
+/** I am, and so old. My last report was `seq`; since you are there, I made those from `first` on that I have. */
 interface Welcome {
   readonly kind: 'welcome';
   readonly nonce: number;
@@ -80,9 +82,10 @@ interface Welcome {
   readonly name: string;
 }
 
-/** What I served since my report before. */
+/** What I served since my report before; so long ago, if I say it again. */
 interface Report {
   readonly kind: 'report';
+  readonly agoMs: number;
   readonly seq: number;
   readonly entries: Entries;
 }
@@ -176,6 +179,11 @@ class Writer {
     scratch[this.at++] = value;
   }
 
+  u16(value: number): void {
+    view.setUint16(this.at, value);
+    this.at += 2;
+  }
+
   u32(value: number): void {
     view.setUint32(this.at, value >>> 0);
     this.at += 4;
@@ -236,6 +244,7 @@ export function encode(message: Message): Uint8Array {
   switch (message.kind) {
     case 'hello':
       writer.id(message.nonce);
+      writer.whole(message.ageMs);
       break;
     case 'welcome':
       writer.id(message.nonce);
@@ -245,6 +254,7 @@ export function encode(message: Message): Uint8Array {
       writer.text(message.name);
       break;
     case 'report':
+      writer.u16(message.agoMs);
       writer.whole(message.seq);
       writeEntries(writer, message.entries, 0);
       break;
@@ -288,12 +298,16 @@ function writeId(to: DataView, at: number, value: NodeId): void {
   to.setUint32(at + 2, value % 2 ** 32);
 }
 
-/** The same words once more, for one node alone and in a datagram of its own. */
-export function again(bytes: Uint8Array, to: NodeId, count: number): Uint8Array {
-  const copy = bytes.slice();
+/** What is longer ago is not told as such: a report counts the more, the younger it is. */
+const AGO_MS_MAX = 2 ** 16 - 1;
+
+/** A report once more, so long after it was made, for one node alone and in a datagram of its own. */
+export function again(report: Uint8Array, to: NodeId, count: number, agoMs: Millis): Uint8Array {
+  const copy = report.slice();
   const copyView = new DataView(copy.buffer);
   writeId(copyView, TO_AT, to);
   writeId(copyView, COUNT_AT, count);
+  copyView.setUint16(HEADER_BYTES, Math.min(Math.floor(agoMs), AGO_MS_MAX));
   return copy;
 }
 
@@ -378,6 +392,11 @@ class Reader {
     return at < 0 ? 0 : this.#bytes[at];
   }
 
+  u16(): number {
+    const at = this.#take(2);
+    return at < 0 ? 0 : this.#view.getUint16(at);
+  }
+
   u32(): number {
     const at = this.#take(4);
     return at < 0 ? 0 : this.#view.getUint32(at);
@@ -442,7 +461,7 @@ export function decode(bytes: Uint8Array): Message | undefined {
 function bodyOf(kind: Kind, reader: Reader): object {
   switch (kind) {
     case 'hello':
-      return { kind, nonce: reader.id() };
+      return { kind, nonce: reader.id(), ageMs: reader.whole() };
     case 'welcome':
       return {
         kind,
@@ -453,7 +472,12 @@ function bodyOf(kind: Kind, reader: Reader): object {
         name: reader.text(),
       };
     case 'report':
-      return { kind, seq: reader.whole(), entries: readEntries(reader) };
+      return {
+        kind,
+        agoMs: reader.u16(),
+        seq: reader.whole(),
+        entries: readEntries(reader),
+      };
     case 'beat':
     case 'gone':
       return { kind, seq: reader.whole() };
