@@ -269,6 +269,28 @@ describe('limits that come and go', () => {
     expect([old.heard, next.heard]).toEqual([[4], []]);
   });
 
+  test('two with one id both hear what others serve, and each other', () => {
+    const { a, b, pass } = two();
+    const [first, second] = [memo(7), memo(7)];
+    b.join(first.limit);
+    b.join(second.limit);
+    a.served(memo(7).limit, 1, 1, 4);
+    pass(200);
+    expect([first.heard, second.heard]).toEqual([[4], [4]]);
+    b.served(first.limit, 1, 1, 2);
+    expect([first.heard, second.heard]).toEqual([[4], [4, 2]]);
+  });
+
+  test('one that is not known here is counted: under one name there may be two rules', () => {
+    const { a, b, pass } = two();
+    b.join(memo(7).limit);
+    a.served(memo(7).limit, 1, 1, 4);
+    a.served(memo(8).limit, 1, 1, 4);
+    a.served(memo(8).limit, 2, 2, 4);
+    pass(200);
+    expect(b.counts.unknown).toBe(2);
+  });
+
   test('one that comes late is learned from a neighbour, once', () => {
     const { a, b, pass } = two();
     b.join(memo(7).limit);

@@ -126,9 +126,10 @@ export class PeerEngine {
   }
 
   /** A call was let through here. True if somebody should be told before the interval is over. */
-  served({ id }: PeerLimit, low: number, high: number, hits: number): boolean {
+  served(limit: PeerLimit, low: number, high: number, hits: number): boolean {
     if (hits <= 0) return false;
-    const unheard = this.#hits.add(id, low, high, hits);
+    this.#limits.served(limit, low, high, hits);
+    const unheard = this.#hits.add(limit.id, low, high, hits);
     if (this.#hits.isFull) this.flush(this.#now); // there is no room to wait for anything
     if (this.#isUrgent || unheard < this.#urgentFrom) return false;
     this.#isUrgent = true;
@@ -340,7 +341,7 @@ export class PeerEngine {
 
   #count(peer: Peer, entries: Entries, agoMs: Millis): void {
     this.#comparing.heard(peer.id, entries);
-    this.#limits.hear(entries, agoMs);
+    this.counts.unknown += this.#limits.hear(entries, agoMs);
   }
 
   #countLate(now: Millis): void {

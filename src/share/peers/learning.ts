@@ -184,7 +184,7 @@ export class Learning {
     if (standings.length > 0 && limit.buckets !== buckets) return;
     for (let at = 0; at < standings.length; at += 2 + buckets) {
       const fullInMs = standings.slice(at + 2, at + 2 + buckets);
-      limit.raise(standings[at], standings[at + 1], fullInMs);
+      this.#limits.raise(limit.id, standings[at], standings[at + 1], fullInMs);
     }
     this.#cursor = next;
     this.#answeredAt = now;

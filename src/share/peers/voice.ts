@@ -15,6 +15,8 @@ export class Counts {
   senseless = 0;
   duplicates = 0;
   repaired = 0;
+  /** Keys with hits of limits that are not known here. */
+  unknown = 0;
 }
 
 export type PeerCounts = Readonly<Counts>;
