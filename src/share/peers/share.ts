@@ -177,4 +177,4 @@ function limitId(name: string, policy: Policy): number {
 }
 
 /** Rounded so that nobody gains by being told; a whole number above 0 is short on the wire. */
-const wholeMs = (ms: Millis): Millis => Math.max(1, Math.ceil(ms));
+const wholeMs = (ms: Millis): Millis => Math.min(Math.max(1, Math.ceil(ms)), Number.MAX_VALUE);

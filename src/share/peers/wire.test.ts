@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { AMOUNT_MAX } from '../../options.ts';
 import {
   again,
   DATAGRAM_BYTES_MAX,
@@ -16,7 +17,7 @@ const id = fc.integer({ min: 1, max: 2 ** 48 - 1 });
 const seq = fc.nat({ max: Number.MAX_SAFE_INTEGER });
 const int32 = fc.integer({ min: -(2 ** 31), max: 2 ** 31 - 1 });
 const amount = fc.oneof(
-  fc.integer({ min: 1, max: Number.MAX_SAFE_INTEGER }),
+  fc.integer({ min: 1, max: AMOUNT_MAX }),
   fc.double({ min: 1e-9, max: 1e9, noNaN: true }),
 );
 const entry = fc.tuple(fc.integer({ min: 0, max: 2 ** 32 - 1 }), int32, int32, amount);
@@ -120,6 +121,24 @@ describe('what peers say', () => {
         entries: Array.from({ length: keys }, (_, n) => [7, n, -n, 3]).flat(),
       }).length;
     expect(report(101) - report(1)).toBe(900);
+  });
+
+  test('is never more than a limit can have', () => {
+    const header = { kind: 'report', from: 1, to: 0, count: 1, agoMs: 0, seq: 1 } as const;
+    const bytes = encode({ ...header, entries: [7, 1, 1, 1e300] });
+    expect(decode(bytes)).toMatchObject({ entries: [7, 1, 1, AMOUNT_MAX] });
+    const huge = encode({ ...header, entries: [7, 1, 1, 0.5] });
+    new DataView(huge.buffer).setFloat64(huge.length - 8, 1.7e308);
+    expect(decode(huge)).toBeUndefined();
+  });
+
+  test('names a node in whole letters, however long its name', () => {
+    const name = 'é'.repeat(40).slice(0, 31) + '𝄞'.repeat(9);
+    const welcome = encode({
+      ...{ kind: 'welcome', from: 1, to: 2, count: 1, nonce: 1 },
+      ...{ seq: 0, first: 1, ageMs: 0, name },
+    });
+    expect(decode(welcome)).toMatchObject({ name: 'é'.repeat(31) });
   });
 
   test.each([1, 2, 64])('fits a datagram with a page of keys of %i buckets', (buckets) => {

@@ -14,6 +14,7 @@
  */
 
 import type { Millis } from '../../clock.ts';
+import { AMOUNT_MAX } from '../../options.ts';
 import type { Random } from '../../random.ts';
 
 export const VERSION = 2;
@@ -205,6 +206,11 @@ class Writer {
     scratch[this.at++] = rest;
   }
 
+  /** Hits, as many as a limit can have. */
+  hits(value: number): void {
+    this.amount(Math.min(value, AMOUNT_MAX));
+  }
+
   /** Any number above 0: whole ones short, others after a 0, in full. */
   amount(value: number): void {
     if (Number.isSafeInteger(value)) {
@@ -217,10 +223,10 @@ class Writer {
   }
 
   text(value: string): void {
-    const bytes = new TextEncoder().encode(value).subarray(0, NAME_BYTES_MAX);
-    this.byte(bytes.length);
-    scratch.set(bytes, this.at);
-    this.at += bytes.length;
+    const room = scratch.subarray(this.at + 1, this.at + 1 + NAME_BYTES_MAX);
+    const { written } = new TextEncoder().encodeInto(value, room); // whole letters, as many as fit
+    this.byte(written);
+    this.at += written;
   }
 
   done(): Uint8Array {
@@ -349,7 +355,7 @@ function writeEntries(writer: Writer, entries: Entries, from: number): void {
     for (; at < end; at += ENTRY) {
       writer.u32(entries[at + 1]);
       writer.u32(entries[at + 2]);
-      writer.amount(entries[at + 3]);
+      writer.hits(entries[at + 3]);
     }
   }
 }
@@ -423,6 +429,12 @@ class Reader {
     if (Number.isSafeInteger(value)) return value;
     this.isFine = false;
     return 0;
+  }
+
+  hits(): number {
+    const value = this.amount();
+    if (value > AMOUNT_MAX) this.isFine = false;
+    return value;
   }
 
   amount(): number {
@@ -513,7 +525,7 @@ function readEntries(reader: Reader): Entries {
     const limit = reader.u32();
     const count = reader.whole();
     for (let n = 0; n < count && reader.isFine; n++) {
-      entries.push(limit, reader.u32() | 0, reader.u32() | 0, reader.amount());
+      entries.push(limit, reader.u32() | 0, reader.u32() | 0, reader.hits());
     }
   }
   return entries;
