@@ -186,19 +186,22 @@ export function fullInMs(
   });
 }
 
-/** Sees to it that each of them is full no sooner than that. */
+/** Sees to it that each of them is full no sooner than it is elsewhere, where so many hits have yet to count. */
 export function fillNoSooner(
   buckets: readonly Terms[],
   state: State,
   i: number,
   now: Millis,
   spansMs: readonly Millis[],
+  hits: number,
 ): void {
   const own = fullInMs(buckets, state, i, now);
   for (let n = 0; n < buckets.length; n++) {
-    if (own[n] >= spansMs[n]) continue;
+    const [perMs] = buckets[n];
+    const spent = spansMs[n] * perMs + hits;
+    if (own[n] * perMs >= spent) continue;
     const at = i + n * WIDTH;
-    state[at + SPENT] = spansMs[n] * buckets[n][0];
+    state[at + SPENT] = spent;
     state[at + AT] = Math.max(now, state[at + AT]);
   }
 }

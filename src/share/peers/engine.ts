@@ -84,19 +84,17 @@ export class PeerEngine {
     this.#history = new History(options.historyMs, options.historyBytes);
     this.#peers = new Peers(options.goneMs);
     this.#strangers = new Strangers(random, options.goneMs);
-    const isHeard = (peer: Peer): boolean => peer.heard.isComplete && !this.#returning.has(peer);
-    this.#learning = new Learning(this.#voice, this.#limits, this.#peers, random, isHeard);
-    this.#comparing = new Comparing(
-      {
-        voice: this.#voice,
-        limits: this.#limits,
-        hits: this.#hits,
-        peers: this.#peers,
-        history: this.#history,
-        random,
-      },
-      now,
-    );
+    const own = {
+      voice: this.#voice,
+      limits: this.#limits,
+      hits: this.#hits,
+      peers: this.#peers,
+      history: this.#history,
+      random,
+      isHeard: (peer: Peer): boolean => peer.heard.isComplete && !this.#returning.has(peer),
+    };
+    this.#learning = new Learning(own);
+    this.#comparing = new Comparing(own, now);
     this.#budget = new Budget(options.reportsMax, now);
     this.#urgentFrom = options.exchange === 'prompt' ? options.slack : Infinity;
     this.#bornAt = now;

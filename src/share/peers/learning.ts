@@ -17,6 +17,7 @@
 
 import type { Millis } from '../../clock.ts';
 import type { Random } from '../../random.ts';
+import type { Hits } from './hits.ts';
 import type { Limits } from './limits.ts';
 import type { Peer, Peers } from './peers.ts';
 import type { Voice } from './voice.ts';
@@ -42,12 +43,19 @@ const PAGES = 8;
 
 const NOTHING = { standings: [], next: 0 };
 
+/** What a node knows, as far as learning needs it. */
+interface Knowledge {
+  readonly voice: Voice;
+  readonly limits: Limits;
+  readonly hits: Hits;
+  readonly peers: Peers;
+  readonly random: Random;
+  /** Whether everything that a peer told was counted. */
+  isHeard(peer: Peer): boolean;
+}
+
 export class Learning {
-  readonly #voice: Voice;
-  readonly #limits: Limits;
-  readonly #peers: Peers;
-  readonly #random: Random;
-  readonly #isHeard: (peer: Peer) => boolean;
+  readonly #own: Knowledge;
   /** Ids of limits yet to be learned, the first of them at the moment. */
   #wanted: number[] = [];
   /** From whom, the oldest first and at the moment. */
@@ -62,19 +70,8 @@ export class Learning {
   /** Everything was learned once, or nobody was there to learn from. */
   isDone = false;
 
-  /** `isHeard` says whether everything that a peer told was counted. */
-  constructor(
-    voice: Voice,
-    limits: Limits,
-    peers: Peers,
-    random: Random,
-    isHeard: (peer: Peer) => boolean,
-  ) {
-    this.#isHeard = isHeard;
-    this.#voice = voice;
-    this.#limits = limits;
-    this.#peers = peers;
-    this.#random = random;
+  constructor(own: Knowledge) {
+    this.#own = own;
   }
 
   /** When `tick` has something to do. */
@@ -107,13 +104,13 @@ export class Learning {
   }
 
   #learnAll(now: Millis): void {
-    this.#wanted = this.#limits.ids;
+    this.#wanted = this.#own.limits.ids;
     this.#ask(now);
   }
 
   /** From the first of them, from the beginning of what is still wanted. */
   #ask(now: Millis): void {
-    this.#nonce = freshNumber(this.#random);
+    this.#nonce = freshNumber(this.#own.random);
     this.#cursor = 0;
     this.#beganAt = now;
     this.#answeredAt = now;
@@ -121,7 +118,7 @@ export class Learning {
   }
 
   tick(now: Millis): void {
-    this.#wanted = this.#wanted.filter((id) => this.#limits.byId(id));
+    this.#wanted = this.#wanted.filter((id) => this.#own.limits.byId(id));
     if (this.#teachers.length === 0) this.#findNeighbour(now);
     if (now < this.wakeAt) return;
     if (this.#wanted.length === 0) this.#finish(now);
@@ -131,7 +128,7 @@ export class Learning {
     this.#askAt = now + ASK_AGAIN_MS;
     if (this.#hasYetToHear(teacher, now)) return;
     const place = { limit: this.#wanted[0], cursor: this.#cursor };
-    this.#voice.say(teacher.id, { kind: 'ask-state', nonce: this.#nonce, ...place });
+    this.#own.voice.say(teacher.id, { kind: 'ask-state', nonce: this.#nonce, ...place });
   }
 
   /** A newcomer knows it all now; for others, what the next has to tell is why it is there. */
@@ -144,7 +141,7 @@ export class Learning {
 
   #isSilent(now: Millis): boolean {
     if (this.#teachers.length === 0) return false;
-    return !this.#peers.isThere(this.#teachers[0], now) || now - this.#answeredAt > SILENT_MS;
+    return !this.#own.peers.isThere(this.#teachers[0], now) || now - this.#answeredAt > SILENT_MS;
   }
 
   /** Goes on with another, if there is one. */
@@ -159,7 +156,7 @@ export class Learning {
   /** The first is found by being met; later the oldest will do that was not asked in vain. */
   #findNeighbour(now: Millis): void {
     if (this.#wanted.length === 0) return;
-    const neighbour = this.#peers.oldest(this.#silent, now);
+    const neighbour = this.#own.peers.oldest(this.#silent, now);
     if (neighbour) {
       this.#teachers = [neighbour];
       this.#ask(now);
@@ -168,7 +165,7 @@ export class Learning {
 
   /** A newcomer hears only what is told from now on, and misses nothing. */
   #hasYetToHear(teacher: Peer, now: Millis): boolean {
-    const isBehind = this.isDone && !this.#isHeard(teacher);
+    const isBehind = this.isDone && !this.#own.isHeard(teacher);
     if (!isBehind || now - this.#beganAt > MISSING_MS) return false;
     this.#answeredAt = now; // it was not asked
     return true;
@@ -179,12 +176,14 @@ export class Learning {
     const { standings, buckets, next } = state;
     const isAsked = this.#teachers.at(0)?.id === state.from && this.#nonce === state.nonce;
     const isNext = this.#wanted[0] === state.limit && this.#cursor === state.cursor;
-    const limit = this.#limits.byId(state.limit);
+    const limit = this.#own.limits.byId(state.limit);
     if (!limit || !isAsked || !isNext) return;
     if (standings.length > 0 && limit.buckets !== buckets) return;
     for (let at = 0; at < standings.length; at += 2 + buckets) {
+      const [low, high] = [standings[at], standings[at + 1]];
+      const untold = this.#own.hits.of(limit.id, low, high); // the other one cannot have counted these
       const fullInMs = standings.slice(at + 2, at + 2 + buckets);
-      this.#limits.raise(limit.id, standings[at], standings[at + 1], fullInMs);
+      this.#own.limits.raise(limit.id, low, high, fullInMs, untold);
     }
     this.#cursor = next;
     this.#answeredAt = now;
@@ -196,12 +195,12 @@ export class Learning {
   tell({ from, nonce, limit: id, cursor: first }: MessageOf<'ask-state'>): void {
     const teacher = this.#teachers.at(0);
     if (!this.isDone && teacher && teacher.id !== from) return;
-    const limit = this.#limits.byId(id);
+    const limit = this.#own.limits.byId(id);
     const buckets = limit?.buckets ?? 0;
     let cursor = first;
     for (let n = 0; n < PAGES && (n === 0 || cursor > 0); n++) {
       const page = limit?.stateFrom(cursor, keysPerPage(buckets)) ?? NOTHING;
-      this.#voice.say(from, { kind: 'state', nonce, limit: id, cursor, buckets, ...page });
+      this.#own.voice.say(from, { kind: 'state', nonce, limit: id, cursor, buckets, ...page });
       cursor = page.next;
     }
   }

@@ -18,8 +18,8 @@ export interface PeerLimit {
   readonly buckets: number;
   /** How keys stand from a place on, at most so many, and where to go on; 0: that was all. */
   stateFrom(cursor: number, most: number): { readonly standings: Standings; readonly next: number };
-  /** A key's buckets are full in so long each, and no sooner. */
-  raise(low: number, high: number, fullInMs: readonly Millis[]): void;
+  /** A key's buckets are full in so long each, and no sooner; not counting so many hits. */
+  raise(low: number, high: number, fullInMs: readonly Millis[], hits: number): void;
   /** How much of a key is spent; 0 if it is as good as new, or not known. */
   level(low: number, high: number): number;
   /** Counts so much more as spent, or so much less. */
@@ -67,9 +67,9 @@ export class Limits {
     return unknown;
   }
 
-  /** How a key stands elsewhere. */
-  raise(id: number, low: number, high: number, fullInMs: readonly Millis[]): void {
-    for (const own of this.#all(id)) own.raise(low, high, fullInMs);
+  /** How a key stands elsewhere, where so many hits were not counted. */
+  raise(id: number, low: number, high: number, fullInMs: readonly Millis[], hits: number): void {
+    for (const own of this.#all(id)) own.raise(low, high, fullInMs, hits);
   }
 
   #all(id: number): readonly PeerLimit[] {

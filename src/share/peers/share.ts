@@ -56,9 +56,9 @@ export class PeersShare implements Share {
         const { numbers: standings, next } = local.page(cursor, most, standing);
         return { standings, next };
       },
-      raise: (low, high, spansMs) =>
+      raise: (low, high, spansMs, hits) =>
         local.changeHashed(low, high, (state, i, now) =>
-          fillNoSooner(buckets, state, i, now, spansMs),
+          fillNoSooner(buckets, state, i, now, spansMs, hits),
         ),
       level: (low, high) => local.readHashed(low, high, level),
       move: (low, high, by) =>
