@@ -204,7 +204,7 @@ describe('the house', () => {
   });
 
   test('tests are never skipped, and nothing is left for later', () => {
-    const everything = ['src', 'test', 'bench'].flatMap((root) =>
+    const everything = ['src', 'test', 'bench', 'demo'].flatMap((root) =>
       readdirSync(root, { recursive: true, encoding: 'utf8' })
         .filter((path) => /\.(?:ts|mjs)$/.test(path) && !path.includes('tidy.test'))
         .map((path) => ({

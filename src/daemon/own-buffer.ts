@@ -28,9 +28,9 @@ interface Handled {
 
 /**
  * The socket to go on with, whose chunks go to `hear`. A chunk is good until `hear` returns: whoever
- * needs a part of it later copies that.
+ * needs a part of it later copies that. If it returns false, the next one comes when the socket is read.
  */
-export function heardInPlace(socket: Socket, hear: (chunk: Buffer) => void): Socket {
+export function heardInPlace(socket: Socket, hear: (chunk: Buffer) => unknown): Socket {
   const handle = (socket as unknown as Handled)._handle;
   if (!isTakeable(socket, handle)) {
     socket.on('data', hear);
@@ -41,8 +41,7 @@ export function heardInPlace(socket: Socket, hear: (chunk: Buffer) => void): Soc
   (socket as unknown as Handled)._handle = null;
   socket.destroy();
   const callback = (length: number): boolean => {
-    hear(length === CHUNK_BYTES ? chunk : chunk.subarray(0, length));
-    return true;
+    return hear(length === CHUNK_BYTES ? chunk : chunk.subarray(0, length)) !== false;
   };
   const options = { handle, allowHalfOpen: true, readable: true, writable: true };
   const onread = { buffer: chunk, callback };
@@ -50,6 +49,10 @@ export function heardInPlace(socket: Socket, hear: (chunk: Buffer) => void): Soc
   next.resume();
   return next;
 }
+
+/** Whether chunks of this one would come in our buffer. */
+export const canBeHeardInPlace = (socket: Socket): boolean =>
+  isTakeable(socket, (socket as unknown as Handled)._handle);
 
 const isTakeable = (socket: Socket, handle: Partial<Handle> | null | undefined): handle is Handle =>
   socket.constructor === Socket &&

@@ -1,4 +1,12 @@
-import { mkdtempSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import {
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { crc32 } from 'node:zlib';
@@ -94,6 +102,22 @@ describe('a snapshot', () => {
     expect(await readSnapshot(file, NOW, DAY)).toEqual({
       reason: 'it is no snapshot of this version',
     });
+  });
+
+  test('that has no end, or far too much of it, is not read', async () => {
+    const file = place();
+    execFileSync('mkfifo', [file]);
+    expect(await readSnapshot(file, NOW, DAY)).toEqual({ reason: 'it is no regular file' });
+    expect(await readSnapshot('/dev/zero', NOW, DAY)).toEqual({ reason: 'it is no regular file' });
+    const large = place();
+    writeFileSync(large, 'sluice snapshot 1\n');
+    truncateSync(large, 2 ** 31); // a hole: it takes no room
+    expect(await readSnapshot(large, NOW, DAY)).toEqual({
+      reason: 'it has more than 2147483647 bytes',
+    });
+    const empty = place();
+    writeFileSync(empty, '');
+    expect(await readSnapshot(empty, NOW, DAY)).toEqual({ reason: 'it is empty' });
   });
 
   test.each([-1, 1.5, 1, 1e12])(

@@ -12,7 +12,7 @@
  */
 
 import { constants } from 'node:fs';
-import { type FileHandle, open, readFile, rename, unlink } from 'node:fs/promises';
+import { type FileHandle, open, rename, unlink } from 'node:fs/promises';
 import { crc32 } from 'node:zlib';
 import type { Millis } from '../clock.ts';
 import { reasonOf } from '../errors.ts';
@@ -42,6 +42,9 @@ const CHECK_BYTES = 4;
 
 /** A clock may have been set back a little since; more than this is another time. */
 const AHEAD_MS_MAX: Millis = 5_000;
+
+/** As much as Node reads in one piece: some eighty million keys. */
+const SNAPSHOT_BYTES_MAX = 2 ** 31 - 1;
 
 /** Nobody else needs to know how keys are hashed. */
 const OWNER_ONLY = 0o600;
@@ -119,10 +122,26 @@ export async function readSnapshot(
   maxAgeMs: Millis,
 ): Promise<ReadSnapshot> {
   try {
-    return parse(await readFile(file), now, maxAgeMs);
+    const read = await readWhole(file);
+    return typeof read === 'string' ? { reason: read } : parse(read, now, maxAgeMs);
   } catch (error) {
     const isMissing = (error as NodeJS.ErrnoException).code === 'ENOENT';
     return { reason: reasonOf(error), isMissing };
+  }
+}
+
+/** Its bytes, or why they are not worth reading: what has no end would never have been read. */
+async function readWhole(file: string): Promise<Buffer | string> {
+  // Without waiting, as a pipe would keep whoever opens it until somebody else does.
+  const handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK);
+  try {
+    const found = await handle.stat();
+    if (!found.isFile()) return 'it is no regular file';
+    if (found.size === 0) return 'it is empty'; // or says so, as what the system makes up does
+    if (found.size > SNAPSHOT_BYTES_MAX) return `it has more than ${SNAPSHOT_BYTES_MAX} bytes`;
+    return await handle.readFile();
+  } finally {
+    await handle.close();
   }
 }
 

@@ -1,7 +1,7 @@
 /** An HTTP surface with limits of its own, for tests: in the virtual time of one's own, or on a real socket. */
 
 import { request as httpRequest, type IncomingHttpHeaders } from 'node:http';
-import { type AddressInfo, createServer } from 'node:net';
+import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { type Clock, systemClock } from '../../src/clock.ts';
 import { readLimits } from '../../src/daemon/config/limits.ts';
 import { Gate } from '../../src/daemon/gate.ts';
@@ -14,6 +14,7 @@ import {
 import { readPatterns } from '../../src/daemon/pattern.ts';
 import type { RoutesConfig } from '../../src/daemon/routes.ts';
 import { type ShareOf, Shelf } from '../../src/daemon/shelf.ts';
+import type { Decision } from '../../src/decision.ts';
 import { hasher } from '../../src/share/hash.ts';
 import type { RemoteShareMaker } from '../../src/share/remote.ts';
 
@@ -62,6 +63,26 @@ export function surfaceWith(given: Given = {}): HttpSurface {
   return httpSurface(setting, { admin, keyOf, bounds });
 }
 
+/** Somebody else who decides, always this, out of reach for whoever wants to look; `asks` gets who asked. */
+export const somebodyElse = (decision: Decision, asks: string[] = []): RemoteShareMaker => ({
+  isRemote: true,
+  make: () => ({
+    async askNow(key) {
+      asks.push(key);
+      return { decision, at: 0 };
+    },
+    look: async () => undefined,
+    settle: async () => {},
+    close: async () => {},
+    isReachable: false,
+    ...{ ask: unasked, askLine: unasked, take: unasked, hits: unasked },
+  }),
+});
+
+const unasked = (): never => {
+  throw new Error('not asked for here');
+};
+
 export interface Told {
   readonly status: number;
   readonly headers: IncomingHttpHeaders;
@@ -83,9 +104,13 @@ export interface Served {
 }
 
 /** Listens on a free port of this host. */
-export async function serve(surface: HttpSurface, isLoopback = true): Promise<Served> {
+export async function serve(
+  surface: HttpSurface,
+  isLoopback = true,
+  take: (socket: Socket) => Socket = (socket) => socket,
+): Promise<Served> {
   const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) =>
-    surface.accept(socket, isLoopback),
+    surface.accept(take(socket), isLoopback),
   );
   await new Promise<void>((ready) => server.listen(0, '127.0.0.1', ready));
   const { port } = server.address() as AddressInfo;

@@ -79,6 +79,13 @@ interface Endpoint {
   readonly handle: Handle;
 }
 
+/** A question that makes sense, and the limits it meets. */
+interface Asked {
+  readonly question: Question;
+  readonly tag: string;
+  readonly route: Route;
+}
+
 const READ = ['GET', 'HEAD'];
 const CHANGE = ['POST'];
 /** Proxies that ask first may send the method they were sent. */
@@ -116,6 +123,17 @@ export class Desk {
     try {
       const reply = this.#answer(request, isLoopback, body);
       return reply instanceof Promise ? reply.catch((error) => this.#failed(error)) : reply;
+    } catch (error) {
+      return this.#failed(error);
+    }
+  }
+
+  /** The same for a check in a URL; undefined, and nothing was taken, if somebody else has a say in it. */
+  answerHere(request: Heard): Reply | undefined {
+    try {
+      const asked = this.#asked(request, CHECK.length + 1);
+      if (isReply(asked)) return asked;
+      return asked.route.there.length === 0 ? (this.#ask(asked) as Reply) : undefined;
     } catch (error) {
       return this.#failed(error);
     }
@@ -169,8 +187,14 @@ export class Desk {
   // The questions.
 
   #checkUrl(request: Heard, queryAt: number): Reply | Promise<Reply> {
-    const asked = questionIn(request.url ?? '', queryAt);
-    return asked instanceof Complaint ? problem(400, asked.detail) : this.#ask(request, asked);
+    return this.#ask(this.#asked(request, queryAt));
+  }
+
+  /** What a URL asks, or what to say to it. */
+  #asked(request: Heard, queryAt: number): Asked | Reply {
+    const question = questionIn(request.url ?? '', queryAt);
+    if (question instanceof Complaint) return problem(400, question.detail);
+    return this.#routed(request, question);
   }
 
   #check(request: Heard, queryAt: number, body: Buffer): Reply | Promise<Reply> {
@@ -179,7 +203,7 @@ export class Desk {
     if (isReply(asked)) return asked;
     return Array.isArray(asked)
       ? this.#askAll(request, asked)
-      : this.#ask(request, asked as Question);
+      : this.#ask(this.#routed(request, asked as Question));
   }
 
   #batch(request: Heard, queryAt: number, body: Buffer): Reply | Promise<Reply> {
@@ -220,14 +244,20 @@ export class Desk {
     return orProblem(parsed instanceof Complaint ? parsed : as.json(parsed.value));
   }
 
-  #ask(request: Heard, question: Question): Reply | Promise<Reply> {
+  /** Whose question it is and which limits it meets, before anything is taken. */
+  #routed(request: Heard, question: Question): Asked | Reply {
     const tag = this.#tagOf(request, question);
     if (tag instanceof Complaint) return problem(400, tag.detail);
-    const { gate } = this.#setting;
+    const route = this.#setting.gate.route(tag, question.limit);
+    return route ? { question, tag, route } : unknownLimit(question.limit ?? '');
+  }
+
+  /** A promise only if somebody else has a say in it. */
+  #ask(asked: Asked | Reply): Reply | Promise<Reply> {
+    if (isReply(asked)) return asked;
+    const { question, tag, route } = asked;
     const { limit, cost, hold } = question;
-    const route = gate.route(tag, limit);
-    if (!route) return unknownLimit(limit ?? '');
-    const answer = gate.askAlong(route, { limit, tag, cost, hold });
+    const answer = this.#setting.gate.askAlong(route, { limit, tag, cost, hold });
     return answer instanceof Promise
       ? this.#verdicts.replyLate(question, tag, answer, route)
       : this.#verdicts.reply(question, tag, answer, route);

@@ -6,8 +6,8 @@
 
 import { validateHeaderName, validateHeaderValue } from 'node:http';
 import { describe, expect, test } from 'vitest';
+import { Chance } from '../../../test/support/chance.ts';
 import { surfaceWith } from '../../../test/support/http-surface.ts';
-import { type Random, seededRandom } from '../../random.ts';
 import { VirtualClock } from '../../testing/index.ts';
 import { readHttp } from '../config/http.ts';
 import { type Heard, keyFrom } from './key.ts';
@@ -89,41 +89,24 @@ const TYPES = [
   'Application/JSON; charset=utf-8',
 ].concat(['text/plain', '', ';', 'application/json,']);
 
-class Chance {
-  readonly #random: Random;
-  constructor(seed: number) {
-    this.#random = seededRandom(seed);
+/** A text with some of it cut out, doubled, or replaced. */
+function mutated(chance: Chance, text: string): string {
+  let own = text;
+  for (let times = chance.below(4); times > 0; times--) {
+    const [from, length] = [chance.below(own.length + 1), chance.below(6)];
+    const middle = chance.oneOf([
+      '',
+      chance.oneOf(SPICE),
+      chance.bytes(6),
+      own.slice(from, from + length).repeat(2),
+    ]);
+    own = own.slice(0, from) + middle + own.slice(from + length);
   }
-  below(n: number): number {
-    return Math.floor(this.#random() * n);
-  }
-  oneOf<T>(all: readonly T[]): T {
-    return all[this.below(all.length)];
-  }
-  bytes(most: number): string {
-    return Array.from({ length: this.below(most) }, () =>
-      String.fromCharCode(this.below(256)),
-    ).join('');
-  }
-  /** A text with some of it cut out, doubled, or replaced. */
-  mutated(text: string): string {
-    let own = text;
-    for (let times = this.below(4); times > 0; times--) {
-      const [from, length] = [this.below(own.length + 1), this.below(6)];
-      const middle = this.oneOf([
-        '',
-        this.oneOf(SPICE),
-        this.bytes(6),
-        own.slice(from, from + length).repeat(2),
-      ]);
-      own = own.slice(0, from) + middle + own.slice(from + length);
-    }
-    return own;
-  }
+  return own;
 }
 
 function requestOf(chance: Chance): { request: Heard; body: Buffer; isLoopback: boolean } {
-  const url = chance.below(20) === 0 ? chance.bytes(60) : chance.mutated(chance.oneOf(URLS));
+  const url = chance.below(20) === 0 ? chance.bytes(60) : mutated(chance, chance.oneOf(URLS));
   const headers: Record<string, string> = {
     host: 'localhost',
     'content-type': chance.oneOf(TYPES),
@@ -138,9 +121,9 @@ function requestOf(chance: Chance): { request: Heard; body: Buffer; isLoopback: 
   ];
   for (let n = chance.below(3); n > 0; n--) {
     const values = ['192.0.2.1, ::1', 'Bearer secret', 'http://localhost', '[::1]:80', ''];
-    headers[chance.oneOf(names)] = chance.mutated(chance.oneOf(values));
+    headers[chance.oneOf(names)] = mutated(chance, chance.oneOf(values));
   }
-  const text = chance.below(3) === 0 ? '' : chance.mutated(chance.oneOf(BODIES));
+  const text = chance.below(3) === 0 ? '' : mutated(chance, chance.oneOf(BODIES));
   const remoteAddress = chance.oneOf([undefined, '127.0.0.1', '::ffff:10.0.0.1', 'nonsense']);
   return {
     request: { method: chance.oneOf(METHODS), url, headers, socket: { remoteAddress } },

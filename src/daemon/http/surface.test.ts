@@ -8,8 +8,10 @@ import {
   type Given,
   type Served,
   serve,
+  somebodyElse,
   surfaceWith,
 } from '../../../test/support/http-surface.ts';
+import { deny } from '../../decision.ts';
 import { VirtualClock } from '../../testing/index.ts';
 import { readHttp } from '../config/http.ts';
 import { keyFrom } from './key.ts';
@@ -130,6 +132,18 @@ describe('a check', () => {
     const second = await ask('/check?key=alice');
     expect([second.status, second.headers.ratelimit]).toEqual([200, undefined]);
     expect(second.json).toEqual({ allowed: true, retryAfterMs: 0 });
+  });
+
+  test('that is refused as nobody could be asked says nothing of what is left', async () => {
+    const redis = { url: 'redis://127.0.0.1' };
+    const { ask } = await served({
+      limits: { api: { bucket: { rate: '1/s', burst: 3 }, redis } },
+      share: somebodyElse(deny(500)),
+    });
+    const { status, headers, json } = await ask('/check?key=a');
+    expect([status, headers['retry-after'], headers.ratelimit]).toEqual([429, '1', undefined]);
+    expect(json).toMatchObject({ allowed: false, limit: 'api', retryAfterMs: 500 });
+    expect(json).not.toHaveProperty('remaining');
   });
 
   test('of a key on a list is not counted', async () => {

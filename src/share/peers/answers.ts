@@ -1,7 +1,8 @@
 /**
  * Nobody is answered more than so often.
  *
- * A node asks less often by itself; somebody who recorded a question may send it as often as he likes.
+ * A node asks less often by itself. Somebody who recorded a question of a node that is not known yet may send it
+ * as often as he likes; of one that is known, each counts once (`window.ts`).
  */
 
 import type { Millis } from '../../clock.ts';

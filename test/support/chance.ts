@@ -1,0 +1,31 @@
+/** Chance for tests that try a lot: the same seed, the same tries. */
+
+import { type Random, seededRandom } from '../../src/random.ts';
+
+export class Chance {
+  readonly #random: Random;
+
+  constructor(seed: number) {
+    this.#random = seededRandom(seed);
+  }
+
+  below(n: number): number {
+    return Math.floor(this.#random() * n);
+  }
+
+  oneOf<T>(all: readonly T[]): T {
+    return all[this.below(all.length)];
+  }
+
+  /** Any of them, up to so many. */
+  some<T>(all: readonly T[], most: number): T[] {
+    return Array.from({ length: this.below(most + 1) }, () => this.oneOf(all));
+  }
+
+  /** A text of fewer than so many bytes, one character each. */
+  bytes(most: number): string {
+    return Array.from({ length: this.below(most) }, () =>
+      String.fromCharCode(this.below(256)),
+    ).join('');
+  }
+}
