@@ -71,7 +71,7 @@ export async function play(stage) {
   const getsNow = rateOf(stage);
   await pass(4);
   west.thaw();
-  tell('west goes on where it stood, and hears what it missed');
+  tell('west goes on, notices that it slept, and asks the others how keys stand');
   await pass(6);
   tell(`mallory got ${getsNow()} a second since west was frozen`);
 

@@ -9,6 +9,12 @@ export type Random = () => number;
 
 export const systemRandom: Random = () => Math.random();
 
+/** One that nobody can guess, for names and proofs: slower, so not for every call. */
+export const secretRandom: Random = () => {
+  const [high, low] = crypto.getRandomValues(new Uint32Array(2));
+  return (high * 2 ** 20 + (low >>> 12)) / 2 ** 52;
+};
+
 /** Mulberry32: tiny, fast, and good enough to shake a queue. Not for secrets. */
 export function seededRandom(seed: number): Random {
   let a = seed >>> 0;

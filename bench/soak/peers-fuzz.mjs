@@ -115,7 +115,8 @@ function message(members) {
   return {
     ...{ kind: oneOf(KINDS), from: oneOf(ids), to: oneOf([0, ...ids]), nonce: below(2 ** 48) },
     ...{ seq, first: below(seq + 1), count: seq, name: 'x', ranges: [1, seq], entries },
-    ...{ limit: below(2 ** 32), cursor: below(100), next: below(100) },
+    ...{ limit: below(2 ** 32), cursor: below(100), next: below(100), ageMs: seq },
+    ...{ buckets: 1, standings: entries.slice(1) },
   };
 }
 

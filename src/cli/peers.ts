@@ -52,6 +52,11 @@ function show(view: FleetView, terminal: Terminal): void {
   terminal.print(
     `  said ${counts.reports} reports in ${sent} datagrams, ${counts.sentBytes} bytes; heard ${heard} datagrams`,
   );
+  if (counts.unknown > 0) {
+    terminal.print(
+      `  ${counts.unknown} keys were of limits it has not: is a rule different elsewhere?`,
+    );
+  }
   const odd = { failed, dropped, forged, senseless: counts.senseless, double: counts.duplicates };
   const seen = Object.entries(odd).filter(([, count]) => count > 0);
   if (seen.length > 0) {

@@ -149,6 +149,9 @@ function ofFleet({ peers, counts, forged, carried }: FleetView): Family[] {
     counter('sluice_peers_repaired_total', 'Reports that came only when asked for again.', [
       [{}, counts.repaired],
     ]),
+    counter('sluice_peers_unknown_total', 'Keys with hits of limits that this daemon has not.', [
+      [{}, counts.unknown],
+    ]),
     counter('sluice_peers_datagrams_total', 'Datagrams by what became of them.', [
       ...Object.entries(carried).map(([fate, count]): Sample => [{ fate }, count]),
       [{ fate: 'forged' }, forged],

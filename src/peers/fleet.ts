@@ -7,7 +7,7 @@
 
 import { alarm, type Clock, endOfTick, type Millis } from '../clock.ts';
 import { ConfigError } from '../errors.ts';
-import type { Random } from '../random.ts';
+import { type Random, secretRandom, systemRandom } from '../random.ts';
 import { type Hasher, hasher } from '../share/hash.ts';
 import { PeerEngine } from '../share/peers/engine.ts';
 import type { PeerLimit } from '../share/peers/limits.ts';
@@ -49,6 +49,8 @@ export interface FleetView {
   readonly id: NodeId;
   readonly name: string;
   readonly transport: string;
+  /** Whether it listens: until then, and after it was closed, it decides alone. */
+  readonly isOpen: boolean;
   readonly peers: readonly PeerView[];
   readonly counts: PeerCounts;
   /** Datagrams whose seal was not ours. */
@@ -86,7 +88,7 @@ export class FleetNode implements Fleet {
     this.hasher = setting.hasher ?? hasher(fleetSeed(key));
     this.#engine = new PeerEngine(
       options,
-      random,
+      random === systemRandom ? secretRandom : random, // who can guess a nonce can answer for another
       (to, bytes) => this.#send(to, bytes),
       clock.now(),
     );
@@ -121,6 +123,7 @@ export class FleetNode implements Fleet {
       id: this.#engine.id,
       name: options.name,
       transport: transport.name,
+      isOpen: this.#isOpen,
       peers: this.#engine.peers(clock.now()),
       counts: { ...this.#engine.counts },
       forged: this.#forged,

@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process';
 import { createSocket } from 'node:dgram';
-import { afterEach, describe, expect, test } from 'vitest';
+import { afterEach, describe, expect, test, vi } from 'vitest';
 import { until } from '../../test/support/transport-contract.ts';
 import { VirtualClock } from '../testing/index.ts';
 import { MemoryHub } from './memory.ts';
@@ -28,6 +28,35 @@ function listen(): { readonly heard: string[]; end(): void } {
   process.on('warning', hear);
   return { heard, end: () => process.off('warning', hear) };
 }
+
+describe('a node', () => {
+  test('says whether it is open, and warns once if it takes too long', async () => {
+    const clock = new VirtualClock(0);
+    const never = { ...quiet(), name: 'a slow one', open: () => new Promise<void>(() => {}) };
+    const { heard, end } = listen();
+    const slow = peers({ transport: never, key: KEY, clock });
+    const fast = peers({ transport: quiet(), key: KEY, clock });
+    await fast.opened;
+    expect([slow.view().isOpen, fast.view().isOpen]).toEqual([false, true]);
+    await clock.pass(60_000);
+    await until('it is told', () => heard.length > 0);
+    end();
+    expect(heard).toEqual([expect.stringMatching(/^a slow one has not opened for 5 s; until/)]);
+    await Promise.all([slow.close(), fast.close()]);
+    expect(fast.view().isOpen).toBe(false);
+  });
+
+  test('has a name that nobody can guess, unless chance is handed in', async () => {
+    const chance = vi.spyOn(Math, 'random').mockReturnValue(0.5);
+    const own = [quiet(), quiet()].map((transport) => peers({ transport, key: KEY }));
+    chance.mockRestore();
+    expect(own[0].view().id).not.toBe(own[1].view().id);
+    const random = (): number => 0.5;
+    const told = [quiet(), quiet()].map((transport) => peers({ transport, key: KEY, random }));
+    expect(told[0].view().id).toBe(told[1].view().id);
+    for (const one of [...own, ...told]) await one.close();
+  });
+});
 
 describe('a fleet', () => {
   const open: Peers[] = [];

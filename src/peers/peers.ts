@@ -9,8 +9,7 @@
  */
 
 import { hostname } from 'node:os';
-import type { Clock } from '../clock.ts';
-import { systemClock } from '../clock.ts';
+import { alarm, type Clock, type Millis, systemClock } from '../clock.ts';
 import type { Duration } from '../duration.ts';
 import { ConfigError, reasonOf } from '../errors.ts';
 import { Fields } from '../options.ts';
@@ -55,6 +54,9 @@ export interface Peers extends ShareMaker {
 /** Transports that are part of a fleet: each carries the words of one node. */
 const taken = new WeakSet<Transport>();
 
+/** A transport that takes longer than this to open may never be. */
+const OPEN_WITHIN_MS: Millis = 5000;
+
 /** Joins a fleet. @throws {ConfigError} if the options make no sense. */
 export function peers(options: PeersOptions): Peers {
   const fields = new Fields('', options, 'an object with a transport');
@@ -71,6 +73,12 @@ export function peers(options: PeersOptions): Peers {
   fields.done();
   taken.add(transport);
   const opened = node.open();
+  const warnOfSlow = (): void => {
+    const so = `${transport.name} has not opened for ${OPEN_WITHIN_MS / 1000} s`;
+    warn('PEERS', `${so}; until it does, this process decides alone`, `${transport.name} slow`);
+  };
+  const calm = alarm(clock, clock.now() + OPEN_WITHIN_MS, warnOfSlow, false);
+  opened.then(calm, calm);
   let isClosed = false;
   opened.catch((error: unknown) => {
     if (isClosed) return;
@@ -84,6 +92,7 @@ export function peers(options: PeersOptions): Peers {
     view: () => node.view(),
     async close() {
       isClosed = true;
+      calm();
       await node.close();
       taken.delete(transport);
     },

@@ -173,6 +173,39 @@ export function spentOf(buckets: readonly Terms[], state: State, i: number, now:
   return level + largest;
 }
 
+/** How long until each of several buckets, side by side in one state, is full. */
+export function fullInMs(
+  buckets: readonly Terms[],
+  state: State,
+  i: number,
+  now: Millis,
+): readonly Millis[] {
+  return buckets.map(([perMs], n) => {
+    const at = i + n * WIDTH;
+    return Math.max(0, state[at + SPENT] / perMs - Math.max(0, now - state[at + AT]));
+  });
+}
+
+/** Sees to it that each of them is full no sooner than it is elsewhere, where so many hits have yet to count. */
+export function fillNoSooner(
+  buckets: readonly Terms[],
+  state: State,
+  i: number,
+  now: Millis,
+  spansMs: readonly Millis[],
+  hits: number,
+): void {
+  const own = fullInMs(buckets, state, i, now);
+  for (let n = 0; n < buckets.length; n++) {
+    const [perMs] = buckets[n];
+    const spent = spansMs[n] * perMs + hits;
+    if (own[n] * perMs >= spent) continue;
+    const at = i + n * WIDTH;
+    state[at + SPENT] = spent;
+    state[at + AT] = Math.max(now, state[at + AT]);
+  }
+}
+
 /** A bucket in the words of a window: in whole seconds, and never more than it lets through. */
 function termsOf(burst: number, perMs: number): { quota: number; windowMs: Millis } {
   const seconds = Math.max(1, Math.ceil(burst / perMs / 1000 - DUST));

@@ -18,7 +18,7 @@ import {
 import type { Random } from '../random.ts';
 import { type Hasher, hasher, hashSeed } from './hash.ts';
 import type { Share } from './share.ts';
-import { KeyTable, type TableCopy, type TablePage } from './table.ts';
+import { KeyTable, type TableCopy } from './table.ts';
 
 export interface LocalOptions {
   readonly clock: Clock;
@@ -26,6 +26,15 @@ export interface LocalOptions {
   readonly keysMax: number;
   /** Default: one of its own, different from any other's. */
   readonly hasher?: Hasher;
+}
+
+/** Looks at how a key stands, or changes it. */
+type Touch<T> = (state: State, i: number, now: Millis) => T;
+
+/** A part of what is known. */
+interface Page {
+  readonly numbers: readonly number[];
+  readonly next: number;
 }
 
 /** What a stranger is told when every key in sight holds calls in flight and none can make room. */
@@ -111,11 +120,14 @@ export class LocalShare implements Share {
     return this.#policy.standings(this.#copyOf(key, now), 0, now);
   }
 
-  /** Takes in news of a key that this share's hasher has hashed. */
-  hearHashed(low: number, high: number, news: News): boolean {
-    const now = this.#clock.now();
-    const i = this.#table.placeHashed(low, high, now);
-    return i >= 0 && this.#policy.hear(this.#table.cells, i, news, now);
+  /**
+   * Takes in news, so old, of a key that this share's hasher has hashed. They count as of then: whatever has
+   * flowed back in since has. If the key was touched since, they count as of that.
+   */
+  hearHashed(low: number, high: number, news: News, agoMs: Millis): boolean {
+    const then = this.#clock.now() - agoMs;
+    const i = this.#table.placeHashed(low, high, then);
+    return i >= 0 && this.#policy.hear(this.#table.cells, i, news, then);
   }
 
   /** Settles for a key that this share's hasher has hashed. */
@@ -125,21 +137,26 @@ export class LocalShare implements Share {
   }
 
   /** Reads something of how such a key stands; 0 if it is not known. */
-  readHashed(
-    low: number,
-    high: number,
-    read: (state: State, i: number, now: Millis) => number,
-  ): number {
+  readHashed(low: number, high: number, read: Touch<number>): number {
     const i = this.#table.findHashed(low, high);
     return i < 0 ? 0 : read(this.#table.cells, i, this.#clock.now());
   }
 
-  from(cursor: number, most: number): TablePage {
-    return this.#table.from(cursor, most, this.#clock.now());
+  /** Changes how such a key stands, begun now if it is not known; nothing if there is no room for it. */
+  changeHashed(low: number, high: number, change: Touch<void>): void {
+    const now = this.#clock.now();
+    const i = this.#table.placeHashed(low, high, now);
+    if (i >= 0) change(this.#table.cells, i, now);
   }
 
-  raise(low: number, high: number, freshAt: Millis): void {
-    this.#table.raise(low, high, freshAt, this.#clock.now());
+  /** Hash and whatever is read of each key from a place on, at most so many; and where to go on, 0: nowhere. */
+  page(cursor: number, most: number, read: Touch<readonly number[]>): Page {
+    const now = this.#clock.now();
+    const numbers: number[] = [];
+    const next = this.#table.each(cursor, most, now, (low, high, i) =>
+      numbers.push(low, high, ...read(this.#table.cells, i, now)),
+    );
+    return { numbers, next };
   }
 
   copy(): TableCopy {

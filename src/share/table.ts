@@ -56,11 +56,8 @@ export interface TableCopy {
 /** What a table has to know of a rule. */
 type Keeping = Pick<Policy, 'width' | 'start' | 'forgetAt' | 'evictAt'>;
 
-/** A part of a table: three numbers a key, and where to go on; 0: that was all. */
-export interface TablePage {
-  readonly entries: readonly number[];
-  readonly next: number;
-}
+/** A key's hash, and where its state begins. */
+type ShowKey = (low: number, high: number, i: number) => void;
 
 export class KeyTable {
   /** The state of all keys; an index from `find` or `place` says where one key's begins. */
@@ -157,25 +154,16 @@ export class KeyTable {
     }
   }
 
-  /** How keys stand, from a place on: hash and when each is as good as new; at most so many. */
-  from(cursor: number, most: number, now: Millis): TablePage {
-    const entries: number[] = [];
+  /** Shows keys that are not as good as new, from a place on, at most so many; where to go on, 0: nowhere. */
+  each(cursor: number, most: number, now: Millis, show: ShowKey): number {
     let slot = cursor;
-    for (; slot <= this.#mask && entries.length < most * 3; slot++) {
+    for (let shown = 0; slot <= this.#mask && shown < most; slot++) {
       if (!this.#isLive(slot, now)) continue;
       const at = slot * this.#stride;
-      const freshAt = this.#policy.forgetAt(this.cells, at + 1);
-      entries.push(this.#hashes[at * 2], this.#hashes[at * 2 + 1], freshAt);
+      show(this.#hashes[at * 2], this.#hashes[at * 2 + 1], at + 1);
+      shown++;
     }
-    return { entries, next: slot > this.#mask ? 0 : slot };
-  }
-
-  /** Sees to it that a key is as good as new no sooner than then. */
-  raise(low: number, high: number, freshAt: Millis, now: Millis): void {
-    const i = this.placeHashed(low, high, now);
-    if (i >= 0 && this.#policy.forgetAt(this.cells, i) < freshAt) {
-      this.#policy.start(this.cells, i, now, freshAt);
-    }
+    return slot > this.#mask ? 0 : slot;
   }
 
   #strangerFreshAt(high: number, now: Millis): Millis {

@@ -1,8 +1,9 @@
 /**
  * Nobody is answered more than so often.
  *
- * A node asks less often by itself; somebody who recorded a question may send it as often as he likes. And where
- * questions are held up and come all at once, as they do when a cut is healed, one answer would do for all of them.
+ * A node asks less often by itself. Somebody who recorded a question of a node that is not known yet may send it
+ * as often as he likes; of one that is known, each counts once (`window.ts`). And where questions are held up and
+ * come all at once, as they do when a cut is healed, one answer would do for all of them.
  */
 
 import type { Millis } from '../../clock.ts';

@@ -34,7 +34,8 @@ function beside(addsUp = true) {
     id: 7,
     addsUp,
     hear: () => {},
-    stateFrom: () => ({ entries: [], next: 0 }),
+    buckets: 1,
+    stateFrom: () => ({ standings: [], next: 0 }),
     raise: () => {},
     level: () => held.spent,
     move: (_low, _high, by) => held.spend(by),
@@ -52,7 +53,7 @@ function beside(addsUp = true) {
   };
   const heard = (hits: number, now: number): void => {
     at(now);
-    anticipation.heard(7, 1, 2, hits, now);
+    anticipation.heard([7, 1, 2, hits], now);
     for (const own of [held, plain]) own.spend(hits);
   };
   return { anticipation, held, plain, at, served, heard, more: () => held.spent - plain.spent };
@@ -112,9 +113,9 @@ describe('hits that are expected of others', () => {
     served(4, 0);
     const held = more();
     expect(held).toBeGreaterThan(1);
-    anticipation.heard(7, sharesItsPlace, 2, 1, 0);
+    anticipation.heard([7, sharesItsPlace, 2, 1], 0);
     expect(more()).toBe(held);
-    anticipation.heard(7, sharesItsPlace, 2, 1, 1001);
+    anticipation.heard([7, sharesItsPlace, 2, 1], 1001);
     expect(more()).toBeCloseTo(0, 5);
     expect(anticipation.of(7, 1, 2)).toBe(0);
   });

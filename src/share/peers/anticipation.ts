@@ -75,8 +75,14 @@ export class Anticipation {
     if (more > 0) this.#hold(key, limit, more);
   }
 
-  /** Others served so many, which are not counted yet. */
-  heard(id: number, low: number, high: number, hits: number, now: Millis): void {
+  /** Others served these, which are not counted yet. */
+  heard(entries: Entries, now: Millis): void {
+    for (let at = 0; at < entries.length; at += ENTRY) {
+      this.#heardOne(entries[at], entries[at + 1], entries[at + 2], entries[at + 3], now);
+    }
+  }
+
+  #heardOne(id: number, low: number, high: number, hits: number, now: Millis): void {
     const limit = this.#limits.byId(id);
     if (!limit?.addsUp) return;
     const key = this.#key(id, low, high, now);

@@ -1,22 +1,32 @@
 import { describe, expect, test } from 'vitest';
+import type { BucketOptions } from '../../policy/bucket.ts';
 import { policyOf } from '../../policy/limit.ts';
 import { seededRandom } from '../../random.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
 import { hasher } from '../hash.ts';
 import { PeerEngine } from './engine.ts';
 import type { PeerLimit } from './limits.ts';
-import { PEER_DEFAULTS } from './options.ts';
+import { PEER_DEFAULTS, type PeerOptions } from './options.ts';
 import { PeersShare } from './share.ts';
 import { ALL, decode, type Message } from './wire.ts';
+
+const BUCKET: BucketOptions = { rate: 1, burst: 1000 };
+
+interface Node {
+  readonly engine: PeerEngine;
+  readonly share: PeersShare;
+}
 
 /** Nodes on one network: `isCarried` says which datagrams come, `seen` is all that was sent. */
 function network() {
   const clock = new VirtualClock(1_000_000);
-  const nodes: { engine: PeerEngine; share: PeersShare }[] = [];
+  const nodes: Node[] = [];
   const mail: (() => void)[] = [];
   const seen: { message: Message; bytes: Uint8Array }[] = [];
   const rules = { isCarried: (_message: Message): boolean => true };
-  const start = () => {
+  /** Who is asleep, and what came meanwhile. */
+  const asleep = new Map<PeerEngine, (() => void)[]>();
+  const start = (own: Partial<PeerOptions> = {}, bucket: BucketOptions = BUCKET) => {
     const random = seededRandom(nodes.length + 1);
     const send = (to: number, bytes: Uint8Array): void => {
       const message = decode(bytes);
@@ -24,11 +34,12 @@ function network() {
       if (!message || !rules.isCarried(message)) return;
       for (const { engine: other } of nodes) {
         if (other !== engine && (to === ALL || to === other.id)) {
-          mail.push(() => other.receive(bytes, clock.now()));
+          const arrive = (): unknown => other.receive(bytes, clock.now());
+          mail.push(() => asleep.get(other)?.push(arrive) ?? arrive());
         }
       }
     };
-    const engine = new PeerEngine(PEER_DEFAULTS, random, send, clock.now());
+    const engine = new PeerEngine({ ...PEER_DEFAULTS, ...own }, random, send, clock.now());
     const fleet = {
       hasher: hasher([1, 2]),
       join: engine.join.bind(engine),
@@ -36,7 +47,7 @@ function network() {
       served: engine.served.bind(engine),
       unserved: engine.unserved.bind(engine),
     };
-    const policy = policyOf({ bucket: { rate: 1, burst: 1000 } }, random);
+    const policy = policyOf({ bucket }, random);
     const node = {
       engine,
       share: new PeersShare(policy, { name: 'api', clock, random, keysMax: 2000 }, fleet),
@@ -47,12 +58,20 @@ function network() {
   const pass = (ms: number): void => {
     for (let n = 0; n < ms; n++) {
       clock.advance(1);
-      for (const { engine } of nodes)
+      for (const { engine } of nodes) {
+        if (asleep.has(engine)) continue;
         if (engine.wakeAt(clock.now()) <= clock.now()) engine.tick(clock.now());
+      }
       for (let act = mail.shift(); act; act = mail.shift()) act();
     }
   };
-  return { clock, nodes, start, pass, seen, rules };
+  const sleep = ({ engine }: Node): unknown => asleep.set(engine, []);
+  const wake = ({ engine }: Node): void => {
+    const late = asleep.get(engine) ?? [];
+    asleep.delete(engine);
+    for (const arrive of late) arrive();
+  };
+  return { clock, nodes, start, pass, seen, rules, sleep, wake };
 }
 
 const spent = ({ share }: { share: PeersShare }): number => 1000 - share.inspect('C').remaining;
@@ -181,6 +200,52 @@ describe('a node that came late', () => {
   });
 });
 
+describe.each(['prompt', 'interval'] as const)('a node that was asleep (%s)', (exchange) => {
+  const RATE = 20;
+
+  /** Three that are asked for far more than there is, one of which does not notice for ten seconds. */
+  function awoken(servesFirst: number) {
+    const world = network();
+    const bucket = { rate: RATE, burst: 20 };
+    const nodes = [0, 1, 2].map(() => world.start({ exchange }, bucket));
+    const [, , sleeper] = nodes;
+    /** How many each serves. */
+    const load = (ms: number, of = nodes): number[] => {
+      const served = of.map(() => 0);
+      for (let n = 0; n < ms; n++) {
+        if (n % 5 === 0) {
+          for (const [k, { share }] of of.entries())
+            if (share.ask('C', 1).verdict === 'allow') served[k]++;
+        }
+        world.pass(1);
+      }
+      return served;
+    };
+    world.pass(1000);
+    load(3000);
+    world.sleep(sleeper);
+    load(10_000, nodes.slice(0, 2));
+    for (let n = 0; n < servesFirst; n++) sleeper.share.ask('C', 1);
+    world.wake(sleeper);
+    return { ...world, nodes, sleeper, load };
+  }
+
+  const debt = ({ share }: Node): number => -share.inspect('C').remaining;
+
+  test.each([0, 1, 5])('stands as the others do, though it served %i first', (servesFirst) => {
+    const { nodes, sleeper, load } = awoken(servesFirst);
+    const sum = (served: number[]): number => served.reduce((a, b) => a + b);
+    const atOnce = load(1000);
+    expect(sum(atOnce)).toBeLessThanOrEqual(RATE + 25); // its own bucket was full, once
+    expect(debt(sleeper)).toBeLessThan(25);
+    load(2000);
+    for (const own of nodes) expect(Math.abs(debt(own) - debt(sleeper))).toBeLessThanOrEqual(2);
+    const later = sum(load(10_000));
+    expect(later).toBeLessThanOrEqual(10.5 * RATE);
+    expect(later).toBeGreaterThanOrEqual(9.5 * RATE);
+  });
+});
+
 describe('limits that come and go', () => {
   /** A limit that only remembers: what it heard, and what a newcomer is told of it. */
   function memo(id: number) {
@@ -190,8 +255,9 @@ describe('limits that come and go', () => {
       id,
       addsUp: true,
       hear: (_low, _high, hits) => void heard.push(hits),
-      stateFrom: () => ({ entries: [0, 1, 1, 500], next: 0 }),
-      raise: (_low, _high, freshInMs) => void raised.push(freshInMs),
+      buckets: 1,
+      stateFrom: () => ({ standings: [1, 1, 500], next: 0 }),
+      raise: (_low, _high, fullInMs) => void raised.push(...fullInMs),
       level: () => 0,
       move: () => {},
     };
@@ -258,6 +324,28 @@ describe('limits that come and go', () => {
     a.served(memo(7).limit, 1, 1, 4);
     pass(200);
     expect([old.heard, next.heard]).toEqual([[4], []]);
+  });
+
+  test('two with one id both hear what others serve, and each other', () => {
+    const { a, b, pass } = two();
+    const [first, second] = [memo(7), memo(7)];
+    b.join(first.limit);
+    b.join(second.limit);
+    a.served(memo(7).limit, 1, 1, 4);
+    pass(200);
+    expect([first.heard, second.heard]).toEqual([[4], [4]]);
+    b.served(first.limit, 1, 1, 2);
+    expect([first.heard, second.heard]).toEqual([[4], [4, 2]]);
+  });
+
+  test('one that is not known here is counted: under one name there may be two rules', () => {
+    const { a, b, pass } = two();
+    b.join(memo(7).limit);
+    a.served(memo(7).limit, 1, 1, 4);
+    a.served(memo(8).limit, 1, 1, 4);
+    a.served(memo(8).limit, 2, 2, 4);
+    pass(200);
+    expect(b.counts.unknown).toBe(2);
   });
 
   test('one that comes late is learned from a neighbour, once', () => {

@@ -27,6 +27,7 @@ import { Learning } from './learning.ts';
 import { Limits, type PeerLimit } from './limits.ts';
 import type { PeerOptions } from './options.ts';
 import { type Peer, Peers, type PeerView } from './peers.ts';
+import { Returning } from './returning.ts';
 import { Strangers } from './strangers.ts';
 import { Counts, type Send, Voice } from './voice.ts';
 import {
@@ -44,12 +45,18 @@ import {
 /** Reports sent again for one question. */
 const AGAIN_MAX = 64;
 
+/** Nodes that are so alike in age have begun together. */
+const TOGETHER_MS: Millis = 500;
+
 /** How often it looks who is gone and what is too old to keep. */
 const FORGET_MS: Millis = 1000;
 
 /** How often it says that it is there: to nobody yet, and to those who know it, if it has nothing to tell. */
 const CALL_OUT_MS: Millis = 200;
 const BEAT_MS: Millis = 1000;
+
+/** One that is woken so much later than it wanted to be was asleep: stopped, suspended, or busy with itself. */
+const ASLEEP_MS: Millis = 1000;
 
 export class PeerEngine {
   readonly #options: PeerOptions;
@@ -59,18 +66,19 @@ export class PeerEngine {
   readonly #anticipation = new Anticipation(this.#limits);
   readonly #history: History;
   readonly #peers: Peers;
+  readonly #returning = new Returning();
   readonly #strangers: Strangers;
   readonly #learning: Learning;
   readonly #comparing: Comparing;
   readonly #budget: Budget;
-  readonly #bornAt: Millis;
+  /** Since when it takes part: since it was started, or woke up. */
+  #bornAt: Millis;
   /** Hits of a key that nobody was told of, from which on they are told at once. */
   readonly #urgentFrom: number;
   #reportAt: Millis;
   #isUrgent = false;
   /** As it was told last. */
   #now: Millis;
-  #beats = 0;
   #beatAt: Millis;
   #forgetAt: Millis;
   readonly counts = new Counts();
@@ -81,19 +89,18 @@ export class PeerEngine {
     this.#history = new History(options.historyMs, options.historyBytes);
     this.#peers = new Peers(options.goneMs);
     this.#strangers = new Strangers(random, options.goneMs);
-    this.#learning = new Learning(this.#voice, this.#limits, this.#peers, random);
-    this.#comparing = new Comparing(
-      {
-        voice: this.#voice,
-        limits: this.#limits,
-        hits: this.#hits,
-        anticipation: this.#anticipation,
-        peers: this.#peers,
-        history: this.#history,
-        random,
-      },
-      now,
-    );
+    const own = {
+      voice: this.#voice,
+      limits: this.#limits,
+      hits: this.#hits,
+      anticipation: this.#anticipation,
+      peers: this.#peers,
+      history: this.#history,
+      random,
+      isHeard: (peer: Peer): boolean => peer.heard.isComplete && !this.#returning.has(peer),
+    };
+    this.#learning = new Learning(own);
+    this.#comparing = new Comparing(own, now);
     this.#budget = new Budget(options.reportsMax, now);
     this.#urgentFrom = options.exchange === 'prompt' ? options.slack : Infinity;
     this.#bornAt = now;
@@ -123,9 +130,10 @@ export class PeerEngine {
   }
 
   /** A call was let through here. True if somebody should be told before the interval is over. */
-  served({ id }: PeerLimit, low: number, high: number, hits: number): boolean {
+  served(limit: PeerLimit, low: number, high: number, hits: number): boolean {
     if (hits <= 0) return false;
-    const unheard = this.#hits.add(id, low, high, hits);
+    this.#limits.served(limit, low, high, hits);
+    const unheard = this.#hits.add(limit.id, low, high, hits);
     if (this.#hits.isFull) this.flush(this.#now); // there is no room to wait for anything
     if (this.#isUrgent || unheard < this.#urgentFrom) return false;
     this.#isUrgent = true;
@@ -152,12 +160,13 @@ export class PeerEngine {
       this.#beatAt,
       this.#peers.askAt,
       this.#learning.wakeAt,
+      this.#returning.countAt,
       this.#compareAt,
     );
   }
 
   tick(now: Millis): void {
-    this.#now = now;
+    this.#lookAt(now);
     const isDue = now >= this.#reportAt;
     if (isDue || (this.#isUrgent && this.#budget.dueAt(now) <= now)) this.flush(now);
     if (isDue) this.#nextInterval(now);
@@ -165,10 +174,28 @@ export class PeerEngine {
     this.#peers.askForMissing(now, (id, ranges) =>
       this.#voice.say(id, { kind: 'missing', ranges }),
     );
+    this.#countLate(now);
     this.#learning.tick(now);
     this.#anticipation.tick(now);
     if (now >= this.#compareAt) this.#comparing.ask(now);
     this.#forget(now);
+  }
+
+  /**
+   * What comes in after a sleep was said during it, and would count as of now, though it has long flowed back
+   * in elsewhere. So a node that wakes up is a newcomer once more, who has kept its name, its buckets and what
+   * it has yet to tell: it meets the others again, hears them from then on, and learns how keys stand.
+   */
+  #lookAt(now: Millis): void {
+    this.#now = now;
+    if (now - this.#reportAt < ASLEEP_MS) return;
+    this.#bornAt = now;
+    this.#returning.clear(); // it is in what will be learned
+    this.#peers.clear();
+    this.#strangers.clear();
+    this.#learning.stop();
+    this.#beatAt = now;
+    this.#nextInterval(now);
   }
 
   #nextInterval(now: Millis): void {
@@ -179,7 +206,11 @@ export class PeerEngine {
 
   /** A newcomer has nothing to compare. */
   get #compareAt(): Millis {
-    return this.#isPrompt && this.#learning.isDone ? this.#comparing.askAt : Infinity;
+    return this.#isPrompt && this.#canCompare ? this.#comparing.askAt : Infinity;
+  }
+
+  get #canCompare(): boolean {
+    return this.#learning.isDone && this.#returning.isEmpty;
   }
 
   /** Tells everybody what was served and not told yet, in as many datagrams as it takes. */
@@ -201,7 +232,7 @@ export class PeerEngine {
     this.counts.reports++;
     if (this.#isPrompt) this.#anticipation.served(entries, now);
     const seq = this.#history.last + 1;
-    this.#history.add(this.#voice.say(ALL, { kind: 'report', seq, entries }), now);
+    this.#history.add(this.#voice.say(ALL, { kind: 'report', agoMs: 0, seq, entries }), now);
     this.#comparing.told(seq, entries);
   }
 
@@ -210,10 +241,9 @@ export class PeerEngine {
     const { intervalMs, goneMs } = this.#options;
     const isAlone = this.#peers.size === 0;
     if (isAlone) {
-      this.#voice.say(ALL, { kind: 'hello', nonce: this.#strangers.nonceFor(ALL, now) });
+      this.#sayHello(ALL, now);
     } else {
-      this.#beats++;
-      this.#voice.say(ALL, { kind: 'beat', seq: this.#history.last, count: this.#beats });
+      this.#voice.say(ALL, { kind: 'beat', seq: this.#history.last });
     }
     const everyMs = isAlone ? CALL_OUT_MS : Math.min(BEAT_MS, goneMs / 4);
     this.#beatAt = now + Math.max(intervalMs, everyMs);
@@ -236,51 +266,57 @@ export class PeerEngine {
   }
 
   /**
-   * The same for one that was decoded already. True if it is certain that its sender has said it just
-   * now: nobody can have recorded it earlier, so wherever it came from, its sender is there.
+   * The same for one that was decoded already. True if it is certain that its sender has said it just now, as
+   * nothing that came before was said later: so wherever it came from, its sender is there.
    */
   take(message: Message | undefined, now: Millis): boolean {
-    this.#now = now;
+    this.#lookAt(now);
     if (message === undefined) {
       this.counts.senseless++;
       return false;
     }
-    const { from, to } = message;
+    const { from, to, count } = message;
     if (from === this.id || (to !== ALL && to !== this.id)) return false;
     this.counts.received++;
     const peer = this.#peers.get(from);
     if (!peer) return this.#meet(message, now);
-    const isNew = this.#takeFrom(peer, message, now);
-    if (isNew) peer.heardAt = now;
+    const isLatest = peer.window.isLatest(count);
+    if (!peer.window.accept(count)) {
+      this.counts.duplicates++;
+      return false;
+    }
+    this.#returning.look(peer, now);
+    if (isLatest) peer.heardAt = now;
+    const { lost } = peer.heard;
+    this.#takeFrom(peer, message, now);
+    if (peer.heard.lost > lost) this.#learning.begin(peer, now); // what was in it, it can still tell
     this.#peers.noteMissing(peer, now);
-    return isNew;
+    this.#countLate(now);
+    return isLatest;
   }
 
-  #takeFrom(peer: Peer, message: Message, now: Millis): boolean {
+  #takeFrom(peer: Peer, message: Message, now: Millis): void {
     switch (message.kind) {
       case 'report':
-        return this.#hear(peer, message.seq, message.entries);
+        this.#hear(peer, message, now);
+        break;
       case 'beat':
-        if (message.count <= peer.beats) return false;
-        peer.beats = message.count;
         peer.heard.noteLast(message.seq);
-        return true;
-      case 'gone': {
-        const { lost } = peer.heard;
+        break;
+      case 'gone':
         peer.heard.giveUp(message.seq);
-        if (peer.heard.lost > lost) this.#learning.begin(peer.id, now);
-        return false;
-      }
+        break;
       case 'state':
         this.#anticipation.giveUp(); // or what is learned would be given back
-        return this.#learning.take(message, now);
+        this.#learning.take(message, now);
+        break;
       case 'levels':
-        return this.#comparing.take(peer, message, now);
+        this.#comparing.take(peer, message, now);
+        break;
       case 'welcome':
-        return false;
+        break; // it has proved that before
       default:
         if (mayAnswer(peer, message.kind, now)) this.#answer(peer, message, now);
-        return false;
     }
   }
 
@@ -291,43 +327,50 @@ export class PeerEngine {
   ): void {
     switch (question.kind) {
       case 'hello':
-        this.#welcome(peer.id, question.nonce, now);
+        this.#welcome(question, now);
         break;
       case 'missing':
-        this.#sendAgain(peer, question.ranges);
+        this.#sendAgain(peer, question.ranges, now);
         break;
       case 'ask-state':
         this.#anticipation.giveUp(); // only what was served is told
         this.#learning.tell(question);
         break;
       case 'ask-levels':
-        if (this.#learning.isDone) this.#comparing.tell(peer, question, now);
+        if (this.#canCompare) this.#comparing.tell(peer, question, now);
     }
   }
 
-  #hear(peer: Peer, seq: number, entries: Entries): boolean {
+  #hear(peer: Peer, { seq, agoMs, entries }: MessageOf<'report'>, now: Millis): void {
     if (!peer.heard.accept(seq)) {
-      this.counts.duplicates++;
-      return false;
+      this.counts.duplicates++; // it was asked for, and came twice
+      return;
     }
     peer.reports++;
     if (seq < peer.heard.last && this.#peers.isBehind(peer)) this.counts.repaired++;
-    this.#comparing.heard(peer.id, entries);
-    for (let at = 0; at < entries.length; at += ENTRY) {
-      const [id, low, high, hits] = entries.slice(at, at + ENTRY);
-      if (this.#isPrompt) this.#anticipation.heard(id, low, high, hits, this.#now);
-      this.#limits.byId(id)?.hear(low, high, hits);
-    }
-    return true;
+    if (this.#returning.has(peer)) this.#returning.keep(peer, now - agoMs, entries);
+    else this.#count(peer, entries, agoMs);
   }
 
-  #sendAgain(to: Peer, ranges: readonly number[]): void {
+  #count(peer: Peer, entries: Entries, agoMs: Millis): void {
+    this.#comparing.heard(peer.id, entries);
+    if (this.#isPrompt) this.#anticipation.heard(entries, this.#now);
+    this.counts.unknown += this.#limits.hear(entries, agoMs);
+  }
+
+  #countLate(now: Millis): void {
+    for (const { from, entries, servedAt } of this.#returning.due(now)) {
+      this.#count(from, entries, now - servedAt);
+    }
+  }
+
+  #sendAgain(to: Peer, ranges: readonly number[], now: Millis): void {
     const { first } = this.#history;
     if (ranges.length > 0 && ranges[0] < first) {
       this.#voice.say(to.id, { kind: 'gone', seq: first - 1 });
     }
     const reports = this.#history.again(ranges, AGAIN_MAX);
-    for (const bytes of reports) this.#voice.put(to.id, bytes);
+    for (const { bytes, at } of reports) this.#voice.sayAgain(to.id, bytes, Math.max(0, now - at));
     countAgain(to, reports.length);
   }
 
@@ -341,17 +384,28 @@ export class PeerEngine {
     }
     const stranger = this.#strangers.get(from);
     if (message.kind === 'hello' && mayAnswer(stranger, 'hello', now)) {
-      this.#welcome(from, message.nonce, now);
+      this.#welcome(message, now);
     }
     if (this.#peers.isFull || now < stranger.askAt) return false;
-    this.#voice.say(from, { kind: 'hello', nonce: this.#strangers.nonceFor(from, now) });
+    this.#sayHello(from, now);
     return false;
   }
 
-  #welcome(to: NodeId, nonce: number, now: Millis): void {
+  #sayHello(to: NodeId, now: Millis): void {
+    const nonce = this.#strangers.nonceFor(to, now);
+    this.#voice.say(to, { kind: 'hello', nonce, ageMs: this.#ageMs(now) });
+  }
+
+  /** It never seems older than it is. */
+  #ageMs(now: Millis): Millis {
+    return Math.max(0, Math.floor(now - this.#bornAt));
+  }
+
+  #welcome({ from: to, nonce, ageMs: theirs }: MessageOf<'hello'>, now: Millis): void {
     this.#history.forget(now);
-    const { first, last: seq } = this.#history;
-    const ageMs = Math.max(0, Math.round(now - this.#bornAt));
+    const { last: seq } = this.#history;
+    const first = this.#history.firstSince(now - theirs);
+    const ageMs = this.#ageMs(now);
     this.#voice.say(to, { kind: 'welcome', nonce, seq, first, ageMs, name: this.#options.name });
   }
 
@@ -359,15 +413,20 @@ export class PeerEngine {
    * From now on it is heard. One that has just begun itself is told by a neighbour how keys stand, and
    * hears what comes from here on; others want everything the newcomer still has, and nothing from before.
    */
-  #admit({ from: id, seq, first, ageMs, name }: MessageOf<'welcome'>, now: Millis): boolean {
+  #admit(welcome: MessageOf<'welcome'>, now: Millis): boolean {
+    const { from: id, count, seq, first, ageMs, name } = welcome;
     if (this.#peers.isFull) return false;
     this.#strangers.forget(id);
     const ownAgeMs = now - this.#bornAt;
     // One that was there before, and was only met late: most of what it told, the neighbour has told.
     const isOlder = ageMs > ownAgeMs && ownAgeMs < this.#options.goneMs;
-    const isWhole = this.#learning.isDone && !isOlder;
-    this.#peers.add(id, name, isWhole ? Math.min(first - 1, seq) : seq, seq, now);
-    if (!isWhole || first > 1) this.#learning.begin(id, now);
+    // Those that begin together have nothing to learn from each other: each wants all that the other told.
+    const areTwins = !isOlder && ownAgeMs - ageMs < TOGETHER_MS;
+    const isWhole = !isOlder && (this.#learning.isDone || areTwins);
+    const who = { id, name, count, bornAt: now - ageMs };
+    const peer = this.#peers.add(who, isWhole ? Math.min(first - 1, seq) : seq, seq, now);
+    if (!peer.heard.isComplete) this.#returning.meet(peer, Math.min(ageMs, ownAgeMs), now);
+    if (!isWhole || first > 1) this.#learning.begin(peer, now);
     return true;
   }
 

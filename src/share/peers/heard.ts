@@ -32,6 +32,11 @@ export class Heard {
     return this.#upTo === this.#last;
   }
 
+  /** Whether nothing is missing up to there. */
+  isCompleteTo(seq: number): boolean {
+    return this.#upTo >= Math.min(seq, this.#last);
+  }
+
   /** How many are missing. */
   get behindBy(): number {
     return this.#last - this.#upTo - this.#beyond.size;

@@ -4,6 +4,7 @@
 
 import type { Millis } from '../../clock.ts';
 
+/** A report, and when it was made. */
 interface Kept {
   readonly at: Millis;
   readonly bytes: Uint8Array;
@@ -27,6 +28,12 @@ export class History {
     return this.last + 1 - this.#kept.length;
   }
 
+  /** The oldest of them that was made since; one more than the last if none was. */
+  firstSince(since: Millis): number {
+    const older = this.#kept.findIndex(({ at }) => at >= since);
+    return older < 0 ? this.last + 1 : this.first + older;
+  }
+
   get isTooLarge(): boolean {
     return this.#bytes > this.#bytesMax;
   }
@@ -39,13 +46,13 @@ export class History {
   }
 
   /** Those of these numbers that can be had, at most so many. */
-  again(ranges: readonly number[], most: number): Uint8Array[] {
+  again(ranges: readonly number[], most: number): Kept[] {
     const { first, last } = this;
-    const found: Uint8Array[] = [];
+    const found: Kept[] = [];
     for (let n = 0; n + 1 < ranges.length; n += 2) {
       const end = Math.min(ranges[n] + ranges[n + 1], last + 1);
       for (let seq = Math.max(ranges[n], first); seq < end && found.length < most; seq++) {
-        found.push(this.#kept[seq - first].bytes);
+        found.push(this.#kept[seq - first]);
       }
     }
     return found;

@@ -9,51 +9,74 @@
  *
  * It is heard only from whoever was asked, while it is asked, each page once: later it would do harm. A
  * neighbour that falls silent is left, and another asked for what is still to be learned.
+ *
+ * Whoever has been there longest knows most, so the oldest is asked, and one that is met later and is older
+ * still is asked in its place. Newcomers that begin at once have nothing to tell each other: who is learning
+ * tells nobody, but for the one it learns from.
  */
 
 import type { Millis } from '../../clock.ts';
 import type { Random } from '../../random.ts';
+import type { Hits } from './hits.ts';
 import type { Limits } from './limits.ts';
-import type { Peers } from './peers.ts';
+import type { Peer, Peers } from './peers.ts';
 import type { Voice } from './voice.ts';
-import { ENTRY, freshNumber, type MessageOf, type NodeId } from './wire.ts';
+import { freshNumber, keysPerPage, type MessageOf, type NodeId } from './wire.ts';
 
 /** How often it asks if no answer comes. */
 const ASK_AGAIN_MS: Millis = 50;
 
+/** One that does not answer for so long is left. */
+const SILENT_MS: Millis = 1000;
+
 /** More of the same answer may be on its way. */
 const OVERTAKEN_MS: Millis = 10;
 
-/** Entries in one page, and pages for one question. */
-const PAGE_ENTRIES = 80;
+/** What a neighbour told and is missing here is had first, if it comes so soon: else it would count twice. */
+const MISSING_MS: Millis = 5000;
+
+/** Neighbours to learn from, one after the other: each of them knows what all have told. */
+const TEACHERS_MAX = 2;
+
+/** Pages for one question. */
 const PAGES = 8;
 
-const NOTHING = { entries: [], next: 0 };
+const NOTHING = { standings: [], next: 0 };
+
+/** What a node knows, as far as learning needs it. */
+interface Knowledge {
+  readonly voice: Voice;
+  readonly limits: Limits;
+  readonly hits: Hits;
+  readonly peers: Peers;
+  readonly random: Random;
+  /** Whether everything that a peer told was counted. */
+  isHeard(peer: Peer): boolean;
+}
 
 export class Learning {
-  readonly #voice: Voice;
-  readonly #limits: Limits;
-  readonly #peers: Peers;
-  readonly #random: Random;
+  readonly #own: Knowledge;
   /** Ids of limits yet to be learned, the first of them at the moment. */
   #wanted: number[] = [];
-  #from: NodeId | undefined;
+  /** From whom, the oldest first and at the moment. */
+  #teachers: Peer[] = [];
+  /** Who was left because it did not answer. */
+  readonly #silent = new Set<NodeId>();
   #nonce = 0;
   #cursor = 0;
+  #beganAt: Millis = 0;
+  #answeredAt: Millis = 0;
   #askAt: Millis = Infinity;
   /** Everything was learned once, or nobody was there to learn from. */
   isDone = false;
 
-  constructor(voice: Voice, limits: Limits, peers: Peers, random: Random) {
-    this.#voice = voice;
-    this.#limits = limits;
-    this.#peers = peers;
-    this.#random = random;
+  constructor(own: Knowledge) {
+    this.#own = own;
   }
 
   /** When `tick` has something to do. */
   get wakeAt(): Millis {
-    return this.#from === undefined ? Infinity : this.#askAt;
+    return this.#teachers.length === 0 ? Infinity : this.#askAt;
   }
 
   /** A limit that was taken on is to be learned as well. */
@@ -61,69 +84,123 @@ export class Learning {
     if (!this.#wanted.includes(id)) this.#wanted.push(id);
   }
 
-  /** Learns all limits, also those that were learned before; unless it is at it already. */
-  begin(from: NodeId, now: Millis): void {
-    if (this.#from !== undefined) return;
-    this.#wanted = this.#limits.ids;
-    this.#ask(from, now);
+  /** Learns all limits, also those that were learned before; after whoever is older, if it is at it. */
+  begin(from: Peer, now: Millis): void {
+    if (this.#teachers.includes(from)) return;
+    const teachers = [...this.#teachers, from].sort((a, b) => a.bornAt - b.bornAt);
+    this.#teachers = teachers.slice(0, TEACHERS_MAX);
+    if (this.#teachers[0] === from) this.#learnAll(now);
   }
 
   /** Nobody was there to learn from: what is known here is all there is. */
   startAlone(): void {
-    if (this.#from === undefined) this.#wanted = [];
+    if (this.#teachers.length === 0) this.#wanted = [];
     this.isDone = true;
   }
 
-  #ask(from: NodeId, now: Millis): void {
-    this.#from = from;
-    this.#nonce = freshNumber(this.#random);
+  /** Asks nobody any more. */
+  stop(): void {
+    this.#teachers = [];
+  }
+
+  #learnAll(now: Millis): void {
+    this.#wanted = this.#own.limits.ids;
+    this.#ask(now);
+  }
+
+  /** From the first of them, from the beginning of what is still wanted. */
+  #ask(now: Millis): void {
+    this.#nonce = freshNumber(this.#own.random);
     this.#cursor = 0;
+    this.#beganAt = now;
+    this.#answeredAt = now;
     this.#askAt = now;
   }
 
   tick(now: Millis): void {
-    this.#wanted = this.#wanted.filter((id) => this.#limits.byId(id));
-    if (this.#from === undefined) this.#findNeighbour(now);
-    if (this.#from === undefined || now < this.#askAt) return;
-    if (this.#wanted.length === 0 || !this.#peers.isThere(this.#peers.get(this.#from), now)) {
-      this.isDone ||= this.#wanted.length === 0;
-      this.#from = undefined;
-      return;
-    }
+    this.#wanted = this.#wanted.filter((id) => this.#own.limits.byId(id));
+    if (this.#teachers.length === 0) this.#findNeighbour(now);
+    if (now < this.wakeAt) return;
+    if (this.#wanted.length === 0) this.#finish(now);
+    if (this.#isSilent(now)) this.#leave(now);
+    const [teacher] = this.#teachers;
+    if (!teacher) return;
     this.#askAt = now + ASK_AGAIN_MS;
+    if (this.#hasYetToHear(teacher, now)) return;
     const place = { limit: this.#wanted[0], cursor: this.#cursor };
-    this.#voice.say(this.#from, { kind: 'ask-state', nonce: this.#nonce, ...place });
+    this.#own.voice.say(teacher.id, { kind: 'ask-state', nonce: this.#nonce, ...place });
   }
 
-  /** The first is found by being met; later anybody will do. */
+  /** A newcomer knows it all now; for others, what the next has to tell is why it is there. */
+  #finish(now: Millis): void {
+    this.#teachers = this.isDone ? this.#teachers.slice(1) : [];
+    this.isDone = true;
+    this.#silent.clear();
+    if (this.#teachers.length > 0) this.#learnAll(now);
+  }
+
+  #isSilent(now: Millis): boolean {
+    if (this.#teachers.length === 0) return false;
+    return !this.#own.peers.isThere(this.#teachers[0], now) || now - this.#answeredAt > SILENT_MS;
+  }
+
+  /** Goes on with another, if there is one. */
+  #leave(now: Millis): void {
+    const [silent, ...others] = this.#teachers;
+    this.#silent.add(silent.id);
+    this.#teachers = others;
+    if (others.length > 0) this.#ask(now);
+    else this.#findNeighbour(now);
+  }
+
+  /** The first is found by being met; later the oldest will do that was not asked in vain. */
   #findNeighbour(now: Millis): void {
-    if (this.#wanted.length === 0 || this.#peers.size === 0) return;
-    const neighbour = this.#peers.somebody(this.#random, now);
-    if (neighbour) this.#ask(neighbour.id, now);
+    if (this.#wanted.length === 0) return;
+    const neighbour = this.#own.peers.oldest(this.#silent, now);
+    if (neighbour) {
+      this.#teachers = [neighbour];
+      this.#ask(now);
+    } else this.#silent.clear(); // from the beginning, next time
   }
 
-  /** Only what was asked for, in its order: each of it counts once. True if it is news. */
-  take(state: MessageOf<'state'>, now: Millis): boolean {
-    const { entries, next } = state;
-    const isAsked = this.#from === state.from && this.#nonce === state.nonce;
-    const isNext = this.#wanted[0] === state.limit && this.#cursor === state.cursor;
-    const limit = this.#limits.byId(state.limit);
-    if (!limit || !isAsked || !isNext) return false;
-    for (let at = 0; at < entries.length; at += ENTRY) {
-      limit.raise(entries[at + 1], entries[at + 2], entries[at + 3]);
-    }
-    this.#cursor = next;
-    this.#askAt = next > 0 ? now + OVERTAKEN_MS : now;
-    if (next === 0) this.#wanted.shift();
+  /** A newcomer hears only what is told from now on, and misses nothing. */
+  #hasYetToHear(teacher: Peer, now: Millis): boolean {
+    const isBehind = this.isDone && !this.#own.isHeard(teacher);
+    if (!isBehind || now - this.#beganAt > MISSING_MS) return false;
+    this.#answeredAt = now; // it was not asked
     return true;
   }
 
-  /** The other side of it. */
-  tell({ from, nonce, limit, cursor: first }: MessageOf<'ask-state'>): void {
+  /** Only what was asked for, in its order: each of it counts once. */
+  take(state: MessageOf<'state'>, now: Millis): void {
+    const { standings, buckets, next } = state;
+    const isAsked = this.#teachers.at(0)?.id === state.from && this.#nonce === state.nonce;
+    const isNext = this.#wanted[0] === state.limit && this.#cursor === state.cursor;
+    const limit = this.#own.limits.byId(state.limit);
+    if (!limit || !isAsked || !isNext) return;
+    if (standings.length > 0 && limit.buckets !== buckets) return;
+    for (let at = 0; at < standings.length; at += 2 + buckets) {
+      const [low, high] = [standings[at], standings[at + 1]];
+      const untold = this.#own.hits.of(limit.id, low, high); // the other one cannot have counted these
+      const fullInMs = standings.slice(at + 2, at + 2 + buckets);
+      this.#own.limits.raise(limit.id, low, high, fullInMs, untold);
+    }
+    this.#cursor = next;
+    this.#answeredAt = now;
+    this.#askAt = next > 0 ? now + OVERTAKEN_MS : now;
+    if (next === 0) this.#wanted.shift();
+  }
+
+  /** The other side of it: tells what it knows, unless it is about to know more. */
+  tell({ from, nonce, limit: id, cursor: first }: MessageOf<'ask-state'>): void {
+    const teacher = this.#teachers.at(0);
+    if (!this.isDone && teacher && teacher.id !== from) return;
+    const limit = this.#own.limits.byId(id);
+    const buckets = limit?.buckets ?? 0;
     let cursor = first;
     for (let n = 0; n < PAGES && (n === 0 || cursor > 0); n++) {
-      const page = this.#limits.byId(limit)?.stateFrom(cursor, PAGE_ENTRIES) ?? NOTHING;
-      this.#voice.say(from, { kind: 'state', nonce, limit, cursor, ...page });
+      const page = limit?.stateFrom(cursor, keysPerPage(buckets)) ?? NOTHING;
+      this.#own.voice.say(from, { kind: 'state', nonce, limit: id, cursor, buckets, ...page });
       cursor = page.next;
     }
   }

@@ -4,6 +4,7 @@ import type { Millis } from '../../clock.ts';
 import type { Random } from '../../random.ts';
 import type { Asker } from './answers.ts';
 import { Heard } from './heard.ts';
+import { Window } from './window.ts';
 import type { NodeId } from './wire.ts';
 
 /** Peers known at once; more are not heard. */
@@ -24,14 +25,19 @@ const MISSING_BY_CHANCE = 16;
 export interface Peer extends Asker {
   readonly id: NodeId;
   readonly name: string;
+  /** When it was started, as it said, by the clock here. */
+  readonly bornAt: Millis;
   heardAt: Millis;
   readonly heard: Heard;
-  /** The number of its last beat. */
-  beats: number;
+  /** Which of its datagrams have come. */
+  readonly window: Window;
   reports: number;
   /** When it may be asked again. */
   askAt: Millis;
 }
+
+/** What a node said of itself when it proved to be there. */
+type Proved = Pick<Peer, 'id' | 'name' | 'bornAt'> & { readonly count: number };
 
 /** What is known of another node. */
 export interface PeerView {
@@ -67,14 +73,20 @@ export class Peers {
     return this.#peers.get(id);
   }
 
-  /** From now on it is heard: what it tells after `from`, of which there is something up to `last`. */
-  add(id: NodeId, name: string, from: number, last: number, now: Millis): void {
+  /**
+   * From now on it is heard: what it says after its datagram `count`, and of its reports those after `from`,
+   * of which there is something up to `last`.
+   */
+  add(who: Proved, from: number, last: number, now: Millis): Peer {
     const heard = new Heard(from);
     heard.noteLast(last);
-    const counts = { beats: 0, reports: 0 };
-    const peer = { id, name, heard, heardAt: now, askAt: now, answeredTo: -Infinity, ...counts };
-    this.#peers.set(id, peer);
+    const { count, ...rest } = who;
+    const window = new Window(count);
+    const times = { heardAt: now, askAt: now, answeredTo: -Infinity };
+    const peer = { ...rest, window, heard, reports: 0, ...times };
+    this.#peers.set(who.id, peer);
     this.noteMissing(peer, now);
+    return peer;
   }
 
   isThere(peer: Peer | undefined, now: Millis): peer is Peer {
@@ -103,6 +115,16 @@ export class Peers {
     return undefined;
   }
 
+  /** Who has been there longest and still is, but for these. */
+  oldest(except: ReadonlySet<NodeId>, now: Millis): Peer | undefined {
+    let oldest: Peer | undefined;
+    for (const peer of this.#peers.values()) {
+      if (except.has(peer.id) || !this.isThere(peer, now)) continue;
+      if (!oldest || peer.bornAt < oldest.bornAt) oldest = peer;
+    }
+    return oldest;
+  }
+
   /** To be called whenever something of it came, or is known to exist. */
   noteMissing(peer: Peer, now: Millis): void {
     if (peer.heard.isComplete) {
@@ -127,6 +149,12 @@ export class Peers {
       peer.askAt = now + ASK_AGAIN_MS;
       if (this.isThere(peer, now)) ask(peer.id, peer.heard.missing(RANGES_MAX));
     }
+  }
+
+  /** Forgets everybody. */
+  clear(): void {
+    this.#peers.clear();
+    this.#behind.clear();
   }
 
   /** Forgets who was silent for so long. */

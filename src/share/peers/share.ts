@@ -8,14 +8,13 @@
 import type { Millis } from '../../clock.ts';
 import type { Decision } from '../../decision.ts';
 import { ConfigError } from '../../errors.ts';
-import { spentOf } from '../../policy/bucket.ts';
+import { fillNoSooner, fullInMs, spentOf } from '../../policy/bucket.ts';
 import type { News, Policy, Settlement, Standing, State, View } from '../../policy/policy.ts';
 import { type Hasher, hasher } from '../hash.ts';
 import { LocalShare } from '../local.ts';
 import type { Share, ShareMaker, ShareSetting } from '../share.ts';
 import type { TableCopy } from '../table.ts';
 import type { PeerLimit } from './limits.ts';
-import type { Entries } from './wire.ts';
 
 /** What a share needs of its fleet. */
 export interface Fleet {
@@ -47,12 +46,21 @@ export class PeersShare implements Share {
     this.#local = local;
     const buckets = (policy.formulas ?? []).map(({ numbers }) => numbers);
     const level = (state: State, i: number, now: Millis): number => spentOf(buckets, state, i, now);
+    const standing = (state: State, i: number, now: Millis): Millis[] =>
+      fullInMs(buckets, state, i, now).map(wholeMs);
     this.#limit = {
       id: limitId(name, policy),
       addsUp: buckets.length === 1 && buckets[0][2] === Infinity,
-      hear: (low, high, hits) => void local.hearHashed(low, high, { hits }),
-      stateFrom: (cursor, most) => pageOf(local, cursor, most, clock.now()),
-      raise: (low, high, freshInMs) => local.raise(low, high, clock.now() + freshInMs),
+      hear: (low, high, hits, agoMs) => void local.hearHashed(low, high, { hits }, agoMs),
+      buckets: buckets.length,
+      stateFrom: (cursor, most) => {
+        const { numbers: standings, next } = local.page(cursor, most, standing);
+        return { standings, next };
+      },
+      raise: (low, high, spansMs, hits) =>
+        local.changeHashed(low, high, (state, i, now) =>
+          fillNoSooner(buckets, state, i, now, spansMs, hits),
+        ),
       level: (low, high) => local.readHashed(low, high, level),
       move: (low, high, by) =>
         local.settleHashed(low, high, { outcome: 'ok', cost: 0, used: by, dueAt: 0 }),
@@ -169,16 +177,5 @@ function limitId(name: string, policy: Policy): number {
   return hash >>> 0;
 }
 
-function pageOf(
-  local: LocalShare,
-  cursor: number,
-  most: number,
-  now: Millis,
-): { entries: Entries; next: number } {
-  const { entries: rows, next } = local.from(cursor, most);
-  const entries: number[] = [];
-  for (let n = 0; n < rows.length; n += 3) {
-    entries.push(0, rows[n], rows[n + 1], Math.max(1, Math.ceil(rows[n + 2] - now)));
-  }
-  return { entries, next };
-}
+/** Rounded so that nobody gains by being told; a whole number above 0 is short on the wire. */
+const wholeMs = (ms: Millis): Millis => Math.min(Math.max(1, Math.ceil(ms)), Number.MAX_VALUE);

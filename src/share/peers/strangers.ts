@@ -68,4 +68,9 @@ export class Strangers {
   forget(id: NodeId): void {
     this.#strangers.delete(id);
   }
+
+  /** Nothing that was asked so far proves anything any more. */
+  clear(): void {
+    this.#strangers.clear();
+  }
 }

@@ -1,6 +1,7 @@
-/** How a node speaks: under its own name, and counted. */
+/** How a node speaks: under its own name, and each datagram with a number of its own. */
 
-import { encode, type NodeId, type Said } from './wire.ts';
+import type { Millis } from '../../clock.ts';
+import { again, encode, type NodeId, type Said } from './wire.ts';
 
 /** Sends a datagram to a node that was heard before, or to everybody. */
 export type Send = (to: NodeId, bytes: Uint8Array) => void;
@@ -14,6 +15,8 @@ export class Counts {
   senseless = 0;
   duplicates = 0;
   repaired = 0;
+  /** Keys with hits of limits that are not known here. */
+  unknown = 0;
 }
 
 export type PeerCounts = Readonly<Counts>;
@@ -29,15 +32,19 @@ export class Voice {
     this.#send = send;
   }
 
-  /** Says it, and gives back the bytes: they can be put again. */
+  /** Says it, and gives back the bytes: a report can be said again. */
   say(to: NodeId, said: Said): Uint8Array {
-    const bytes = encode({ from: this.id, to, ...said });
-    this.put(to, bytes);
+    const bytes = encode({ from: this.id, to, count: ++this.#counts.sent, ...said });
+    this.#put(to, bytes);
     return bytes;
   }
 
-  put(to: NodeId, bytes: Uint8Array): void {
-    this.#counts.sent++;
+  /** Says a report again to one node, so long after it was made. */
+  sayAgain(to: NodeId, report: Uint8Array, agoMs: Millis): void {
+    this.#put(to, again(report, to, ++this.#counts.sent, agoMs));
+  }
+
+  #put(to: NodeId, bytes: Uint8Array): void {
     this.#counts.sentBytes += bytes.length;
     this.#send(to, bytes);
   }

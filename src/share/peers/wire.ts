@@ -1,25 +1,30 @@
 /**
  * What peers say to each other, as bytes.
  *
- *     ┌─────────┬──────┬──────┬──────┬───────────────────────────────
- *     │ version │ kind │ from │ to   │ what it says, by its kind
- *     └─ 1 ─────┴─ 1 ──┴─ 6 ──┴─ 6 ──┴───────────────────────────────
+ *     ┌─────────┬──────┬──────┬──────┬───────┬───────────────────────────────
+ *     │ version │ kind │ from │ to   │ count │ what it says, by its kind
+ *     └─ 1 ─────┴─ 1 ──┴─ 6 ──┴─ 6 ──┴─ 6 ───┴───────────────────────────────
  *
- * A node's name in the fleet is 48 bits, made anew each time it starts; `to` is 0 for everybody. A key is
+ * A node's name in the fleet is 48 bits, made anew each time it starts; `to` is 0 for everybody. `count` is one
+ * more in each datagram that a node sends, to whomever: nobody counts one twice (`window.ts`). A key is
  * its 64-bit hash: all of a fleet hash alike, so nobody has to send it as text. Numbers are as short as
  * they are small (seven bits a byte), so that a key with a few hits takes nine bytes.
  *
  * Whatever cannot be understood is not: `decode` gives undefined, also for a version yet to come.
  */
 
+import type { Millis } from '../../clock.ts';
+import { AMOUNT_MAX } from '../../options.ts';
 import type { Random } from '../../random.ts';
 
-export const VERSION = 1;
+export const VERSION = 2;
 
 /** The most a datagram carries without being cut into pieces on its way, with room for what seals it. */
 export const DATAGRAM_BYTES_MAX = 1200;
 
-const HEADER_BYTES = 14;
+const TO_AT = 8;
+const COUNT_AT = 14;
+const HEADER_BYTES = 20;
 
 /** A node, for as long as it runs: a whole number below 2^48. */
 export type NodeId = number;
@@ -34,9 +39,13 @@ export const ALL: NodeId = 0;
 export type Entries = readonly number[];
 export const ENTRY = 4;
 
+/** How keys stand: a key's hash in two halves, then in how many milliseconds each of its buckets is full. */
+export type Standings = readonly number[];
+
 interface Addressed {
   readonly from: NodeId;
   readonly to: NodeId;
+  readonly count: number;
 }
 
 /** What a node says, whoever it is and whomever it says it to. */
@@ -57,13 +66,14 @@ export type Message = Addressed & Said;
 /** One of a kind. */
 export type MessageOf<K extends Kind> = Extract<Message, { kind: K }>;
 
-/** Are you there? Whoever answers with the same nonce is. */
+/** Are you there? Whoever answers with the same nonce is. I am so old. */
 interface Hello {
   readonly kind: 'hello';
   readonly nonce: number;
+  readonly ageMs: number;
 }
 
-/** I am, my last report was `seq`, those from `first` on can be had again, and I am so old. */
+/** I am, and so old. My last report was `seq`; since you are there, I made those from `first` on that I have. */
 interface Welcome {
   readonly kind: 'welcome';
   readonly nonce: number;
@@ -73,18 +83,18 @@ interface Welcome {
   readonly name: string;
 }
 
-/** What I served since my report before. */
+/** What I served since my report before; so long ago, if I say it again. */
 interface Report {
   readonly kind: 'report';
+  readonly agoMs: number;
   readonly seq: number;
   readonly entries: Entries;
 }
 
-/** I am still here; my last report was `seq`. Each has a number of its own, so that none counts twice. */
+/** I am still here; my last report was `seq`. */
 interface Beat {
   readonly kind: 'beat';
   readonly seq: number;
-  readonly count: number;
 }
 
 /** I did not get these reports of yours: pairs of the first and how many. */
@@ -107,7 +117,7 @@ interface AskState {
   readonly cursor: number;
 }
 
-/** How keys stand: instead of hits, in how many milliseconds each is as good as new. */
+/** How keys stand, each bucket by itself. */
 interface Told {
   readonly kind: 'state';
   readonly nonce: number;
@@ -115,7 +125,9 @@ interface Told {
   readonly cursor: number;
   /** Where to go on; 0: that was all. */
   readonly next: number;
-  readonly entries: Entries;
+  /** How many buckets a key has. */
+  readonly buckets: number;
+  readonly standings: Standings;
 }
 
 /** How do these keys stand with you? Their hits say nothing. */
@@ -168,19 +180,20 @@ class Writer {
     scratch[this.at++] = value;
   }
 
+  u16(value: number): void {
+    view.setUint16(this.at, value);
+    this.at += 2;
+  }
+
   u32(value: number): void {
     view.setUint32(this.at, value >>> 0);
     this.at += 4;
   }
 
+  /** A whole number below 2^48. */
   id(value: NodeId): void {
-    view.setUint16(this.at, Math.floor(value / 2 ** 32));
-    this.u32At(this.at + 2, value % 2 ** 32);
+    writeId(view, this.at, value);
     this.at += 6;
-  }
-
-  u32At(at: number, value: number): void {
-    view.setUint32(at, value >>> 0);
   }
 
   /** A whole number from 0 on. */
@@ -191,6 +204,11 @@ class Writer {
       rest = Math.floor(rest / 128);
     }
     scratch[this.at++] = rest;
+  }
+
+  /** Hits, as many as a limit can have. */
+  hits(value: number): void {
+    this.amount(Math.min(value, AMOUNT_MAX));
   }
 
   /** Any number above 0: whole ones short, others after a 0, in full. */
@@ -205,16 +223,19 @@ class Writer {
   }
 
   text(value: string): void {
-    const bytes = new TextEncoder().encode(value).subarray(0, NAME_BYTES_MAX);
-    this.byte(bytes.length);
-    scratch.set(bytes, this.at);
-    this.at += bytes.length;
+    const room = scratch.subarray(this.at + 1, this.at + 1 + NAME_BYTES_MAX);
+    const { written } = new TextEncoder().encodeInto(value, room); // whole letters, as many as fit
+    this.byte(written);
+    this.at += written;
   }
 
   done(): Uint8Array {
     return scratch.slice(0, this.at);
   }
 }
+
+/** The most bytes that come before a page of keys: nonce, limit, two cursors, how many buckets. */
+const PAGE_BYTES = 6 + 4 + 8 + 8 + 1;
 
 /** The most bytes one entry can take: a limit, how many of it, a hash, an amount. */
 const ENTRY_BYTES_MAX = 4 + 1 + 8 + 9;
@@ -225,9 +246,11 @@ export function encode(message: Message): Uint8Array {
   writer.byte(KINDS.indexOf(message.kind));
   writer.id(message.from);
   writer.id(message.to);
+  writer.id(message.count);
   switch (message.kind) {
     case 'hello':
       writer.id(message.nonce);
+      writer.whole(message.ageMs);
       break;
     case 'welcome':
       writer.id(message.nonce);
@@ -237,13 +260,11 @@ export function encode(message: Message): Uint8Array {
       writer.text(message.name);
       break;
     case 'report':
+      writer.u16(message.agoMs);
       writer.whole(message.seq);
       writeEntries(writer, message.entries, 0);
       break;
     case 'beat':
-      writer.whole(message.seq);
-      writer.whole(message.count);
-      break;
     case 'gone':
       writer.whole(message.seq);
       break;
@@ -261,7 +282,8 @@ export function encode(message: Message): Uint8Array {
       writer.u32(message.limit);
       writer.whole(message.cursor);
       writer.whole(message.next);
-      writeEntries(writer, message.entries, 0);
+      writer.byte(message.buckets);
+      writeStandings(writer, message.standings, message.buckets);
       break;
     case 'ask-levels':
       writer.id(message.nonce);
@@ -275,6 +297,24 @@ export function encode(message: Message): Uint8Array {
       break;
   }
   return writer.done();
+}
+
+function writeId(to: DataView, at: number, value: NodeId): void {
+  to.setUint16(at, Math.floor(value / 2 ** 32));
+  to.setUint32(at + 2, value % 2 ** 32);
+}
+
+/** What is longer ago is not told as such: a report counts the more, the younger it is. */
+const AGO_MS_MAX = 2 ** 16 - 1;
+
+/** A report once more, so long after it was made, for one node alone and in a datagram of its own. */
+export function again(report: Uint8Array, to: NodeId, count: number, agoMs: Millis): Uint8Array {
+  const copy = report.slice();
+  const copyView = new DataView(copy.buffer);
+  writeId(copyView, TO_AT, to);
+  writeId(copyView, COUNT_AT, count);
+  copyView.setUint16(HEADER_BYTES, Math.min(Math.floor(agoMs), AGO_MS_MAX));
+  return copy;
 }
 
 /**
@@ -295,6 +335,10 @@ export function fitting(entries: Entries, from: number): number {
   return Math.max(1, (at - from) / ENTRY);
 }
 
+/** How many keys of so many buckets each fit into one datagram, however they stand. */
+export const keysPerPage = (buckets: number): number =>
+  Math.floor((DATAGRAM_BYTES_MAX - HEADER_BYTES - PAGE_BYTES) / (8 + 9 * buckets));
+
 function amountBytes(value: number): number {
   if (!Number.isSafeInteger(value)) return 9;
   let bytes = 1;
@@ -311,8 +355,16 @@ function writeEntries(writer: Writer, entries: Entries, from: number): void {
     for (; at < end; at += ENTRY) {
       writer.u32(entries[at + 1]);
       writer.u32(entries[at + 2]);
-      writer.amount(entries[at + 3]);
+      writer.hits(entries[at + 3]);
     }
+  }
+}
+
+function writeStandings(writer: Writer, standings: Standings, buckets: number): void {
+  for (let at = 0; at < standings.length; ) {
+    writer.u32(standings[at++]);
+    writer.u32(standings[at++]);
+    for (let n = 0; n < buckets; n++) writer.amount(standings[at++]);
   }
 }
 
@@ -346,6 +398,11 @@ class Reader {
     return at < 0 ? 0 : this.#bytes[at];
   }
 
+  u16(): number {
+    const at = this.#take(2);
+    return at < 0 ? 0 : this.#view.getUint16(at);
+  }
+
   u32(): number {
     const at = this.#take(4);
     return at < 0 ? 0 : this.#view.getUint32(at);
@@ -372,6 +429,12 @@ class Reader {
     if (Number.isSafeInteger(value)) return value;
     this.isFine = false;
     return 0;
+  }
+
+  hits(): number {
+    const value = this.amount();
+    if (value > AMOUNT_MAX) this.isFine = false;
+    return value;
   }
 
   amount(): number {
@@ -401,15 +464,16 @@ export function decode(bytes: Uint8Array): Message | undefined {
   const kind = KINDS[reader.byte()];
   const from = reader.id();
   const to = reader.id();
+  const count = reader.id();
   if (kind === undefined || !reader.isFine || from === ALL) return undefined;
-  const message = { from, to, ...bodyOf(kind, reader) } as Message;
+  const message = { from, to, count, ...bodyOf(kind, reader) } as Message;
   return reader.isFine && reader.isAtEnd ? message : undefined;
 }
 
 function bodyOf(kind: Kind, reader: Reader): object {
   switch (kind) {
     case 'hello':
-      return { kind, nonce: reader.id() };
+      return { kind, nonce: reader.id(), ageMs: reader.whole() };
     case 'welcome':
       return {
         kind,
@@ -420,9 +484,13 @@ function bodyOf(kind: Kind, reader: Reader): object {
         name: reader.text(),
       };
     case 'report':
-      return { kind, seq: reader.whole(), entries: readEntries(reader) };
+      return {
+        kind,
+        agoMs: reader.u16(),
+        seq: reader.whole(),
+        entries: readEntries(reader),
+      };
     case 'beat':
-      return { kind, seq: reader.whole(), count: reader.whole() };
     case 'gone':
       return { kind, seq: reader.whole() };
     case 'missing':
@@ -436,7 +504,7 @@ function bodyOf(kind: Kind, reader: Reader): object {
         limit: reader.u32(),
         cursor: reader.whole(),
         next: reader.whole(),
-        entries: readEntries(reader),
+        ...readStandings(reader),
       };
     case 'ask-levels':
       return { kind, nonce: reader.id(), entries: readEntries(reader) };
@@ -457,10 +525,20 @@ function readEntries(reader: Reader): Entries {
     const limit = reader.u32();
     const count = reader.whole();
     for (let n = 0; n < count && reader.isFine; n++) {
-      entries.push(limit, reader.u32() | 0, reader.u32() | 0, reader.amount());
+      entries.push(limit, reader.u32() | 0, reader.u32() | 0, reader.hits());
     }
   }
   return entries;
+}
+
+function readStandings(reader: Reader): Pick<Told, 'buckets' | 'standings'> {
+  const buckets = reader.byte();
+  const standings: number[] = [];
+  while (reader.isFine && !reader.isAtEnd) {
+    standings.push(reader.u32() | 0, reader.u32() | 0);
+    for (let n = 0; n < buckets && reader.isFine; n++) standings.push(reader.amount());
+  }
+  return { buckets, standings };
 }
 
 function readRanges(reader: Reader): readonly number[] {

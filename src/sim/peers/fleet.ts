@@ -168,9 +168,9 @@ class SimulatedFleet {
       join: (limit: PeerLimit): void =>
         engine.join({
           ...limit,
-          hear: (low, high, hits) => {
+          hear: (low, high, hits, agoMs) => {
             this.#isCounted = true;
-            limit.hear(low, high, hits);
+            limit.hear(low, high, hits, agoMs);
           },
         }),
       leave: engine.leave.bind(engine),

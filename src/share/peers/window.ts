@@ -1,0 +1,46 @@
+/**
+ * Which of a peer's datagrams have come. Each has a number, and counts at most once, whatever it says: what
+ * somebody recorded and sends again is dropped before anything is made of it.
+ *
+ *     ───── too old ─────┤  seen, or not yet  ├──▶ not yet
+ *                  last - WINDOW            last
+ */
+
+/** How many may overtake one that still counts; a power of two. */
+const WINDOW = 4096;
+
+export class Window {
+  #last: number;
+  /** By number, those within the window: one bit each. */
+  readonly #seen = new Uint32Array(WINDOW / 32);
+
+  /** Everything up to `count` is taken for seen. */
+  constructor(count: number) {
+    this.#last = count;
+    this.#seen.fill(2 ** 32 - 1);
+  }
+
+  /** Whether this is later than all that came before. */
+  isLatest(count: number): boolean {
+    return count > this.#last;
+  }
+
+  /** True if this one counts: it had not come before. */
+  accept(count: number): boolean {
+    if (count <= this.#last - WINDOW) return false;
+    this.#moveTo(count);
+    const bit = 2 ** (count % 32);
+    const at = (count % WINDOW) >>> 5;
+    if ((this.#seen[at] & bit) !== 0) return false;
+    this.#seen[at] |= bit;
+    return true;
+  }
+
+  /** Makes room for those up to `count`, none of which has been seen. */
+  #moveTo(count: number): void {
+    for (let own = Math.max(this.#last, count - WINDOW) + 1; own <= count; own++) {
+      this.#seen[(own % WINDOW) >>> 5] &= ~(2 ** (own % 32));
+    }
+    this.#last = Math.max(this.#last, count);
+  }
+}
