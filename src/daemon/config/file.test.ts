@@ -150,6 +150,8 @@ colour: red
     ['peers: { key: hunter2hunter2hunter2, udp: nowhere }'],
     ['peers: { udp: "127.0.0.1:1", nats: "nats://me:hunter2@host" }'],
     ['peers: { nats: "nats://me:hunter2@host" }'],
+    ['peers: { udp: "127.0.0.1:1", key: hunter2hunter2hunter2, key: b }'],
+    ['peers:\n  key: *hunter2hunter2hunter2'],
     ['peers: { redis: "http://:hunter2@host" }'],
     ['resp: hunter2hunter2'],
     ['admin: { tokn: hunter2hunter2 }'],

@@ -160,7 +160,7 @@ function finish(
 const HOLDS_SECRETS = /^(?:admin|resp|peers)(?:\.|$)|\.redis(?:\.|$)/;
 
 /** Lines that hold a secret, whatever is wrong with them. */
-const LOOKS_SECRET = /(?:token|password)["']?\s*:|:\/\/\S*@/i;
+const LOOKS_SECRET = /(?:token|password|key)["']?\s*:|:\/\/\S*@/i;
 
 const concerns = (path: string, { field }: ConfigError): boolean =>
   field === path || field.startsWith(`${path}.`) || field.startsWith(`${path}[`);
