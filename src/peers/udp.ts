@@ -126,6 +126,9 @@ function peersOf(fields: Fields, world: UdpWorld): Transport {
   const peers = texts.map((text, n) =>
     addressOf(Array.isArray(given) ? `${fields.at('peers')}[${n}]` : fields.at('peers'), text),
   );
+  if (peers.some(({ host }) => isMulticast(host))) {
+    fields.fail('peers', 'no groups: a node is in one, which is `group`');
+  }
   const areLoopback = peers.every(({ host }) => isLoopbackHost(host));
   const bind = fields.has('bind')
     ? addressOf(fields.at('bind'), fields.raw('bind'))

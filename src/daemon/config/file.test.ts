@@ -109,6 +109,13 @@ colour: red
     ['peers: { redis: "http://x" }', '`peers.redis.url` to be an address such as redis://'],
     ['peers: { nats: [] }', '`peers.nats.servers` to be addresses'],
     ['peers: { nats: "nats://x" }', '`peers.key` to be a secret that all of the fleet know'],
+    [
+      'peers: { udp: 239.0.0.1:1 }',
+      '`peers.key` to be a secret that all of the fleet know (or SLUICE',
+    ],
+    ['peers: { udp: ["127.0.0.1:1", "10.0.0.1:1"] }', '`peers.key` to be a secret'],
+    ['peers: { udp: ["239.0.0.1:1", "239.0.0.2:1"] }', '`peers.udp.peers` to be no groups'],
+    ['peers: { nats: { servers: x, subject: "a.*" } }', '`peers.nats.subject` to be a subject'],
     ['limits: { a: { bucket: { rate: 1 }, peers: true } }', '`limits.a.peers` to be left out, or'],
     [
       'limits: { a: { bucket: { rate: 1 }, peers: maybe } }',
@@ -210,7 +217,10 @@ describe('a configuration with peers', () => {
     ['["10.0.0.1:7613", "10.0.0.2:7613"]', { peers: ['10.0.0.1:7613', '10.0.0.2:7613'] }],
     ['{ group: "239.0.0.1:7613", ttl: 4 }', { group: '239.0.0.1:7613', ttl: 4 }],
   ])('reaches them by udp: %s', (udp, options) => {
-    expect(configOf(`peers: { udp: ${udp} }`).peers?.transport).toEqual({ kind: 'udp', options });
+    expect(configOf(`peers: { udp: ${udp}, key: a secret of us all }`).peers?.transport).toEqual({
+      kind: 'udp',
+      options,
+    });
   });
 
   test('a key alone makes none', () => {
