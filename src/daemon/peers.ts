@@ -23,6 +23,9 @@ const LEARN_WITHIN_MS: Millis = 1000;
 /** How often it is looked who is there. */
 const LOOK_MS: Millis = 1000;
 
+/** One that has met nobody for so long may be the first, or cut off by a firewall: somebody should know. */
+const ALONE_MS: Millis = 5000;
+
 /** Somebody with another key may go on for ever; the log need not. */
 const FORGED_AGAIN_MS: Millis = 60_000;
 
@@ -47,6 +50,9 @@ export class PeersPlace {
   readonly #clock: Clock;
   readonly #log: Log;
   #names = new Map<number, string>();
+  /** When it is told that nobody is there, unless somebody is by then. */
+  #aloneAt: Millis = Infinity;
+  #isUnknownTold = false;
   #forged = 0;
   #forgedToldAt: Millis = -Infinity;
   #cancelLook = (): void => {};
@@ -78,11 +84,7 @@ export class PeersPlace {
   async join(): Promise<void> {
     const { transport, name } = this.view();
     const opened = this.#node.open().catch((error: unknown) => {
-      throw new ConfigError(
-        'peers',
-        'an address to listen at',
-        `${transport} (${reasonOf(error)})`,
-      );
+      throw new ConfigError('peers', `an address to listen at (${reasonOf(error)})`, transport);
     });
     const at = this.#clock.now() + LEARN_WITHIN_MS;
     let cancel = (): void => {};
@@ -92,7 +94,9 @@ export class PeersPlace {
     const learned = opened.then(() => this.#node.learned);
     await Promise.race([learned, moment]).finally(cancel);
     opened.then(
-      () => this.#log('info', 'one of a fleet', { through: transport, name }),
+      () => {
+        if (this.view().isOpen) this.#log('info', 'one of a fleet', { through: transport, name });
+      },
       (error) => this.#log('error', 'peers cannot be reached', { reason: reasonOf(error) }),
     );
     this.#lookLater();
@@ -110,7 +114,7 @@ export class PeersPlace {
 
   /** Tells who came and who went since the last look. */
   #look(): void {
-    const { peers, forged } = this.view();
+    const { peers, forged, isOpen, counts } = this.view();
     const names = new Map(peers.map(({ id, name }) => [id, name]));
     for (const [id, name] of names) {
       if (!this.#names.has(id)) this.#log('info', 'peer is there', { peer: name });
@@ -119,6 +123,8 @@ export class PeersPlace {
       if (!names.has(id)) this.#log('warn', 'peer is gone', { peer: name });
     }
     this.#names = names;
+    if (isOpen) this.#tellAlone(peers.length === 0);
+    this.#tellUnknown(counts.unknown);
     this.#tellForged(forged);
     this.#lookLater();
   }
@@ -126,6 +132,23 @@ export class PeersPlace {
   #lookLater(): void {
     const at = this.#clock.now() + LOOK_MS;
     this.#cancelLook = alarm(this.#clock, at, () => this.#look(), false);
+  }
+
+  /** Once after the start: whoever was there and went is told of by name. */
+  #tellAlone(isAlone: boolean): void {
+    const now = this.#clock.now();
+    if (this.#aloneAt === Infinity) this.#aloneAt = now + ALONE_MS;
+    if (!isAlone) this.#aloneAt = -Infinity;
+    if (now < this.#aloneAt || this.#aloneAt === -Infinity) return;
+    this.#aloneAt = -Infinity;
+    this.#log('warn', 'no peer is there yet: the first of its fleet, or out of their reach?');
+  }
+
+  /** Once: where daemons have different limits on purpose it would go on for ever. */
+  #tellUnknown(keys: number): void {
+    if (keys === 0 || this.#isUnknownTold) return;
+    this.#isUnknownTold = true;
+    this.#log('warn', 'peers tell of limits that are not here: the same name and rule everywhere?');
   }
 
   #tellForged(forged: number): void {
