@@ -174,7 +174,8 @@ describe('a fleet of daemons', () => {
     expect(await ask(stranger, 'C', 10)).toBe(10);
     expect(await ask(a, 'C', 10)).toBe(10);
     expect(await namesSeen(a)).toEqual([]);
-    await a.logged(/warn "?not sealed with our key/);
+    const [, at] = /udp: \[([^,\]]+)/.exec(ways[1]) ?? [];
+    await a.logged(new RegExp(`warn not sealed with our key.* from=${at}\n`));
   });
 
   test('tells of what would otherwise be silent: nobody there, no such name, another rule', async () => {

@@ -50,8 +50,9 @@ export class PeersPlace {
   readonly #clock: Clock;
   readonly #log: Log;
   #names = new Map<number, string>();
-  /** When it is told that nobody is there, unless somebody is by then. */
-  #aloneAt: Millis = Infinity;
+  #openAt: Millis | undefined;
+  /** Somebody was met, or it was told that nobody is there. */
+  #isSettled = false;
   #isUnknownTold = false;
   #forged = 0;
   #forgedToldAt: Millis = -Infinity;
@@ -114,7 +115,7 @@ export class PeersPlace {
 
   /** Tells who came and who went since the last look. */
   #look(): void {
-    const { peers, forged, isOpen, counts } = this.view();
+    const { peers, forged, forgedFrom, isOpen, counts } = this.view();
     const names = new Map(peers.map(({ id, name }) => [id, name]));
     for (const [id, name] of names) {
       if (!this.#names.has(id)) this.#log('info', 'peer is there', { peer: name });
@@ -125,7 +126,7 @@ export class PeersPlace {
     this.#names = names;
     if (isOpen) this.#tellAlone(peers.length === 0);
     this.#tellUnknown(counts.unknown);
-    this.#tellForged(forged);
+    this.#tellForged(forged, forgedFrom);
     this.#lookLater();
   }
 
@@ -137,11 +138,11 @@ export class PeersPlace {
   /** Once after the start: whoever was there and went is told of by name. */
   #tellAlone(isAlone: boolean): void {
     const now = this.#clock.now();
-    if (this.#aloneAt === Infinity) this.#aloneAt = now + ALONE_MS;
-    if (!isAlone) this.#aloneAt = -Infinity;
-    if (now < this.#aloneAt || this.#aloneAt === -Infinity) return;
-    this.#aloneAt = -Infinity;
-    this.#log('warn', 'no peer is there yet: the first of its fleet, or out of their reach?');
+    this.#openAt ??= now;
+    if (this.#isSettled || (isAlone && now - this.#openAt < ALONE_MS)) return;
+    this.#isSettled = true;
+    if (isAlone)
+      this.#log('warn', 'no peer is there yet: the first of its fleet, or out of their reach?');
   }
 
   /** Once: where daemons have different limits on purpose it would go on for ever. */
@@ -151,11 +152,14 @@ export class PeersPlace {
     this.#log('warn', 'peers tell of limits that are not here: the same name and rule everywhere?');
   }
 
-  #tellForged(forged: number): void {
+  #tellForged(forged: number, from: string): void {
     const now = this.#clock.now();
     if (forged === this.#forged || now - this.#forgedToldAt < FORGED_AGAIN_MS) return;
     const datagrams = forged - this.#forged;
-    this.#log('warn', 'not sealed with our key: does every peer have the same one?', { datagrams });
+    this.#log('warn', 'not sealed with our key: does every peer have the same one?', {
+      datagrams,
+      ...(from !== '' && { from }),
+    });
     this.#forged = forged;
     this.#forgedToldAt = now;
   }
