@@ -193,6 +193,17 @@ describe('a fleet of daemons', () => {
     expect(shown).toContain('1 keys were of limits it has not');
   }, 30_000);
 
+  test('shows the name of a peer, and lets it do nothing to a terminal', async () => {
+    const [way, other] = await lists(2);
+    const [a] = await fleetOf([way], SLOW);
+    const config = own
+      .place()
+      .file('odd.yaml', `peers: { ${other}, key: ${KEY}, name: "x\\e[31m" }\n${SLOW}`);
+    await own.start([...EPHEMERAL, '--config', config]);
+    await a.logged(/peer is there peer="x\\u001b\[31m"/);
+    expect(sluice('peers', '--at', a.at.http[0]).stdout).toContain(' x?[31m ');
+  });
+
   test('wants a token to tell it, if there is one', async () => {
     const [way] = await lists(1);
     const [a] = await fleetOf([way], 'admin: { token: sixteen-characters }');

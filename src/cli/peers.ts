@@ -42,7 +42,7 @@ function show(view: FleetView, terminal: Terminal): void {
   else if (view.peers.length === 0) terminal.print('  nobody else is there');
   else {
     const rows = view.peers.map((peer) => [
-      peer.name,
+      peer.name.replace(/\p{Cc}/gu, '?'), // whoever chose it need not reach into this terminal
       `${(peer.ageMs / 1000).toFixed(1)} s ago`,
       ...[peer.heard, peer.missing, peer.lost].map(String),
     ]);

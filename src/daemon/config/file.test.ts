@@ -230,6 +230,12 @@ describe('a configuration with peers', () => {
     ).toBeUndefined();
   });
 
+  test('the environment may do without them', () => {
+    const env = { SLUICE_PEERS: 'off', SLUICE_PEERS_KEY: 'a secret of us all' };
+    expect(configOf(peers, env).peers).toBeUndefined();
+    expect(configOf(peers, env).limits).toMatchObject([{ name: 'default', peers: false }]);
+  });
+
   test('the environment may name them, and hold the key', () => {
     const env = {
       SLUICE_PEERS: '127.0.0.1:1, 127.0.0.1:2',
