@@ -174,7 +174,44 @@ describe('a fleet of daemons', () => {
     expect(await ask(stranger, 'C', 10)).toBe(10);
     expect(await ask(a, 'C', 10)).toBe(10);
     expect(await namesSeen(a)).toEqual([]);
-    await a.logged(/warn "?not sealed with our key/);
+    const [, at] = /udp: \[([^,\]]+)/.exec(ways[1]) ?? [];
+    await a.logged(new RegExp(`warn not sealed with our key.* from=${at}\n`));
+  });
+
+  test('tells of what would otherwise be silent: nobody there, no such name, another rule', async () => {
+    const [way, other] = await lists(2);
+    const [lost] = await fleetOf([`udp: 'nobody.invalid:${(await freeUdpPorts(1))[0]}'`], SLOW);
+    const [a] = await fleetOf([way], SLOW);
+    await lost.logged(/warn peers cannot be found, [^\n]* name=nobody.invalid reason=/);
+    expect(lost.log()).not.toContain('SluiceWarning');
+    await a.logged(/warn no peer is there yet/);
+    const [b] = await fleetOf([other], SLOW.replace('1/h', '2/h'));
+    await meet([a, b]);
+    expect(await ask(b, 'C', 1)).toBe(1);
+    await a.logged(/warn peers tell of limits that are not here/);
+    const shown = sluice('peers', '--at', a.at.http[0]).stdout;
+    expect(shown).toContain('1 keys were of limits it has not');
+  }, 30_000);
+
+  test('shows the name of a peer, and lets it do nothing to a terminal', async () => {
+    const [way, other] = await lists(2);
+    const [a] = await fleetOf([way], SLOW);
+    const config = own
+      .place()
+      .file('odd.yaml', `peers: { ${other}, key: ${KEY}, name: "x\\e[31m" }\n${SLOW}`);
+    await own.start([...EPHEMERAL, '--config', config]);
+    await a.logged(/peer is there peer="x\\u001b\[31m"/);
+    expect(sluice('peers', '--at', a.at.http[0]).stdout).toContain(' x?[31m ');
+  });
+
+  test('wants a token to tell it, if there is one', async () => {
+    const [way] = await lists(1);
+    const [a] = await fleetOf([way], 'admin: { token: sixteen-characters }');
+    const shown = sluice('peers', '--at', a.at.http[0]);
+    expect([shown.status, shown.stderr]).toEqual([
+      2,
+      expect.stringContaining('wants an admin token; it comes from $SLUICE_ADMIN_TOKEN'),
+    ]);
   });
 
   test('keeps counts over a restart with a snapshot, and ignores one of another fleet', async () => {
@@ -223,7 +260,7 @@ describe('a fleet of daemons', () => {
     const ways = await lists(1);
     await fleetOf(ways, SLOW);
     await expect(fleetOf(ways, SLOW)).rejects.toThrow(
-      /ended with 2: .*expected `peers` to be an address to listen at, got "udp 127.*EADDRINUSE/,
+      /ended with 2: .*expected `peers` to be an address to listen at \(bind EADDRINUSE 127[^)]*\), got "udp 127/,
     );
   });
 });
@@ -243,10 +280,18 @@ describe('a fleet through a server', () => {
       await nats.kill();
       const way = `nats: 'nats://127.0.0.1:${nats.port}'`;
       const daemons = await fleetOf([way, way], SLOW);
-      await daemons[0].logged(/warn peers out of reach|warn "peers out of reach"/);
+      await daemons[0].logged(/warn peers out of reach through=nats reason="connection refused"/);
+      expect(sluice('peers', '--at', daemons[0].at.http[0]).stdout).toContain('not in reach');
+      expect(await daemons[1].stop()).toBe(0);
+      expect(daemons[1].log()).not.toContain('one of a fleet'); // it never was
+      daemons[1] = (await fleetOf([way], SLOW))[0];
       expect(await ask(daemons[0], 'alone', 12)).toBe(10);
       await nats.restart();
       await oneCount(daemons);
+      await nats.kill();
+      await daemons[0].logged(/one of a fleet[\s\S]*warn peers out of reach/);
+      await nats.restart();
+      await daemons[0].logged(/one of a fleet[\s\S]*info peers in reach again/);
       expect(await daemons[0].stop()).toBe(0);
     },
     30_000,

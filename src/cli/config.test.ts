@@ -1,5 +1,5 @@
 import { readdirSync, readFileSync } from 'node:fs';
-import { afterAll, describe, expect, test } from 'vitest';
+import { afterAll, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { folder } from '../../test/support/daemon.ts';
 import { sluice } from '../../test/support/terminal.ts';
 import { DEFAULT_ADDRESS } from '../daemon/config/read.ts';
@@ -26,6 +26,15 @@ describe('sluice config check', () => {
     expect(code).toBe(1);
     expect(err).toMatch(/bad.yaml:2:\d+: expected `limits.a.bucket.rate`/);
     expect(err).toMatch(/bad.yaml:3:\d+: expected `limits.b.buckt`/);
+  });
+
+  test('takes a secret from the environment, as the daemon does', () => {
+    const file = place.file('fleet.yaml', 'peers: { udp: 239.0.0.1:7613 }');
+    expect(sluice('config', 'check', file).err).toMatch(/fleet.yaml:1:\d+: expected `peers.key`/);
+    vi.stubEnv('SLUICE_PEERS_KEY', 'a secret of us all');
+    onTestFinished(() => void vi.unstubAllEnvs());
+    expect(sluice('config', 'check', file)).toMatchObject({ code: 0, err: '' });
+    expect(sluice('explain', 'alice', '--config', file)).toMatchObject({ code: 0, err: '' });
   });
 
   test('wants one file', () => {

@@ -1,6 +1,5 @@
 /** `sluice config check`: says whether a configuration makes sense before a daemon has to. */
 
-import { loadConfig } from '../daemon/config/file.ts';
 import { showListen } from '../daemon/config/listen.ts';
 import type { Config } from '../daemon/config/read.ts';
 import {
@@ -12,13 +11,15 @@ import {
   type Terminal,
   UsageError,
 } from './command.ts';
+import { loadHere } from './configuration.ts';
 
 const check: Command = {
   name: 'check',
   summary: 'says whether a configuration file makes sense',
   help: `usage: sluice config check FILE
 
-Reads a configuration and says everything that is wrong with it: line, field, what was expected.
+Reads a configuration as \`serve\` would, with what the environment says, such as SLUICE_PEERS_KEY, and
+says everything that is wrong with it: line, field, what was expected.
 Nothing is started and nothing is connected to.
 
 Exit code 0 if the file is fine, 1 if it is not.
@@ -32,7 +33,7 @@ example:
     if (file === undefined || others.length > 0) {
       throw new UsageError('expected one file; see --help');
     }
-    const loaded = loadConfig(file, []);
+    const loaded = loadHere(file);
     if ('config' in loaded) {
       summarise(file, loaded.config, terminal);
       return EXIT_OK;

@@ -1,6 +1,6 @@
 /** Finds and reads the daemon's configuration for commands that need it. */
 
-import { type Loaded, loadConfig, type Outweighing } from '../daemon/config/file.ts';
+import { fromEnvironment, type Loaded, loadConfig } from '../daemon/config/file.ts';
 import type { Config } from '../daemon/config/read.ts';
 import { UsageError } from './command.ts';
 
@@ -8,14 +8,11 @@ import { UsageError } from './command.ts';
 export const configFile = (named: string | undefined): string | undefined =>
   named ?? (process.env.SLUICE_CONFIG || undefined);
 
-/** The configuration; what is wrong with it is the user's to fix. */
-export function requireConfig(
-  file: string | undefined,
-  outweighing: readonly Outweighing[] = [],
-): Config {
-  return configOf(loadConfig(file, outweighing));
-}
+/** What `serve` would be told here: secrets stand in the environment more often than in a file. */
+export const loadHere = (file: string | undefined): Loaded =>
+  loadConfig(file, fromEnvironment(process.env));
 
+/** The configuration; what is wrong with it is the user's to fix. */
 export function configOf(loaded: Loaded): Config {
   if ('config' in loaded) return loaded.config;
   throw new UsageError(

@@ -5,7 +5,7 @@ import { Routes } from '../daemon/routes.ts';
 import { shelfFor } from '../daemon/shelf.ts';
 import { tagOf } from '../daemon/tag.ts';
 import { type Command, EXIT_OK, readArgs, UsageError } from './command.ts';
-import { configFile, requireConfig } from './configuration.ts';
+import { configFile, configOf, loadHere } from './configuration.ts';
 
 export const explain: Command = {
   name: 'explain',
@@ -31,7 +31,7 @@ example:
     if (text === undefined || others.length > 0) {
       throw new UsageError('expected one key; see --help');
     }
-    const config = requireConfig(configFile(values.config));
+    const config = configOf(loadHere(configFile(values.config)));
     const tag = tagOf(text);
     const route = new Routes(config, shelfFor(config.limits)).routeOf(tag);
     const explained = explainRoute(route, config, tag);

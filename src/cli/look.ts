@@ -38,7 +38,8 @@ export async function look(page: string, flags: LookFlags): Promise<unknown> {
     }
   }
   if (status === 401 || status === 403) {
-    throw new UsageError(`${at} wants another admin token; it comes from $SLUICE_ADMIN_TOKEN`);
+    const which = process.env.SLUICE_ADMIN_TOKEN ? 'another' : 'an';
+    throw new UsageError(`${at} wants ${which} admin token; it comes from $SLUICE_ADMIN_TOKEN`);
   }
   throw new UsageError(`${at} answers ${status} to ${page}: is it a daemon of this version?`);
 }

@@ -38,28 +38,29 @@ example:
 function show(view: FleetView, terminal: Terminal): void {
   const { name, transport, counts, carried, forged } = view;
   terminal.print(`${name}, ${transport}`);
-  if (view.peers.length === 0) terminal.print('  nobody else is there');
+  if (!view.isOpen) terminal.print('  not in reach of the others yet: until then it decides alone');
+  else if (view.peers.length === 0) terminal.print('  nobody else is there');
   else {
     const rows = view.peers.map((peer) => [
-      peer.name,
+      peer.name.replace(/\p{Cc}/gu, '?'), // whoever chose it need not reach into this terminal
       `${(peer.ageMs / 1000).toFixed(1)} s ago`,
       ...[peer.heard, peer.missing, peer.lost].map(String),
     ]);
     const table = [['peer', 'heard', 'reports', 'missing', 'lost'], ...rows];
     for (const line of aligned(table, '  ', 1)) terminal.print(`  ${line}`);
   }
-  const { sent, heard, failed, dropped } = carried;
+  const { heard, failed, dropped } = carried;
   terminal.print(
-    `  said ${counts.reports} reports in ${sent} datagrams, ${counts.sentBytes} bytes; heard ${heard} datagrams`,
+    `  said ${counts.reports} reports in ${counts.sent} datagrams, ${counts.sentBytes} bytes; heard ${heard} datagrams`,
   );
-  if (counts.unknown > 0) {
-    terminal.print(
-      `  ${counts.unknown} keys were of limits it has not: is a rule different elsewhere?`,
-    );
-  }
   const odd = { failed, dropped, forged, senseless: counts.senseless, double: counts.duplicates };
   const seen = Object.entries(odd).filter(([, count]) => count > 0);
   if (seen.length > 0) {
     terminal.print(`  of them ${seen.map(([what, count]) => `${count} ${what}`).join(', ')}`);
+  }
+  if (counts.unknown > 0) {
+    terminal.print(
+      `  ${counts.unknown} keys were of limits it has not: is a rule different elsewhere?`,
+    );
   }
 }

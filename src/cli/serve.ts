@@ -1,7 +1,13 @@
 /** `sluice serve`: the daemon, from a terminal or a service manager. */
 
 import { systemClock } from '../clock.ts';
-import { addresses, fromEnvironment, loadConfig, type Outweighing } from '../daemon/config/file.ts';
+import {
+  addresses,
+  fromEnvironment,
+  loadConfig,
+  type Outweighing,
+  peersFrom,
+} from '../daemon/config/file.ts';
 import { type Listen, showListen } from '../daemon/config/listen.ts';
 import type { Config } from '../daemon/config/read.ts';
 import { Daemon, type Surface } from '../daemon/daemon.ts';
@@ -33,7 +39,8 @@ options:
   --rate RATE         calls for each key, such as 100/s, in place of all limits of a configuration
   --burst N           and how many at once
   --peers ADDRESS     other daemons that keep the same limits with this one: a multicast group, or where
-                      each of them listens, this one first; may be given several times. See docs/peers.md
+                      each of them listens, this one first; off is none; may be given several times. See
+                      docs/peers.md
   --snapshot FILE     where to leave the state for a restart
   --log text|json     how to write the log, which goes to standard error
 
@@ -97,9 +104,7 @@ function fromFlags(flags: Flags): Outweighing[] {
         from: `--${surface}`,
       });
   }
-  if (flags.peers) {
-    said.push({ path: ['peers', 'udp'], value: addresses(flags.peers.join(',')), from: '--peers' });
-  }
+  if (flags.peers) said.push(peersFrom(flags.peers.join(','), '--peers'));
   if (flags.snapshot !== undefined) {
     said.push({ path: ['snapshot', 'file'], value: flags.snapshot, from: '--snapshot' });
   }

@@ -26,5 +26,6 @@ export function logTo(write: (line: string) => void, format: () => LogFormat, cl
 
 const pair = ([name, value]: [string, unknown]): string => `${name}=${word(String(value))}`;
 
-/** Quoted if it would not be one word. */
-const word = (text: string): string => (/^[^\s"=]+$/.test(text) ? text : JSON.stringify(text));
+/** Quoted if it would not be one word, or would do things to a terminal. */
+const word = (text: string): string =>
+  /^[^\s"=\p{Cc}]+$/u.test(text) ? text : JSON.stringify(text);

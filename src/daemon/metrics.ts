@@ -145,7 +145,11 @@ function ofFleet({ peers, counts, forged, carried }: FleetView): Family[] {
       [{}, total(({ lost }) => lost)],
     ]),
     counter('sluice_peers_reports_total', 'Reports of this daemon.', [[{}, counts.reports]]),
-    counter('sluice_peers_sent_bytes_total', 'Bytes said to peers.', [[{}, counts.sentBytes]]),
+    counter(
+      'sluice_peers_sent_bytes_total',
+      'Bytes said to peers: once, however many hear them, and without seal and headers.',
+      [[{}, counts.sentBytes]],
+    ),
     counter('sluice_peers_repaired_total', 'Reports that came only when asked for again.', [
       [{}, counts.repaired],
     ]),

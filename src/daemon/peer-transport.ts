@@ -31,7 +31,12 @@ export async function transportOf(
   config: TransportConfig,
   setting: TransportSetting,
 ): Promise<Transport> {
-  if (config.kind === 'udp') return udp(config.options, { clock: setting.clock });
+  if (config.kind === 'udp') {
+    const { clock, log } = setting;
+    const onMissing = (name: string, reason: string): void =>
+      log('warn', 'peers cannot be found, and are looked for again', { name, reason });
+    return udp(config.options, { clock, onMissing });
+  }
   if (config.kind === 'redis') {
     return redisChannel(setting.clients.clientOf(config.url), config.channel);
   }
@@ -64,8 +69,12 @@ function throughNats(
 
   const tryFor = async (): Promise<NatsConnection | undefined> => {
     try {
-      const options = { servers: [...servers], name: 'sluice', timeout: CONNECT_WITHIN_MS };
-      return await connect({ ...options, maxReconnectAttempts: -1 });
+      return await connect({
+        ...whereAndWho(servers),
+        name: 'sluice',
+        timeout: CONNECT_WITHIN_MS,
+        maxReconnectAttempts: -1,
+      });
     } catch (error) {
       const reason = reasonOf(error);
       if (reason !== told) log('warn', 'peers out of reach', { through: 'nats', reason });
@@ -95,6 +104,7 @@ function throughNats(
       }
       if (isClosed || !connection) return void (await connection?.close());
       if (told !== '') log('info', 'peers in reach again', { through: 'nats' });
+      tellOf(connection, log).catch(() => {}); // it ends with the connection
       const own = nats(connection, subject);
       await own.open(hear);
       inner = own;
@@ -108,4 +118,38 @@ function throughNats(
       await connection?.close();
     },
   };
+}
+
+/** Tells when the server goes and comes back: that all peers are gone has another reason then. */
+async function tellOf(connection: NatsConnection, log: Log): Promise<void> {
+  const through = 'nats';
+  for await (const { type } of connection.status()) {
+    if (type === 'disconnect') log('warn', 'peers out of reach', { through, reason: type });
+    else if (type === 'reconnect') log('info', 'peers in reach again', { through });
+  }
+}
+
+/** What NATS is told of its servers: who we are may stand in an address, and its package does not look there. */
+export function whereAndWho(servers: readonly string[]): {
+  readonly servers: string[];
+  readonly user?: string;
+  readonly pass?: string;
+  readonly token?: string;
+} {
+  const named = servers.map((server) => /^(?:([a-z]+:\/\/)?(.*)@)?(.*)$/is.exec(server) ?? []);
+  const [, , who] = named.find(([, , own]) => own) ?? [];
+  const bare = named.map(([, scheme = '', , rest]) => scheme + rest);
+  if (who === undefined) return { servers: bare };
+  const [first, ...others] = who.split(':');
+  if (others.length === 0) return { servers: bare, token: plain(first) };
+  return { servers: bare, user: plain(first), pass: plain(others.join(':')) };
+}
+
+/** As it was before it was written into an address. */
+function plain(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part; // it was not written as one
+  }
 }

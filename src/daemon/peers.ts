@@ -23,6 +23,9 @@ const LEARN_WITHIN_MS: Millis = 1000;
 /** How often it is looked who is there. */
 const LOOK_MS: Millis = 1000;
 
+/** One that has met nobody for so long may be the first, or cut off by a firewall: somebody should know. */
+const ALONE_MS: Millis = 5000;
+
 /** Somebody with another key may go on for ever; the log need not. */
 const FORGED_AGAIN_MS: Millis = 60_000;
 
@@ -47,6 +50,10 @@ export class PeersPlace {
   readonly #clock: Clock;
   readonly #log: Log;
   #names = new Map<number, string>();
+  #openAt: Millis | undefined;
+  /** Somebody was met, or it was told that nobody is there. */
+  #isSettled = false;
+  #isUnknownTold = false;
   #forged = 0;
   #forgedToldAt: Millis = -Infinity;
   #cancelLook = (): void => {};
@@ -78,11 +85,7 @@ export class PeersPlace {
   async join(): Promise<void> {
     const { transport, name } = this.view();
     const opened = this.#node.open().catch((error: unknown) => {
-      throw new ConfigError(
-        'peers',
-        'an address to listen at',
-        `${transport} (${reasonOf(error)})`,
-      );
+      throw new ConfigError('peers', `an address to listen at (${reasonOf(error)})`, transport);
     });
     const at = this.#clock.now() + LEARN_WITHIN_MS;
     let cancel = (): void => {};
@@ -92,7 +95,9 @@ export class PeersPlace {
     const learned = opened.then(() => this.#node.learned);
     await Promise.race([learned, moment]).finally(cancel);
     opened.then(
-      () => this.#log('info', 'one of a fleet', { through: transport, name }),
+      () => {
+        if (this.view().isOpen) this.#log('info', 'one of a fleet', { through: transport, name });
+      },
       (error) => this.#log('error', 'peers cannot be reached', { reason: reasonOf(error) }),
     );
     this.#lookLater();
@@ -110,7 +115,7 @@ export class PeersPlace {
 
   /** Tells who came and who went since the last look. */
   #look(): void {
-    const { peers, forged } = this.view();
+    const { peers, forged, forgedFrom, isOpen, counts } = this.view();
     const names = new Map(peers.map(({ id, name }) => [id, name]));
     for (const [id, name] of names) {
       if (!this.#names.has(id)) this.#log('info', 'peer is there', { peer: name });
@@ -119,7 +124,9 @@ export class PeersPlace {
       if (!names.has(id)) this.#log('warn', 'peer is gone', { peer: name });
     }
     this.#names = names;
-    this.#tellForged(forged);
+    if (isOpen) this.#tellAlone(peers.length === 0);
+    this.#tellUnknown(counts.unknown);
+    this.#tellForged(forged, forgedFrom);
     this.#lookLater();
   }
 
@@ -128,11 +135,31 @@ export class PeersPlace {
     this.#cancelLook = alarm(this.#clock, at, () => this.#look(), false);
   }
 
-  #tellForged(forged: number): void {
+  /** Once after the start: whoever was there and went is told of by name. */
+  #tellAlone(isAlone: boolean): void {
+    const now = this.#clock.now();
+    this.#openAt ??= now;
+    if (this.#isSettled || (isAlone && now - this.#openAt < ALONE_MS)) return;
+    this.#isSettled = true;
+    if (isAlone)
+      this.#log('warn', 'no peer is there yet: the first of its fleet, or out of their reach?');
+  }
+
+  /** Once: where daemons have different limits on purpose it would go on for ever. */
+  #tellUnknown(keys: number): void {
+    if (keys === 0 || this.#isUnknownTold) return;
+    this.#isUnknownTold = true;
+    this.#log('warn', 'peers tell of limits that are not here: the same name and rule everywhere?');
+  }
+
+  #tellForged(forged: number, from: string): void {
     const now = this.#clock.now();
     if (forged === this.#forged || now - this.#forgedToldAt < FORGED_AGAIN_MS) return;
     const datagrams = forged - this.#forged;
-    this.#log('warn', 'not sealed with our key: does every peer have the same one?', { datagrams });
+    this.#log('warn', 'not sealed with our key: does every peer have the same one?', {
+      datagrams,
+      ...(from !== '' && { from }),
+    });
     this.#forged = forged;
     this.#forgedToldAt = now;
   }

@@ -55,6 +55,8 @@ export interface FleetView {
   readonly counts: PeerCounts;
   /** Datagrams whose seal was not ours. */
   readonly forged: number;
+  /** Where the last of them came from, if the transport knows; empty if there was none. */
+  readonly forgedFrom: string;
   readonly carried: Readonly<TransportCounts>;
 }
 
@@ -73,6 +75,7 @@ export class FleetNode implements Fleet {
   #wakeAt: Millis = Infinity;
   #cancel = (): void => {};
   #forged = 0;
+  #forgedFrom = '';
   #hasLearned = (): void => {};
   /** Resolves when others have told how keys stand, or when it is clear that nobody does. */
   readonly learned = new Promise<void>((resolve) => {
@@ -127,6 +130,7 @@ export class FleetNode implements Fleet {
       peers: this.#engine.peers(clock.now()),
       counts: { ...this.#engine.counts },
       forged: this.#forged,
+      forgedFrom: this.#forgedFrom,
       carried: { ...transport.counts },
     };
   }
@@ -155,6 +159,7 @@ export class FleetNode implements Fleet {
     const inside = this.#seal.open(bytes);
     if (inside === undefined) {
       this.#forged++;
+      this.#forgedFrom = from;
       return;
     }
     const message = decode(inside);

@@ -14,12 +14,15 @@ import { type Hear, noCounts, SENDING_BYTES_MAX, type Transport } from './transp
 /** A subject that can be published to: words with dots between them, none of them a wildcard. */
 const SUBJECT = /^[^\s.*>]+(?:\.[^\s.*>]+)*$/;
 
+export const isSubject = (value: unknown): value is string =>
+  typeof value === 'string' && SUBJECT.test(value);
+
 /** @throws {ConfigError} if the subject cannot be published to. */
 export function nats(connection: NatsConnection, subject = 'sluice.peers'): Transport {
   if (typeof connection?.publish !== 'function') {
     throw new ConfigError('nats', 'a connection of @nats-io/transport-node', connection);
   }
-  if (typeof subject !== 'string' || !SUBJECT.test(subject)) {
+  if (!isSubject(subject)) {
     throw new ConfigError('subject', 'a subject without wildcards', subject);
   }
   const counts = noCounts();

@@ -229,6 +229,7 @@ describe('UDP', () => {
     [{ group: '[ff02::1]:1', interface: 'fe80::1' }, /`udp.group` to be a group with its/],
     [{ group: '239.0.0.1:1', ttl: 256 }, /`udp.ttl` to be/],
     [{ group: '239.0.0.1:1', tll: 2 }, /`udp.tll` to be one of/],
+    [{ peers: ['239.0.0.1:1', '10.0.0.1:1'] }, /`udp.peers` to be no groups/],
     [{ peers: 'a:1', resolveEvery: 'often' }, /`udp.resolveEvery` to be a duration/],
   ])('of %j is refused', (options, complaint) => {
     expect(() => udp(options as UdpOptions)).toThrow(complaint);

@@ -49,6 +49,8 @@ export interface UdpWorld {
   readonly clock?: Clock;
   /** All addresses of a name. */
   readonly resolve?: (name: string, family: 4 | 6) => Promise<readonly string[]>;
+  /** Hears of a name that was never found, once. Default: a warning of the process. */
+  readonly onMissing?: (name: string, reason: string) => void;
 }
 
 /** Addresses a node sends to at most; those beyond are not sent to. */
@@ -117,7 +119,7 @@ function groupOf(fields: Fields): Transport {
 }
 
 function peersOf(fields: Fields, world: UdpWorld): Transport {
-  const { clock = systemClock, resolve = resolveByDns } = world;
+  const { clock = systemClock, resolve = resolveByDns, onMissing = warnOfMissing } = world;
   const given = fields.raw('peers');
   const texts: readonly unknown[] = Array.isArray(given) ? given : [given];
   if (texts.length === 0 || texts.length > ADDRESSES_MAX) {
@@ -126,6 +128,9 @@ function peersOf(fields: Fields, world: UdpWorld): Transport {
   const peers = texts.map((text, n) =>
     addressOf(Array.isArray(given) ? `${fields.at('peers')}[${n}]` : fields.at('peers'), text),
   );
+  if (peers.some(({ host }) => isMulticast(host))) {
+    fields.fail('peers', 'no groups: a node is in one, which is `group`');
+  }
   const areLoopback = peers.every(({ host }) => isLoopbackHost(host));
   const bind = fields.has('bind')
     ? addressOf(fields.at('bind'), fields.raw('bind'))
@@ -141,6 +146,7 @@ function peersOf(fields: Fields, world: UdpWorld): Transport {
   const wire = new Wire(`udp ${texts.join(' ')}`, isLoopback, familyOf(bind.host));
   const names = peers.filter(({ host }) => isIP(host) === 0);
   const found = new Map<Address, readonly Address[]>();
+  const missing = new Set<string>();
   let everybody: readonly Address[] = [];
   let cancel = (): void => {};
 
@@ -165,8 +171,8 @@ function peersOf(fields: Fields, world: UdpWorld): Transport {
     } catch (error) {
       // One that was known goes on as it was; one that never was may be misspelt.
       const isKnown = (found.get(peer) ?? []).length > 0;
-      if (!isKnown)
-        warn('PEERS', `peers cannot be found: ${peer.host}: ${reasonOf(error)}`, peer.host);
+      if (!isKnown && !missing.has(peer.host)) onMissing(peer.host, reasonOf(error));
+      if (!isKnown) missing.add(peer.host);
       return false;
     }
   };
@@ -322,6 +328,9 @@ class Wire {
     await Promise.all(closing);
   }
 }
+
+const warnOfMissing = (name: string, reason: string): void =>
+  warn('PEERS', `peers cannot be found: ${name}: ${reason}`, name);
 
 const resolveByDns = async (name: string, family: 4 | 6): Promise<readonly string[]> =>
   (await lookup(name, { all: true, family })).map(({ address }) => address);

@@ -109,6 +109,13 @@ colour: red
     ['peers: { redis: "http://x" }', '`peers.redis.url` to be an address such as redis://'],
     ['peers: { nats: [] }', '`peers.nats.servers` to be addresses'],
     ['peers: { nats: "nats://x" }', '`peers.key` to be a secret that all of the fleet know'],
+    [
+      'peers: { udp: 239.0.0.1:1 }',
+      '`peers.key` to be a secret that all of the fleet know (or SLUICE',
+    ],
+    ['peers: { udp: ["127.0.0.1:1", "10.0.0.1:1"] }', '`peers.key` to be a secret'],
+    ['peers: { udp: ["239.0.0.1:1", "239.0.0.2:1"] }', '`peers.udp.peers` to be no groups'],
+    ['peers: { nats: { servers: x, subject: "a.*" } }', '`peers.nats.subject` to be a subject'],
     ['limits: { a: { bucket: { rate: 1 }, peers: true } }', '`limits.a.peers` to be left out, or'],
     [
       'limits: { a: { bucket: { rate: 1 }, peers: maybe } }',
@@ -150,6 +157,8 @@ colour: red
     ['peers: { key: hunter2hunter2hunter2, udp: nowhere }'],
     ['peers: { udp: "127.0.0.1:1", nats: "nats://me:hunter2@host" }'],
     ['peers: { nats: "nats://me:hunter2@host" }'],
+    ['peers: { udp: "127.0.0.1:1", key: hunter2hunter2hunter2, key: b }'],
+    ['peers:\n  key: *hunter2hunter2hunter2'],
     ['peers: { redis: "http://:hunter2@host" }'],
     ['resp: hunter2hunter2'],
     ['admin: { tokn: hunter2hunter2 }'],
@@ -208,7 +217,10 @@ describe('a configuration with peers', () => {
     ['["10.0.0.1:7613", "10.0.0.2:7613"]', { peers: ['10.0.0.1:7613', '10.0.0.2:7613'] }],
     ['{ group: "239.0.0.1:7613", ttl: 4 }', { group: '239.0.0.1:7613', ttl: 4 }],
   ])('reaches them by udp: %s', (udp, options) => {
-    expect(configOf(`peers: { udp: ${udp} }`).peers?.transport).toEqual({ kind: 'udp', options });
+    expect(configOf(`peers: { udp: ${udp}, key: a secret of us all }`).peers?.transport).toEqual({
+      kind: 'udp',
+      options,
+    });
   });
 
   test('a key alone makes none', () => {
@@ -216,6 +228,12 @@ describe('a configuration with peers', () => {
     expect(
       configOf('peers: false', { SLUICE_PEERS_KEY: 'a secret of us all' }).peers,
     ).toBeUndefined();
+  });
+
+  test('the environment may do without them', () => {
+    const env = { SLUICE_PEERS: 'off', SLUICE_PEERS_KEY: 'a secret of us all' };
+    expect(configOf(peers, env).peers).toBeUndefined();
+    expect(configOf(peers, env).limits).toMatchObject([{ name: 'default', peers: false }]);
   });
 
   test('the environment may name them, and hold the key', () => {

@@ -51,10 +51,16 @@ export function fromEnvironment(env: NodeJS.ProcessEnv): Outweighing[] {
   return Object.entries(VARIABLES).flatMap(([from, path]) => {
     const text = env[from];
     if (text === undefined || text === '') return [];
-    const isList = path[0] === 'listen' || path[1] === 'udp';
-    return [{ path, from, value: isList ? addresses(text) : text }];
+    if (path[0] === 'peers' && path[1] === 'udp') return [peersFrom(text, from)];
+    return [{ path, from, value: path[0] === 'listen' ? addresses(text) : text }];
   });
 }
+
+/** Other daemons, with commas between them; `off`: none, whatever a file says. */
+export const peersFrom = (text: string, from: string): Outweighing =>
+  text === 'off'
+    ? { path: ['peers'], value: false, from }
+    : { path: ['peers', 'udp'], value: addresses(text), from };
 
 /** Addresses with commas between them; `off`: none. */
 export const addresses = (text: string): unknown =>
@@ -160,7 +166,7 @@ function finish(
 const HOLDS_SECRETS = /^(?:admin|resp|peers)(?:\.|$)|\.redis(?:\.|$)/;
 
 /** Lines that hold a secret, whatever is wrong with them. */
-const LOOKS_SECRET = /(?:token|password)["']?\s*:|:\/\/\S*@/i;
+const LOOKS_SECRET = /(?:token|password|key)["']?\s*:|:\/\/\S*@/i;
 
 const concerns = (path: string, { field }: ConfigError): boolean =>
   field === path || field.startsWith(`${path}.`) || field.startsWith(`${path}[`);

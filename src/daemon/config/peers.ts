@@ -13,6 +13,7 @@
 
 import { ConfigError } from '../../errors.ts';
 import { Fields, isRecord } from '../../options.ts';
+import { isSubject } from '../../peers/nats.ts';
 import { readKey, readPeerOptions } from '../../peers/peers.ts';
 import { isGroup, type UdpOptions, udp } from '../../peers/udp.ts';
 import type { PeerOptions } from '../../share/peers/options.ts';
@@ -46,11 +47,17 @@ export function readPeers(value: unknown, path: string): PeersConfig | undefined
   if (ways.length !== 1) throw new ConfigError(path, expected, ways.join(' and ') || 'none');
   const [way] = ways;
   const transport = READ[way](fields.raw(way), fields.at(way));
-  if (way !== 'udp' && key === undefined) {
-    throw new ConfigError(fields.at('key'), `a secret that all of the fleet know`, undefined);
+  if (key === undefined && !isLoopback(transport)) {
+    const expected =
+      'a secret that all of the fleet know (or SLUICE_PEERS_KEY), as it reaches further than this machine';
+    throw new ConfigError(fields.at('key'), expected, undefined);
   }
   return { transport, key, options };
 }
+
+/** Whether nobody but this machine can take part. Who reaches a server between them always can. */
+const isLoopback = (transport: TransportConfig): boolean =>
+  transport.kind === 'udp' && udp(transport.options).isLoopback;
 
 const READ: Readonly<
   Record<(typeof WAYS)[number], (value: unknown, path: string) => TransportConfig>
@@ -74,7 +81,8 @@ const READ: Readonly<
     if (!areServers || servers.length === 0) {
       throw new ConfigError(fields.at('servers'), 'addresses such as nats://127.0.0.1:4222', '…');
     }
-    const subject = fields.optional('subject', isText, 'a subject') ?? 'sluice.peers';
+    const subject =
+      fields.optional('subject', isSubject, 'a subject without wildcards') ?? 'sluice.peers';
     fields.done();
     return { kind: 'nats', servers, subject };
   },
