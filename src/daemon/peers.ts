@@ -17,8 +17,9 @@ import type { PeersConfig } from './config/peers.ts';
 import type { Log } from './log.ts';
 import { type TransportSetting, transportOf } from './peer-transport.ts';
 
-/** How long a daemon that starts waits for others to tell it how keys stand. */
-const LEARN_WITHIN_MS: Millis = 1000;
+/** How long a daemon that starts waits for a way to the others, and then for them to tell it how keys stand. */
+const OPEN_WITHIN_MS: Millis = 1000;
+const LEARN_WITHIN_MS: Millis = 5000;
 
 /** How often it is looked who is there. */
 const LOOK_MS: Millis = 1000;
@@ -87,13 +88,10 @@ export class PeersPlace {
     const opened = this.#node.open().catch((error: unknown) => {
       throw new ConfigError('peers', `an address to listen at (${reasonOf(error)})`, transport);
     });
-    const at = this.#clock.now() + LEARN_WITHIN_MS;
-    let cancel = (): void => {};
-    const moment = new Promise<void>((resolve) => {
-      cancel = alarm(this.#clock, at, resolve, true);
-    });
-    const learned = opened.then(() => this.#node.learned);
-    await Promise.race([learned, moment]).finally(cancel);
+    await this.#within(OPEN_WITHIN_MS, opened);
+    if (this.view().isOpen && !(await this.#within(LEARN_WITHIN_MS, this.#node.learned))) {
+      this.#log('warn', 'peers have yet to tell how all keys stand; answering nevertheless');
+    }
     opened.then(
       () => {
         if (this.view().isOpen) this.#log('info', 'one of a fleet', { through: transport, name });
@@ -101,6 +99,15 @@ export class PeersPlace {
       (error) => this.#log('error', 'peers cannot be reached', { reason: reasonOf(error) }),
     );
     this.#lookLater();
+  }
+
+  /** Waits for something, but not for ever; true if it came. */
+  async #within(ms: Millis, what: Promise<unknown>): Promise<boolean> {
+    let cancel = (): void => {};
+    const moment = new Promise<boolean>((resolve) => {
+      cancel = alarm(this.#clock, this.#clock.now() + ms, () => resolve(false), true);
+    });
+    return Promise.race([what.then(() => true), moment]).finally(cancel);
   }
 
   view(): FleetView {

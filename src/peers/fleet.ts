@@ -98,17 +98,23 @@ export class FleetNode implements Fleet {
   }
 
   async open(): Promise<void> {
-    const { transport, clock } = this.#setting;
+    const { transport } = this.#setting;
     await transport.open((bytes, from) => this.#hear(bytes, from));
     if (this.#isClosed) return void (await transport.close()); // nobody waited for it
     this.#isOpen = true;
-    alarm(clock, clock.now() + ALONE_AFTER_MS, () => this.#goOnAlone(), false);
+    this.#goOnAloneLater();
     this.#tick();
   }
 
-  #goOnAlone(): void {
-    this.#engine.startAlone();
-    this.#hasLearned();
+  /** Unless somebody is telling it how keys stand. */
+  #goOnAloneLater(): void {
+    const { clock } = this.#setting;
+    const goOn = (): void => {
+      this.#engine.startAlone();
+      if (this.#engine.hasLearned) this.#hasLearned();
+      else if (!this.#isClosed) this.#goOnAloneLater();
+    };
+    alarm(clock, clock.now() + ALONE_AFTER_MS, goOn, false);
   }
 
   /** Tells what nobody was told of yet, and leaves. */

@@ -435,7 +435,7 @@ export class PeerEngine {
     return this.#learning.isDone;
   }
 
-  /** Nobody was there to learn from: what is known here is all there is. */
+  /** Nobody is there to learn from: what is known here is all there is. */
   startAlone(): void {
     this.#learning.startAlone();
   }

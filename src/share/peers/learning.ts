@@ -38,8 +38,8 @@ const MISSING_MS: Millis = 5000;
 /** Neighbours to learn from, one after the other: each of them knows what all have told. */
 const TEACHERS_MAX = 2;
 
-/** Pages for one question. */
-const PAGES = 8;
+/** Pages for one question; when they have come, the next is asked at once. */
+const PAGES = 16;
 
 const NOTHING = { standings: [], next: 0 };
 
@@ -64,6 +64,8 @@ export class Learning {
   readonly #silent = new Set<NodeId>();
   #nonce = 0;
   #cursor = 0;
+  /** That came since the last question. */
+  #pages = 0;
   #beganAt: Millis = 0;
   #answeredAt: Millis = 0;
   #askAt: Millis = Infinity;
@@ -94,7 +96,8 @@ export class Learning {
 
   /** Nobody was there to learn from: what is known here is all there is. */
   startAlone(): void {
-    if (this.#teachers.length === 0) this.#wanted = [];
+    if (this.#teachers.length > 0) return; // somebody is about to tell
+    this.#wanted = [];
     this.isDone = true;
   }
 
@@ -127,6 +130,7 @@ export class Learning {
     if (!teacher) return;
     this.#askAt = now + ASK_AGAIN_MS;
     if (this.#hasYetToHear(teacher, now)) return;
+    this.#pages = 0;
     const place = { limit: this.#wanted[0], cursor: this.#cursor };
     this.#own.voice.say(teacher.id, { kind: 'ask-state', nonce: this.#nonce, ...place });
   }
@@ -187,7 +191,8 @@ export class Learning {
     }
     this.#cursor = next;
     this.#answeredAt = now;
-    this.#askAt = next > 0 ? now + OVERTAKEN_MS : now;
+    this.#pages++;
+    this.#askAt = next > 0 && this.#pages < PAGES ? now + OVERTAKEN_MS : now;
     if (next === 0) this.#wanted.shift();
   }
 
