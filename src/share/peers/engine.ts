@@ -307,7 +307,6 @@ export class PeerEngine {
         peer.heard.giveUp(message.seq);
         break;
       case 'state':
-        this.#anticipation.giveUp(); // or what is learned would be given back
         this.#learning.take(message, now);
         break;
       case 'levels':
@@ -333,7 +332,6 @@ export class PeerEngine {
         this.#sendAgain(peer, question.ranges, now);
         break;
       case 'ask-state':
-        this.#anticipation.giveUp(); // only what was served is told
         this.#learning.tell(question);
         break;
       case 'ask-levels':

@@ -17,6 +17,7 @@
 
 import type { Millis } from '../../clock.ts';
 import type { Random } from '../../random.ts';
+import type { Anticipation } from './anticipation.ts';
 import type { Hits } from './hits.ts';
 import type { Limits } from './limits.ts';
 import type { Peer, Peers } from './peers.ts';
@@ -48,6 +49,7 @@ interface Knowledge {
   readonly voice: Voice;
   readonly limits: Limits;
   readonly hits: Hits;
+  readonly anticipation: Anticipation;
   readonly peers: Peers;
   readonly random: Random;
   /** Whether everything that a peer told was counted. */
@@ -183,6 +185,7 @@ export class Learning {
     const limit = this.#own.limits.byId(state.limit);
     if (!limit || !isAsked || !isNext) return;
     if (standings.length > 0 && limit.buckets !== buckets) return;
+    this.#own.anticipation.giveUp(); // or what is learned would be given back
     for (let at = 0; at < standings.length; at += 2 + buckets) {
       const [low, high] = [standings[at], standings[at + 1]];
       const untold = this.#own.hits.of(limit.id, low, high); // the other one cannot have counted these
