@@ -20,6 +20,10 @@ export interface Clock {
   wakeAt?(at: Millis, act: () => void, keepAlive: boolean): () => void;
 }
 
+/** Whether that can be told the time from; options check what is handed in. */
+export const isClock = (value: unknown): value is Clock =>
+  typeof (value as Clock | null)?.now === 'function';
+
 const STARTED_AT = performance.timeOrigin;
 
 /**

@@ -190,9 +190,10 @@ export function engineOf(options: LimiterOptions, within: Within = {}): Engine |
   }
   const clock = given ?? (policy.exactTime ? systemClock : (within.clock ?? turnClock()));
   const { hasher } = within;
+  const setting = { clock, random, keysMax, ...(hasher && { hasher }) };
   const share = maker
-    ? maker.make(policy, { name: own.name, clock, random, keysMax })
-    : new LocalShare(policy, { clock, random, keysMax, ...(hasher && { hasher }) });
+    ? maker.make(policy, { name: own.name, ...setting })
+    : new LocalShare(policy, setting);
   return new Engine(policy, share, { ...own, clock });
 }
 

@@ -253,7 +253,7 @@ describe('a fleet of daemons', () => {
     expect(await ask(b, 'D', 3)).toBe(3);
     await until(async () => (await remaining(a, 'D')) === 7);
     expect(await change(SLOW, 'renamed')).toBe(422);
-    expect(a.log()).toMatch(/reload failed.*`peers` has changed/);
+    await a.logged(/reload failed.*`peers` has changed/);
   });
 
   test('does not start where somebody else listens, and says where', async () => {

@@ -74,11 +74,13 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   // Surfaces for other processes. They meet limiters, and of a share only where it is.
   daemon: [
     ...[...WORDS, 'counts', 'events', 'inspection', 'permit', 'share'],
-    ...['limiter', 'remote-limiter', 'all-of', 'adapters', 'peers'],
+    ...['limiter', 'remote-limiter', 'all-of', 'adapters', 'peers', 'pool'],
   ],
   client: WORDS,
   // A fleet without a server: what its engine meets the world with.
   peers: [...WORDS, 'policy', 'share'],
+  // Processes that split a limit: what their place in a pool meets the world with.
+  pool: [...WORDS, 'policy', 'share'],
   testing: WORDS,
   sim: [...WORDS, 'policy', 'share', 'limiter', 'testing'],
   // A surface never meets a policy.
@@ -88,7 +90,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
 
 /** Rooms that also run in a browser, and so know nothing of Node. */
 const EVERYWHERE = Object.keys(MAY_IMPORT).filter(
-  (room) => !['cli', 'daemon', 'client', 'peers'].includes(room),
+  (room) => !['cli', 'daemon', 'client', 'peers', 'pool'].includes(room),
 );
 
 /** What comes with the daemon. Nobody else may meet them. */
@@ -97,9 +99,10 @@ const DAEMON_PACKAGES = ['re2js', 'yaml'];
 /** The only files there that meet a package, and which: each an entry of its own, the package optional. */
 const MAY_IMPORT_PACKAGES: Readonly<Record<string, readonly string[]>> = {
   'adapters/opentelemetry.ts': ['@opentelemetry/api'],
-  'daemon/peer-transport.ts': ['@nats-io/transport-node'],
+  'daemon/nats-link.ts': ['@nats-io/transport-node'],
   'daemon/redis-clients.ts': ['redis'],
   'peers/nats.ts': ['@nats-io/transport-node'],
+  'pool/nats.ts': ['@nats-io/kv', '@nats-io/transport-node'],
 };
 
 /** The room a path under src/ belongs to: its first folder, or the file itself. */

@@ -60,6 +60,13 @@ describe('sluice config check', () => {
     ['peers: { udp: { peers: "127.0.0.1:1", STRAY: 1 } }'],
     ['peers: { nats: { servers: a, STRAY: 1 } }'],
     ['peers: { redis: { url: "redis://a", STRAY: 1 } }'],
+    ['pool: { STRAY: 1 }'],
+    ['pool: { redis: { url: "redis://a", STRAY: 1 } }'],
+    ['pool: { nats: { servers: a, STRAY: 1 } }'],
+    ['pool: { etcd: { endpoints: "http://a", STRAY: 1 } }'],
+    ['pool: { etcd: { endpoints: "http://a", tls: { STRAY: 1 } } }'],
+    ['pool: { environment: { size: A, STRAY: 1 } }'],
+    ['pool: { dns: { host: a, STRAY: 1 } }'],
     ['limits: { a: { bucket: { rate: 1 }, STRAY: 1 } }'],
   ])('every option that %s could have meant is documented, and in the example', (text) => {
     const file = place.file('stray.yaml', text);
@@ -92,6 +99,8 @@ describe('the pages', () => {
       'check',
       'explain',
       'config check',
+      'peers',
+      'pool',
       'trace',
       'simulate adaptive',
     ]) {

@@ -13,6 +13,7 @@ import {
 import { config } from './config.ts';
 import { explain } from './explain.ts';
 import { peers } from './peers.ts';
+import { pool } from './pool.ts';
 import { serve } from './serve.ts';
 import { simulate } from './simulate/simulate.ts';
 import { trace } from './trace.ts';
@@ -20,7 +21,7 @@ import { trace } from './trace.ts';
 const SLUICE: CommandGroup = {
   name: 'sluice',
   summary: 'keeps calls inside a limit',
-  commands: [serve, check, explain, config, peers, trace, simulate],
+  commands: [serve, check, explain, config, peers, pool, trace, simulate],
 };
 
 export function run(words: readonly string[], terminal: Terminal): number | Promise<number> {

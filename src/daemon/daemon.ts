@@ -28,6 +28,7 @@ import { type Changed, Listeners } from './listeners.ts';
 import type { Log } from './log.ts';
 import { describeLimits, Metrics } from './metrics.ts';
 import { PeersPlace, seedOf } from './peers.ts';
+import { PoolPlace } from './pool.ts';
 import { RedisClients } from './redis-clients.ts';
 import { respProtocol } from './resp/conversation.ts';
 import { RESP_BOUNDS } from './resp/parser.ts';
@@ -65,6 +66,7 @@ interface Own {
   readonly hasher: Hasher;
   readonly clients: RedisClients;
   readonly place: PeersPlace | undefined;
+  readonly pool: PoolPlace | undefined;
 }
 
 export class Daemon {
@@ -75,6 +77,7 @@ export class Daemon {
   readonly #seed: HashSeed;
   readonly #clients: RedisClients;
   readonly #place: PeersPlace | undefined;
+  readonly #pool: PoolPlace | undefined;
   readonly #shelf: Shelf;
   readonly #line: Streams;
   readonly #cells: Cells;
@@ -100,7 +103,9 @@ export class Daemon {
     const hash = hasher(seed);
     const around = { clock, random, log, clients, hasher: hash };
     const place = peers && (await PeersPlace.prepare(peers, around));
-    const daemon = new Daemon(config, setting, { clock, seed, hasher: hash, clients, place });
+    const pool = config.pool && (await PoolPlace.join(config.pool, around));
+    const own = { clock, seed, hasher: hash, clients, place, pool };
+    const daemon = new Daemon(config, setting, own);
     daemon.#inherit(left);
     try {
       await place?.join();
@@ -126,10 +131,13 @@ export class Daemon {
     this.#seed = own.seed;
     this.#clients = own.clients;
     this.#place = own.place;
+    this.#pool = own.pool;
     const hash = own.hasher;
     const held = heldClock(own.clock);
-    const shareOf: ShareOf = ({ redis, peers }) =>
-      redis ? own.clients.shareOf(redis) : peers ? own.place?.share : undefined;
+    const shareOf: ShareOf = ({ redis, peers, pool }) => {
+      if (redis) return own.clients.shareOf(redis);
+      return peers ? own.place?.share : pool ? own.pool?.share : undefined;
+    };
     this.#shelf = new Shelf({ hasher: hash, held, clock, shareOf });
     this.#watch(this.#shelf.stock(config.limits).made);
     const gate = new Gate(config, this.#shelf, hash, random);
@@ -158,6 +166,7 @@ export class Daemon {
         isReady: () => !this.#isStopping,
         rules: () => this.#config,
         peers: () => this.#place?.view(),
+        pool: async () => this.#pool?.shown(),
         limits: () => describeLimits(this.#config.limits, this.#shelf),
         onError: (error) => log('error', 'a request over HTTP failed', { reason: reasonOf(error) }),
       },
@@ -165,7 +174,7 @@ export class Daemon {
     );
     const watched = { line: this.#line, resp: this.#resp, http: this.#http, cells: this.#cells };
     this.#metrics = new Metrics(
-      { ...watched, version, permits: gate.permits, place: own.place },
+      { ...watched, version, permits: gate.permits, place: own.place, pool: own.pool },
       this.#shelf,
     );
     this.#listeners = new Listeners({
@@ -209,8 +218,13 @@ export class Daemon {
 
   async #change(config: Config): Promise<Reloaded> {
     if (this.#isStopping) return failed(['the daemon is stopping']);
-    if (JSON.stringify(config.peers) !== JSON.stringify(this.#config.peers)) {
-      return failed(['`peers` has changed: that takes a restart, which a snapshot makes harmless']);
+    const changed = [
+      ...(JSON.stringify(config.peers) === JSON.stringify(this.#config.peers) ? [] : ['peers']),
+      ...(config.pool?.text === this.#config.pool?.text ? [] : ['pool']),
+    ];
+    if (changed.length > 0) {
+      const why = 'that takes a restart, which a snapshot makes harmless';
+      return failed(changed.map((section) => `\`${section}\` has changed: ${why}`));
     }
     await this.#clients.prepare(config);
     const { opened, closed } = await this.#listen(config);
@@ -252,7 +266,7 @@ export class Daemon {
       const { drainMs } = this.#config.bounds;
       const surfaces = [this.#line, this.#resp, this.#http];
       await Promise.all(surfaces.map((surface) => surface.drain(drainMs)));
-      await this.#place?.close();
+      await Promise.all([this.#place?.close(), this.#pool?.close()]);
       await this.save();
       await this.#letGo();
     });
@@ -260,7 +274,7 @@ export class Daemon {
 
   /** Whatever would keep a process alive. */
   async #letGo(): Promise<void> {
-    await this.#place?.close();
+    await Promise.all([this.#place?.close(), this.#pool?.close()]);
     await closeAll(this.#shelf.all);
     this.#clients.keepOnly(undefined);
   }

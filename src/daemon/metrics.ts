@@ -6,11 +6,13 @@ import { type Prometheus, prometheus } from '../adapters/metrics/prometheus.ts';
 import type { FleetView } from '../peers/fleet.ts';
 import type { Cells } from '../share/cells.ts';
 import type { PeerView } from '../share/peers/peers.ts';
+import type { PoolView } from '../share/pool/pool.ts';
 import type { LimitConfig } from './config/limits.ts';
 import { safeUrl } from './config/redis.ts';
 import type { HttpSurface } from './http/surface.ts';
 import type { PeersPlace } from './peers.ts';
 import type { Permits } from './permits.ts';
+import type { PoolPlace } from './pool.ts';
 import type { Shelf, Shelved } from './shelf.ts';
 import type { StreamCounts } from './streams.ts';
 
@@ -23,6 +25,7 @@ export interface Watched {
   readonly cells: Cells;
   readonly permits: Permits;
   readonly place: PeersPlace | undefined;
+  readonly pool: PoolPlace | undefined;
 }
 
 /**
@@ -69,7 +72,7 @@ export class Metrics {
   }
 
   #own(): readonly Family[] {
-    const { version, line, resp, http, cells, permits, place } = this.#watched;
+    const { version, line, resp, http, cells, permits, place, pool } = this.#watched;
     const surfaces = { line: line.counts, resp: resp.counts, http: http.counts };
     const by = (
       read: (counts: { open: number; accepted: number; refused: number; slow: number }) => number,
@@ -125,6 +128,7 @@ export class Metrics {
         [{ result: 'failed' }, this.#reloadsFailed],
       ]),
       ...(place ? ofFleet(place.view()) : []),
+      ...(pool ? ofPool(pool.view()) : []),
     ];
   }
 }
@@ -165,6 +169,32 @@ function ofFleet({ peers, counts, forged, carried }: FleetView): Family[] {
   ];
 }
 
+function ofPool(view: PoolView): Family[] {
+  const one = (name: string, help: string, value: number): Family =>
+    gauge(`sluice_pool_${name}`, help, [[{}, value]]);
+  return [
+    one(
+      'size',
+      'How many share the limits of the pool, as this one uses them; 0: it has no part.',
+      view.size,
+    ),
+    one('active', 'Members that the store has heard lately.', view.active),
+    one('agreed', '1 if all of them use their part.', Number(view.isAgreed)),
+    one(
+      'age_seconds',
+      'How long ago the store was heard.',
+      Math.min(view.ageMs, AGE_MS_MAX) / 1000,
+    ),
+    counter('sluice_pool_syncs_total', 'Syncs with the store.', [
+      [{ result: 'ok' }, view.syncs - view.failures],
+      [{ result: 'failed' }, view.failures],
+    ]),
+  ];
+}
+
+/** Never is a long time, but a number. */
+const AGE_MS_MAX = 86_400_000;
+
 type Sample = readonly [labels: Readonly<Record<string, string>>, value: number];
 
 interface Family {
@@ -202,16 +232,19 @@ function inBraces(labels: Readonly<Record<string, string>>): string {
 
 /** The limits there are, for whoever wants to list them. */
 export function describeLimits(limits: readonly LimitConfig[], shelf: Shelf): unknown {
-  return limits.map(({ name, rule, match, always, per, shadow, overrides, redis, peers }) => ({
-    name,
-    rule: rule.limit,
-    match: match.map(({ text }) => text),
-    always,
-    per,
-    shadow,
-    overrides: overrides.map((own) => ({ match: own.match.text, rule: own.rule.limit })),
-    ...(redis && { redis: safeUrl(redis.url) }),
-    ...(peers && { peers }),
-    stats: shelf.get(name)?.engine.stats(),
-  }));
+  return limits.map(
+    ({ name, rule, match, always, per, shadow, overrides, redis, peers, pool }) => ({
+      name,
+      rule: rule.limit,
+      match: match.map(({ text }) => text),
+      always,
+      per,
+      shadow,
+      overrides: overrides.map((own) => ({ match: own.match.text, rule: own.rule.limit })),
+      ...(redis && { redis: safeUrl(redis.url) }),
+      ...(peers && { peers }),
+      ...(pool && { pool }),
+      stats: shelf.get(name)?.engine.stats(),
+    }),
+  );
 }

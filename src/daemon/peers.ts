@@ -13,6 +13,7 @@ import type { Random } from '../random.ts';
 import type { Hasher, HashSeed } from '../share/hash.ts';
 import { PeersShare } from '../share/peers/share.ts';
 import type { ShareMaker } from '../share/share.ts';
+import { atMost } from './at-most.ts';
 import type { PeersConfig } from './config/peers.ts';
 import type { Log } from './log.ts';
 import { type TransportSetting, transportOf } from './peer-transport.ts';
@@ -88,8 +89,8 @@ export class PeersPlace {
     const opened = this.#node.open().catch((error: unknown) => {
       throw new ConfigError('peers', `an address to listen at (${reasonOf(error)})`, transport);
     });
-    await this.#within(OPEN_WITHIN_MS, opened);
-    if (this.view().isOpen && !(await this.#within(LEARN_WITHIN_MS, this.#node.learned))) {
+    await atMost(this.#clock, OPEN_WITHIN_MS, opened);
+    if (this.view().isOpen && !(await atMost(this.#clock, LEARN_WITHIN_MS, this.#node.learned))) {
       this.#log('warn', 'peers have yet to tell how all keys stand; answering nevertheless');
     }
     opened.then(
@@ -99,15 +100,6 @@ export class PeersPlace {
       (error) => this.#log('error', 'peers cannot be reached', { reason: reasonOf(error) }),
     );
     this.#lookLater();
-  }
-
-  /** Waits for something, but not for ever; true if it came. */
-  async #within(ms: Millis, what: Promise<unknown>): Promise<boolean> {
-    let cancel = (): void => {};
-    const moment = new Promise<boolean>((resolve) => {
-      cancel = alarm(this.#clock, this.#clock.now() + ms, () => resolve(false), true);
-    });
-    return Promise.race([what.then(() => true), moment]).finally(cancel);
   }
 
   view(): FleetView {

@@ -89,12 +89,17 @@ export class RedisClients {
 }
 
 /** What a configuration needs Redis for, and where that stands. */
-function needs({ limits, peers }: Config): { readonly field: string; readonly url: string }[] {
+function needs({
+  limits,
+  peers,
+  pool,
+}: Config): { readonly field: string; readonly url: string }[] {
   const needed = limits.flatMap(({ name, redis: own }) =>
     own ? [{ field: `limits.${name}.redis`, url: own.url }] : [],
   );
   if (peers?.transport.kind === 'redis') {
     needed.push({ field: 'peers.redis', url: peers.transport.url });
   }
+  if (pool?.store.kind === 'redis') needed.push({ field: 'pool.redis', url: pool.store.url });
   return needed;
 }

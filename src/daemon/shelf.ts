@@ -3,11 +3,12 @@
  * reads the same as before keeps its counts, whatever else has changed around it.
  */
 
-import type { Clock } from '../clock.ts';
+import { type Clock, systemClock } from '../clock.ts';
 import { Engine, engineOf } from '../limiter.ts';
 import type { RemoteEngine, RemoteLimiter } from '../remote-limiter.ts';
 import { type Hasher, hasher } from '../share/hash.ts';
 import { alone } from '../share/peers/share.ts';
+import { undivided } from '../share/pool/share.ts';
 import type { RemoteShareMaker } from '../share/remote.ts';
 import type { ShareMaker } from '../share/share.ts';
 import { Underway } from '../underway.ts';
@@ -35,7 +36,7 @@ export interface ShelfSetting {
 
 /** Nobody else: undefined. */
 export type ShareOf = (
-  limit: Pick<LimitConfig, 'redis' | 'peers'>,
+  limit: Pick<LimitConfig, 'redis' | 'peers' | 'pool'>,
 ) => RemoteShareMaker | ShareMaker | undefined;
 
 /** How the shelf has changed. */
@@ -81,21 +82,26 @@ export class Shelf {
   }
 
   #keptOrMade(name: string, rule: RuleOptions, limit: LimitConfig): Shelved {
-    const { redis, peers } = limit;
-    const text = fingerprint(rule) + (redis ? JSON.stringify(redis) : '') + (peers ? 'peers' : '');
+    const { redis, peers, pool } = limit;
+    const sharedBy = [redis && JSON.stringify(redis), peers && 'peers', pool && 'pool'];
+    const text = fingerprint(rule) + sharedBy.filter(Boolean).join();
     const old = this.#shelved.get(name);
     if (old?.fingerprint === text) return old;
     const { clock, held, hasher, shareOf } = this.#setting;
     const share = shareOf(limit);
     const options = { ...rule, name, ...(clock && { clock }), ...(share && { share }) };
-    const engine = engineOf(options, { hasher, clock: held });
+    // In a pool every second has its own part: a look at the clock that is shared would spend one that is over.
+    const engine = engineOf(options, { hasher, clock: pool ? systemClock : held });
     return { name, fingerprint: text, engine, underway: new Underway() };
   }
 }
 
 /** A shelf for looking at only: nobody is connected to. */
 export function shelfFor(limits: readonly LimitConfig[]): Shelf {
-  const shareOf: ShareOf = ({ redis, peers }) => (redis ? trial(redis) : peers ? alone : undefined);
+  const shareOf: ShareOf = ({ redis, peers, pool }) => {
+    if (redis) return trial(redis);
+    return peers ? alone : pool ? undivided : undefined;
+  };
   const shelf = new Shelf({ hasher: hasher([0, 0]), shareOf });
   shelf.stock(limits);
   return shelf;

@@ -9,7 +9,7 @@
  */
 
 import { hostname } from 'node:os';
-import { alarm, type Clock, type Millis, systemClock } from '../clock.ts';
+import { alarm, type Clock, isClock, type Millis, systemClock } from '../clock.ts';
 import type { Duration } from '../duration.ts';
 import { ConfigError, reasonOf } from '../errors.ts';
 import { Fields } from '../options.ts';
@@ -132,8 +132,5 @@ export function readKey(fields: Fields): string | undefined {
   const hidden = typeof key === 'string' ? '•'.repeat(key.length) : '•••';
   throw new ConfigError(fields.at('key'), `a text of at least ${KEY_CHARS_MIN} characters`, hidden);
 }
-
-const isClock = (value: unknown): value is Clock =>
-  typeof (value as Clock | null)?.now === 'function';
 
 const isRandom = (value: unknown): value is Random => typeof value === 'function';

@@ -99,6 +99,10 @@ export function adaptive(
   fields.has('partitions'); // read by those who keep them apart: partitions.ts
   fields.done();
 
+  /** The most in flight here, if others have their part of it. */
+  let cap = max;
+  const limitOf = (state: State, i: number): number => Math.min(state[i + LIMIT], cap);
+
   const note = (state: State, i: number, outcome: Outcome, rttMs: Millis | undefined): void => {
     if (outcome === 'busy' || outcome === 'timeout') state[i + PRESSURE] = 1;
     if (outcome !== 'ok' || rttMs === undefined) return;
@@ -113,7 +117,7 @@ export function adaptive(
 
   const grown = (state: State, i: number): number => {
     const limit = state[i + LIMIT];
-    return Math.min(max, slowStart && state[i + STARTING] === 1 ? limit * 2 : limit + 1);
+    return Math.min(cap, slowStart && state[i + STARTING] === 1 ? limit * 2 : limit + 1);
   };
 
   const adjust = (state: State, i: number, mean: Millis | undefined): void => {
@@ -123,7 +127,7 @@ export function adaptive(
     const isQuick = mean !== undefined && mean <= state[i + PAST_MEAN];
     const isSlow = (mean ?? 0) >= state[i + PAST_MEAN] + band;
 
-    if (limit < max && state[i + REACHED] === 1 && !complained && isQuick) {
+    if (limit < cap && state[i + REACHED] === 1 && !complained && isQuick) {
       state[i + LIMIT] = grown(state, i);
     } else if (limit > 1 && (complained || isSlow)) {
       state[i + LIMIT] = Math.max(1, Math.floor(limit * decreaseRatio));
@@ -182,16 +186,21 @@ export function adaptive(
       requireCost(cost);
       const inFlight = state[i + IN_FLIGHT] + cost;
       if (cost > 0) {
-        if (cost > max) return deny(NEVER);
+        if (cost > cap) return deny(cap === max ? NEVER : WHEN_SETTLED);
         // Alone, anything goes: else what costs more than the limit would wait for ever.
-        if (inFlight > state[i + LIMIT] && inFlight > cost) return deny(WHEN_SETTLED);
+        if (inFlight > limitOf(state, i) && inFlight > cost) return deny(WHEN_SETTLED);
         state[i + IN_FLIGHT] = inFlight;
-        if (inFlight >= state[i + LIMIT]) state[i + REACHED] = 1;
+        if (inFlight >= limitOf(state, i)) state[i + REACHED] = 1;
       }
-      return allow(Math.max(0, state[i + LIMIT] - inFlight));
+      return allow(Math.max(0, limitOf(state, i) - inFlight));
     },
 
-    available: (state, i) => Math.max(0, Math.floor(state[i + LIMIT] - state[i + IN_FLIGHT])),
+    available: (state, i) => Math.max(0, Math.floor(limitOf(state, i) - state[i + IN_FLIGHT])),
+
+    divide({ size, rank }) {
+      const even = Math.floor(max / size);
+      cap = even + (rank >= 0 && rank < max - even * size ? 1 : 0);
+    },
 
     settle(state, i, { outcome, cost, rttMs }, now) {
       note(state, i, outcome, rttMs);
@@ -217,14 +226,14 @@ export function adaptive(
     },
 
     view: (state, i) => ({
-      remaining: Math.max(0, state[i + LIMIT] - state[i + IN_FLIGHT]),
-      limit: state[i + LIMIT],
+      remaining: Math.max(0, limitOf(state, i) - state[i + IN_FLIGHT]),
+      limit: limitOf(state, i),
       inFlight: state[i + IN_FLIGHT],
       ...(Number.isNaN(state[i + PAST_MEAN]) ? {} : { rttMs: state[i + PAST_MEAN] }),
     }),
 
     standings(state, i, now) {
-      const quota = state[i + LIMIT];
+      const quota = limitOf(state, i);
       const remaining = Math.max(0, quota - state[i + IN_FLIGHT]);
       return [{ kind, quota, remaining, ...opening(policy, state, i, now) }];
     },

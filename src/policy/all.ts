@@ -75,6 +75,7 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
     exactTime: policies.some((policy) => policy.exactTime),
     learns: policies.some((policy) => policy.learns),
     reserves: policies.some((policy) => policy.reserves),
+    isBySecond: policies.some((policy) => policy.isBySecond),
     expireMs: Math.min(...policies.map((policy) => policy.expireMs)),
     ...partitionsOf(policies, path),
     ...formulasOf(policies),
@@ -94,6 +95,7 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
     },
 
     postpone,
+    ...dividingOf(policies),
 
     available: (state, i, now) =>
       least(({ policy, offset }) => policy.available(state, i + offset, now)),
@@ -161,4 +163,15 @@ function withOffsets(policies: readonly Policy[]): Part[] {
     offset += policy.width;
     return part;
   });
+}
+
+/** Divided if each of them can be; what takes longest to fill again decides how long that takes. */
+function dividingOf(policies: readonly Policy[]): Pick<Policy, 'divide' | 'refillMs'> {
+  if (policies.some(({ divide }) => !divide)) return {};
+  return {
+    divide(part, now) {
+      for (const policy of policies) policy.divide?.(part, now);
+    },
+    refillMs: Math.max(...policies.map(({ refillMs = 0 }) => refillMs)),
+  };
 }

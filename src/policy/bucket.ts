@@ -60,6 +60,23 @@ export function bucket(options: BucketOptions, path = 'bucket'): Policy {
     burst * 4 * Number.EPSILON, // never less than the dust that sums of this size gather
   );
 
+  /** How many share it: each counts what it spends for all of them, and so gets its part of rate and burst. */
+  let size = 1;
+  let sizeAt: Millis = -Infinity;
+  /** With more of them than tokens, each has room for one, and as many as there are tokens have their turn. */
+  let room = burst;
+  let turns = Infinity;
+  let rank = -1;
+
+  /** How long until it is this one's turn; 0 if it is. */
+  const turnIn = (now: Millis): Millis => {
+    if (size <= turns) return 0;
+    if (rank < 0) return 1000;
+    const second = Math.floor(now / 1000);
+    const turn = (rank + second) % size;
+    return turn < turns ? 0 : Math.ceil((second + size - turn) * 1000 - now);
+  };
+
   const spentAt = (state: State, i: number, now: Millis): number => {
     const spent = state[i + SPENT];
     const elapsed = now - state[i + AT];
@@ -71,14 +88,14 @@ export function bucket(options: BucketOptions, path = 'bucket'): Policy {
     if (now > state[i + AT]) state[i + AT] = now;
   };
 
-  const tokensLeft = (spent: number): number => Math.floor(burst - spent + grace);
+  const tokensLeft = (spent: number): number => Math.floor((room - spent + grace) / size);
 
   const isAllowed = (state: State, i: number, cost: number, now: Millis): boolean =>
-    spentAt(state, i, now) + cost <= burst + grace;
+    spentAt(state, i, now) + cost * size <= room + grace;
 
   /** Whole milliseconds until `cost` fits; what it says must then be true. */
   const retryAfter = (state: State, i: number, cost: number, now: Millis): Millis => {
-    const missing = spentAt(state, i, now) + cost - burst - grace;
+    const missing = spentAt(state, i, now) + cost * size - room - grace;
     const behindMs = Math.max(0, state[i + AT] - now); // time that went backwards stands still
     const ms = Math.max(1, Math.ceil(behindMs + missing / perMs));
     return isAllowed(state, i, cost, now + ms) ? ms : ms + 1;
@@ -106,25 +123,37 @@ export function bucket(options: BucketOptions, path = 'bucket'): Policy {
 
     ask(state, i, cost, now) {
       const spent = spentAt(state, i, now);
-      const after = spent + cost;
-      if (after <= burst + grace) {
+      const after = spent + cost * size;
+      if (after <= room + grace && (cost === 0 || turnIn(now) === 0)) {
         if (cost > 0) write(state, i, after, now);
         else requireCost(cost);
         return allow(Math.max(0, tokensLeft(after)));
       }
       requireCost(cost);
-      if (cost > burst + grace) return deny(NEVER);
+      if (cost * size > room + grace) return deny(NEVER);
       if (cost === 0) return allow(0); // a look never refuses, not even into a debt
-      return deny(retryAfter(state, i, cost, now));
+      return deny(Math.max(retryAfter(state, i, cost, now), turnIn(now)));
     },
 
-    available: (state, i, now) => Math.max(0, tokensLeft(spentAt(state, i, now))),
+    available: (state, i, now) =>
+      turnIn(now) > 0 ? 0 : Math.max(0, tokensLeft(spentAt(state, i, now))),
 
     /** What was not used after all is given back; what was used beyond the cost is owed. */
-    settle(state, i, { outcome, cost, used = cost }, now) {
+    settle(state, i, { outcome, cost, used = cost, dueAt }, now) {
       const unused = outcome === 'ignored' ? cost : cost - used;
-      if (unused !== 0) write(state, i, Math.max(0, spentAt(state, i, now) - unused), now);
+      if (unused === 0) return;
+      const price = unused > 0 && dueAt < sizeAt ? 1 : size; // never more than was taken for it
+      write(state, i, Math.max(0, spentAt(state, i, now) - unused * price), now);
     },
+
+    divide(part, now) {
+      if (part.size !== size) sizeAt = now;
+      size = part.size;
+      rank = part.rank;
+      room = Math.max(burst, size);
+      turns = Math.floor(burst);
+    },
+    refillMs: burst / perMs,
 
     hear(state, i, news, now) {
       if ('remaining' in news) {
@@ -147,7 +176,8 @@ export function bucket(options: BucketOptions, path = 'bucket'): Policy {
       const spent = spentAt(state, i, now);
       const remaining = Math.max(0, tokensLeft(spent));
       const freshInMs = spent > grace ? Math.ceil(Math.max(0, fullAt(state, i) - now)) : 0;
-      return [{ kind, ...terms, remaining, freshInMs, ...opening(policy, state, i, now) }];
+      const quota = Math.floor(terms.quota / size);
+      return [{ kind, ...terms, quota, remaining, freshInMs, ...opening(policy, state, i, now) }];
     },
   };
   return policy;

@@ -39,6 +39,14 @@ export interface Settlement {
   readonly holder?: string | undefined;
 }
 
+/** The part of a limit that one of several processes may spend. */
+export interface Part {
+  /** How many share the limit. */
+  readonly size: number;
+  /** Which of them this is (0 first), if it also has its turn at what an even division leaves; else -1. */
+  readonly rank: number;
+}
+
 /** What comes in from elsewhere. */
 export type News =
   /** Hits on this key that other nodes served. */
@@ -134,6 +142,15 @@ export interface Policy {
 
   /** Takes in news; false if this rule has no use for news of that kind. */
   hear(state: State, i: number, news: News, now: Millis): boolean;
+
+  /** From now on only this part of the limit is spent here, whatever the key; absent if it cannot be divided. */
+  divide?(part: Part, now: Millis): void;
+
+  /** True if what it hands out is counted by the second: a new one must not begin twice. */
+  readonly isBySecond?: boolean;
+
+  /** What a key that has spent everything takes to be as good as new; absent if that is no time at all. */
+  readonly refillMs?: Millis;
 
   /** From this instant on, a key begun anew would decide exactly as this one. */
   forgetAt(state: State, i: number): Millis;

@@ -27,7 +27,7 @@ import { allow, deny, NEVER } from '../decision.ts';
 import type { Duration } from '../duration.ts';
 import { Fields } from '../options.ts';
 import { requireCost } from './cost.ts';
-import { type News, opening, type Policy, type State } from './policy.ts';
+import { type News, opening, type Part, type Policy, type State } from './policy.ts';
 
 export const RAMP_MODES = ['scheduled', 'relaxed', 'only-if-used', 'go-back-n'] as const;
 export type RampMode = (typeof RAMP_MODES)[number];
@@ -81,6 +81,22 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
   const slopeDown = (slope * rampDown) / 100;
   const within = (pool: number): number => Math.min(max, Math.max(min, pool));
 
+  /** The part that is spent here, if all keys have been told of one. */
+  let own: Part | undefined;
+
+  /** Brings a key to that part. */
+  const align = (state: State, i: number, { size, rank }: Part): void => {
+    if (state[i + SIZE] === size && state[i + RANK] === rank) return;
+    const left = state[i + LEFT] / price(state, i);
+    const wasRanked = isRanked(state, i);
+    state[i + SIZE] = size;
+    state[i + RANK] = rank;
+    if (wasRanked && !isRanked(state, i)) state[i + LEFT] = left * price(state, i);
+    if (!wasRanked && isRanked(state, i)) {
+      state[i + LEFT] = Math.max(0, Math.min(left, partOf(state, i) - state[i + TAKEN])) || 0;
+    }
+  };
+
   const isUsed = (state: State, i: number): boolean => {
     const [left, taken] = [state[i + LEFT], state[i + TAKEN]];
     // A member with no part this second has used all of it: that is no fault of its own.
@@ -115,6 +131,7 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
 
   /** Brings the state to the second of `now`. Nothing happens twice in a second. */
   const roll = (state: State, i: number, now: Millis): void => {
+    if (own) align(state, i, own);
     const second = Math.floor(now / 1000);
     const last = state[i + SECOND];
     if (Number.isNaN(last)) open(state, i, second, state[i + POOL]);
@@ -167,6 +184,7 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
     exactTime: false,
     learns: false,
     reserves: false,
+    isBySecond: true,
     expireMs: Infinity,
     formulas: [{ kind, numbers: formula }],
 
@@ -208,14 +226,7 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
 
     hear(state, i, news: News, now) {
       if ('poolSize' in news) {
-        const left = state[i + LEFT] / price(state, i);
-        const wasRanked = isRanked(state, i);
-        state[i + SIZE] = news.poolSize;
-        state[i + RANK] = news.rank ?? -1;
-        if (wasRanked && !isRanked(state, i)) state[i + LEFT] = left * price(state, i);
-        if (!wasRanked && isRanked(state, i)) {
-          state[i + LEFT] = Math.max(0, Math.min(left, partOf(state, i) - state[i + TAKEN])) || 0;
-        }
+        align(state, i, { size: news.poolSize, rank: news.rank ?? -1 });
       } else if ('hits' in news) {
         roll(state, i, now);
         state[i + LEFT] = Math.max(0, state[i + LEFT] - news.hits);
@@ -228,11 +239,15 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
       return true;
     },
 
+    divide(part) {
+      own = part;
+    },
+
     // A pool that has climbed is worth keeping. One at `min` is a new one as soon as its second is
     // over, unless the clock alone would have made it climb meanwhile.
     forgetAt(state, i) {
       const second = state[i + SECOND];
-      if (isMember(state, i)) return Infinity;
+      if (isMember(state, i) && !own) return Infinity;
       if (Number.isNaN(second)) return state[i + POOL] === min ? -Infinity : Infinity;
       if (max === min) return (second + 1) * 1000;
       if (mode !== 'go-back-n' || slopeDown === 0) return Infinity;
@@ -241,7 +256,7 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
     },
 
     evictAt(state, i) {
-      if (isMember(state, i)) return Infinity; // begun anew it would think it is alone
+      if (isMember(state, i) && !own) return Infinity; // begun anew it would think it is alone
       return Number.isNaN(state[i + SECOND]) ? -Infinity : (state[i + SECOND] + 1) * 1000;
     },
 
@@ -274,9 +289,10 @@ const price = (state: State, i: number): number => (isRanked(state, i) ? 1 : sta
 function share(pool: number, size: number, rank: number, second: number): number {
   const whole = wholeOf(pool);
   const even = Math.floor(whole / size);
-  if (rank < 0) return even;
-  const turn = (((rank + second) % size) + size) % size; // also before the origin of time
-  return even + (turn < whole % size ? 1 : 0);
+  const rest = whole - even * size;
+  if (rank < 0 || rest === 0) return even;
+  const turn = rank + second - Math.floor((rank + second) / size) * size; // also before the origin of time
+  return even + (turn < rest ? 1 : 0);
 }
 
 const partOf = (state: State, i: number): number =>

@@ -38,10 +38,13 @@ const DUST = 1e-9;
 
 export function spacing(options: SpacingOptions, path = 'spacing'): Policy {
   const fields = new Fields(path, options);
-  const everyMs = fields.duration('every');
+  const ownMs = fields.duration('every');
   const reserve = fields.whole('reserve', 0, 0);
   const expireMs = fields.duration('expire', Infinity);
   fields.done();
+
+  /** Longer if others have their places too. */
+  let everyMs = ownMs;
 
   /** The distance between two places: `every`, or the next one instants of this size can tell. */
   const stepAt = (at: Millis): Millis => later(at, everyMs) - at;
@@ -69,7 +72,7 @@ export function spacing(options: SpacingOptions, path = 'spacing'): Policy {
     learns: false,
     reserves: reserve > 0,
     expireMs,
-    formulas: [{ kind, numbers: [everyMs, reserve, expireMs] }],
+    formulas: [{ kind, numbers: [ownMs, reserve, expireMs] }],
 
     start(state, i, now, freshAt = now) {
       state[i] = Math.max(now, freshAt);
@@ -111,6 +114,12 @@ export function spacing(options: SpacingOptions, path = 'spacing'): Policy {
       if (news.hits > 0) state[i] = later(Math.max(state[i], now), news.hits * everyMs);
       return true;
     },
+
+    /** As a rate: that calls of several processes keep their distance, a division alone cannot promise. */
+    divide(part) {
+      everyMs = ownMs * part.size;
+    },
+    refillMs: ownMs,
 
     forgetAt: (state, i) => state[i],
     evictAt: (state, i) => state[i],

@@ -159,6 +159,11 @@ export class LocalShare implements Share {
     return { numbers, next };
   }
 
+  /** Counts everything as spent, of whatever key, as if it were to be as good as new only then. */
+  raiseAll(freshAt: Millis): void {
+    this.#table.raiseAll(freshAt, this.#clock.now());
+  }
+
   copy(): TableCopy {
     return this.#table.copy(this.#clock.now());
   }

@@ -8,6 +8,7 @@ import type { Clock, Millis } from '../clock.ts';
 import type { Decision } from '../decision.ts';
 import type { News, Policy, Settlement, Standing, View } from '../policy/policy.ts';
 import type { Random } from '../random.ts';
+import type { Hasher } from './hash.ts';
 import type { TableCopy } from './table.ts';
 
 /** What a limiter lends its share. */
@@ -16,6 +17,8 @@ export interface ShareSetting {
   readonly clock: Clock;
   readonly random: Random;
   readonly keysMax: number;
+  /** The one that keys are hashed with before they come here, if they are. */
+  readonly hasher?: Hasher;
 }
 
 /** How a share is made, once the rule is known, where this process decides: `peers(...)`. */

@@ -120,6 +120,21 @@ export class KeyTable {
     return this.#add(low, high, now);
   }
 
+  /** All keys, those that are yet to come too, are as good as new only then. */
+  raiseAll(freshAt: Millis, now: Millis): void {
+    this.#freshAt ??= new Float64Array(SLICES).fill(-Infinity);
+    for (let slice = 0; slice < SLICES; slice++) {
+      this.#freshAt[slice] = Math.max(this.#freshAt[slice], freshAt);
+    }
+    for (let slot = 0; slot <= this.#mask; slot++) {
+      if (this.#isEmpty(slot)) continue;
+      const i = slot * this.#stride + 1;
+      if (this.#policy.forgetAt(this.cells, i) < freshAt) {
+        this.#policy.start(this.cells, i, now, freshAt);
+      }
+    }
+  }
+
   /** Begins a state outside the table, as `place` would begin it inside. */
   startOutside(key: string, state: Float64Array, now: Millis): void {
     this.#hasher.hash(key);

@@ -57,6 +57,7 @@ export function surfaceWith(given: Given = {}): HttpSurface {
     isReady: given.isReady ?? (() => true),
     limits: () => given.limits ?? LIMITS,
     peers: () => undefined,
+    pool: async () => undefined,
     rules: () => rules,
     ...(onError && { onError }),
   };

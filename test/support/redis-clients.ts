@@ -1,8 +1,9 @@
 /** Connections to a Redis of the tests, by both clients people use. */
 
-import { Redis } from 'ioredis';
-import { createClient } from 'redis';
+import { Cluster as IoCluster, Redis } from 'ioredis';
+import { createClient, createCluster } from 'redis';
 import type { RedisClient } from '../../src/share/redis/client.ts';
+import type { Cluster } from './services.ts';
 
 export interface Client {
   readonly client: RedisClient;
@@ -27,6 +28,26 @@ export async function ioRedis(port: number, keyPrefix = ''): Promise<Client> {
     enableOfflineQueue: false,
     lazyConnect: true,
   });
+  client.on('error', () => {});
+  await client.connect();
+  return { client, end: () => client.disconnect() };
+}
+
+export async function nodeRedisCluster({ nodes }: Cluster): Promise<Client> {
+  const client = createCluster({
+    rootNodes: nodes.map(({ port }) => ({ url: `redis://127.0.0.1:${port}` })),
+    defaults: { socket: { reconnectStrategy: 50 }, disableOfflineQueue: true },
+  });
+  client.on('error', () => {});
+  await client.connect();
+  return { client, end: () => client.destroy() };
+}
+
+export async function ioRedisCluster({ nodes }: Cluster): Promise<Client> {
+  const client = new IoCluster(
+    nodes.map(({ port }) => ({ port, host: '127.0.0.1' })),
+    { lazyConnect: true, clusterRetryStrategy: () => 50 },
+  );
   client.on('error', () => {});
   await client.connect();
   return { client, end: () => client.disconnect() };

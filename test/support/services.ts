@@ -7,7 +7,7 @@
 
 import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process';
 import { createSocket } from 'node:dgram';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -19,6 +19,8 @@ export interface Service {
   kill(): Promise<void>;
   /** Starts it again on the same port, in the same folder. */
   restart(): Promise<void>;
+  /** Removes what it has kept in its folder, after it was killed. */
+  wipe(): void;
   /** Stops it from running without ending it, and lets it go on. */
   pause(): void;
   resume(): void;
@@ -109,16 +111,53 @@ export function natsServer(): string | undefined {
   return natsCommand;
 }
 
-/** A NATS server of one's own. */
-export async function startNats(): Promise<Service> {
+/** A NATS server of one's own, that keeps nothing. */
+export const startNats = (): Promise<Service> => startNatsWith(() => []);
+
+/** One that keeps streams and buckets in its folder. */
+export const startJetStream = (): Promise<Service> =>
+  startNatsWith((folder) => ['--jetstream', '--store_dir', folder]);
+
+async function startNatsWith(argsIn: (folder: string) => string[]): Promise<Service> {
   const command = natsServer();
   if (command === undefined) throw new Error('there is no NATS to start');
   const port = await freePort();
+  const flags = ['--addr', '127.0.0.1', '--port', `${port}`];
   return start(
     command,
-    (folder) => ['--addr', '127.0.0.1', '--port', `${port}`, '--log', join(folder, 'log')],
+    (folder) => [...flags, '--log', join(folder, 'log'), ...argsIn(folder)],
     port,
   );
+}
+
+let etcdCommand: string | undefined | false = false;
+
+/** The command that starts an etcd; undefined if there is none to be had. */
+export function etcdServer(): string | undefined {
+  if (etcdCommand === false) {
+    etcdCommand = commandOf(['etcd'], 'etcd-server') ?? missing('etcd', 'etcd-server');
+  }
+  return etcdCommand;
+}
+
+/** An etcd of one's own, a cluster of one. */
+export async function startEtcd(): Promise<Service> {
+  const command = etcdServer();
+  if (command === undefined) throw new Error('there is no etcd to start');
+  const port = await freePort();
+  const clients = `http://127.0.0.1:${port}`;
+  const peers = `http://127.0.0.1:${await freePort()}`;
+  const flags = [
+    ...['--listen-client-urls', clients, '--advertise-client-urls', clients],
+    ...['--listen-peer-urls', peers, '--initial-advertise-peer-urls', peers],
+    ...['--name', 'own', '--initial-cluster', `own=${peers}`],
+  ];
+  const isHealthy = async (): Promise<boolean> => {
+    const answer = await fetch(`${clients}/health`).catch(() => undefined);
+    return answer?.ok === true; // it listens before it has elected itself
+  };
+  const argsIn = (folder: string): string[] => ['--data-dir', join(folder, 'data'), ...flags];
+  return start(command, argsIn, port, isHealthy);
 }
 
 let canNest: boolean | undefined;
@@ -281,25 +320,27 @@ const isMaster = ({ port }: Service): boolean => {
 };
 
 /** Looks again and again until it is so. */
-async function until(what: string, isSo: () => boolean): Promise<void> {
+async function until(what: string, isSo: () => boolean | Promise<boolean>): Promise<void> {
   const deadline = Date.now() + STARTS_WITHIN_MS;
-  while (!isSo()) {
+  while (!(await isSo())) {
     if (Date.now() > deadline) throw new Error(`waited ${STARTS_WITHIN_MS} ms until ${what}`);
     await new Promise((later) => setTimeout(later, 50));
   }
 }
 
-/** Starts a server and waits until somebody answers at its port. */
+/** Starts a server and waits until somebody answers at its port, and says that it is ready. */
 async function start(
   command: string,
   argsIn: (folder: string) => string[],
   port: number,
+  isReady = async (): Promise<boolean> => true,
 ): Promise<Service> {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-service-'));
   let child: ChildProcess;
   const launch = async (): Promise<void> => {
     child = spawn(command, argsIn(folder), { stdio: 'ignore' });
     await answers(port);
+    await until(`${command} is ready`, isReady);
   };
   const end = (signal: NodeJS.Signals): Promise<void> =>
     new Promise((ended) => {
@@ -316,6 +357,10 @@ async function start(
     },
     kill: () => end('SIGKILL'),
     restart: launch,
+    wipe() {
+      rmSync(folder, { recursive: true, force: true });
+      mkdirSync(folder);
+    },
     pause: () => child.kill('SIGSTOP'),
     resume: () => child.kill('SIGCONT'),
     async stop() {

@@ -1,11 +1,19 @@
 /** Runs once before all tests: finds or installs the servers they need, so that no two tests try at once. */
 
-import { hasNamespaces, hasShellTools, natsServer, nginxServer, redisServer } from './services.ts';
+import {
+  etcdServer,
+  hasNamespaces,
+  hasShellTools,
+  natsServer,
+  nginxServer,
+  redisServer,
+} from './services.ts';
 
 export default function setUp(): void {
   redisServer();
   nginxServer();
   hasShellTools();
   natsServer();
+  etcdServer();
   hasNamespaces();
 }

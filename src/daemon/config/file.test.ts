@@ -125,6 +125,42 @@ colour: red
       'peers: { udp: "127.0.0.1:1" }\nlimits: { a: { spacing: { every: 1s }, peers: true } }',
       '`limits.a.peers` to be left out: peers can keep buckets together, and nothing else',
     ],
+    ['pool: {}', '`pool` to be an object with one of redis, nats, etcd, size, environment, dns'],
+    ['pool: redis', '`pool` to be an object with one of redis, nats, etcd'],
+    ['pool: { redis: "redis://x", size: 3 }', 'got "redis and size"'],
+    ['pool: { redis: "http://x" }', '`pool.redis.url` to be an address such as redis://'],
+    [
+      'pool: { redis: { url: "redis://x", prefix: "{" } }',
+      '`pool.redis.prefix` to be a text without',
+    ],
+    ['pool: { nats: [] }', '`pool.nats.servers` to be addresses'],
+    ['pool: { nats: { servers: x, bucket: "a.b" } }', '`pool.nats.bucket` to be letters, digits'],
+    ['pool: { etcd: 7 }', '`pool.etcd` to be an object'],
+    ['pool: { etcd: [] }', '`pool.etcd.endpoints` to be 1 to 20 addresses'],
+    ['pool: { etcd: "etcd:2379" }', '`pool.etcd.endpoints[0]` to be an address such as http://'],
+    [
+      'pool: { etcd: { endpoints: "http://x", tls: { ca: 7 } } }',
+      '`pool.etcd.tls.ca` to be a file',
+    ],
+    ['pool: { size: 0 }', '`pool.size` to be a whole number'],
+    ['pool: { environment: {} }', '`pool.environment.size` to be the name of a variable'],
+    ['pool: { dns: { host: x, family: 5 } }', '`pool.dns.family` to be 4 or 6'],
+    [
+      'pool: { size: 3, onUnavailable: panic }',
+      '`pool.onUnavailable` to be one of deny, allow, keep',
+    ],
+    ['pool: { size: 3, sync: 1s }', '`pool.sync` to be at most a quarter of `stale`'],
+    ['pool: { size: 3, stal: 1s }', '`pool.stal`'],
+    ['limits: { a: { bucket: { rate: 1 }, pool: true } }', '`limits.a.pool` to be left out, or'],
+    ['limits: { a: { bucket: { rate: 1 }, pool: maybe } }', '`limits.a.pool` to be true or false'],
+    [
+      'pool: { size: 3 }\nlimits: { a: { bucket: { rate: 1 }, pool: true, redis: { url: "redis://x" } } }',
+      '`limits.a.pool` to be left out of a limit that is shared otherwise',
+    ],
+    [
+      'pool: { size: 3 }\nlimits: { a: { busy: {}, pool: true } }',
+      '`limits.a.pool` to be left out: this limit cannot be divided',
+    ],
     ['http: { key: { headr: x } }', '`http.key.header`'],
     ['http: { trustProxy: [nowhere] }', '`http.trustProxy[0]`'],
     ['snapshot: { every: 1s }', '`snapshot.file`'],
@@ -168,6 +204,13 @@ colour: red
     ['limits: { a: { bucket: { rate: 1 }, redis: "redis://:hunter2@host" } }'],
     ['limits: { a: { bucket: { rate: 1 }, redis: { url: "http://me:hunter2@host" } } }'],
     ['limits: { a: { bucket: { rate: x }, redis: { url: "redis://:hunter2@host" } } }'],
+    ['pool: { redis: "http://:hunter2@host" }'],
+    ['pool: { redis: "redis://:hunter2@host", size: 3 }'],
+    ['pool: { nats: { servers: ["nats://me:hunter2@host", 7] } }'],
+    ['pool: { etcd: "ftp://me:hunter2@host" }'],
+    ['pool: { etcd: { endpoints: "http://x", auth: hunter2 } }'],
+    ['pool: { etcd: { endpoints: "http://x", auth: { name: me, password: [hunter2] } } }'],
+    ['pool: { etcd: { endpoints: "http://x", auth: { name: me, password: hunter2 }, user: x } }'],
   ])('nor any other secret: %s', (text) => {
     const problems = problemsOf(text);
     expect(problems).not.toEqual([]);
@@ -245,6 +288,65 @@ describe('a configuration with peers', () => {
       transport: { kind: 'udp', options: { peers: ['127.0.0.1:1', '127.0.0.1:2'] } },
       key: 'a secret of us all',
     });
+  });
+});
+
+describe('a configuration with a pool', () => {
+  const pool = 'pool: { size: 3 }\n';
+
+  test('divides the limits that say so, and no others', () => {
+    const rules = 'a: { bucket: { rate: 1 }, pool: true }, b: { bucket: { rate: 1 } }';
+    const { limits } = configOf(`${pool}peers: { udp: "127.0.0.1:1" }\nlimits: { ${rules} }`);
+    expect(limits.map((own) => [own.name, own.pool, own.peers])).toEqual([
+      ['a', true, false],
+      ['b', false, true],
+    ]);
+  });
+
+  test.each([
+    ['redis: "redis://x"', { kind: 'redis', url: 'redis://x', prefix: undefined }],
+    ['redis: { url: "redis://x", prefix: p }', { kind: 'redis', url: 'redis://x', prefix: 'p' }],
+    ['nats: "nats://x"', { kind: 'nats', servers: ['nats://x'], bucket: undefined }],
+    ['nats: { servers: [a, b], bucket: p }', { kind: 'nats', servers: ['a', 'b'], bucket: 'p' }],
+  ])('says where daemons meet: %s', (where, store) => {
+    expect(configOf(`pool: { ${where} }`).pool?.store).toEqual(store);
+  });
+
+  test.each([
+    ['etcd: "http://x:2379"', 'etcd'],
+    ['etcd: { endpoints: ["http://x:2379", "http://y:2379"], prefix: /p/ }', 'etcd'],
+    ['size: 3', 'fixed'],
+    ['dns: pods.internal', 'dns pods.internal'],
+    ['dns: { host: pods.internal, every: 1s, deadline: 1s, family: 6 }', 'dns pods.internal'],
+  ])('or that they need no connection of ours: %s', (where, name) => {
+    const { store } = configOf(`pool: { ${where} }`).pool ?? {};
+    expect(store?.kind === 'own' && store.make().name).toBe(name);
+  });
+
+  test('looks at variables and files when it starts, and not before', () => {
+    const made = (where: string) => {
+      const { store } = configOf(`pool: { ${where} }`).pool ?? {};
+      return () => store?.kind === 'own' && store.make();
+    };
+    expect(made('environment: { size: NOT_SET, rank: NOR_THIS }')).toThrow(
+      '`pool.environment.NOT_SET` to be a whole number from 1 on, got nothing',
+    );
+    expect(made('etcd: { endpoints: "https://x", tls: { ca: /not/there } }')).toThrow(
+      /`pool.etcd.tls.ca` to be a file that can be read \(.*ENOENT.*got "\/not\/there"/,
+    );
+  });
+
+  test('has the options of the library', () => {
+    const text = 'name: p, id: me, sync: 50ms, stale: 1s, hold: 5s, onUnavailable: keep';
+    expect(configOf(`pool: { size: 3, ${text} }`).pool?.options).toEqual({
+      name: 'p',
+      id: 'me',
+      syncMs: 50,
+      staleMs: 1000,
+      holdMs: 5000,
+      onUnavailable: 'keep',
+    });
+    expect(configOf('pool: false').pool).toBeUndefined();
   });
 });
 

@@ -19,6 +19,8 @@ import { ConfigError } from '../../errors.ts';
 import { engineOf, LIMIT_KINDS, type LimiterOptions } from '../../limiter.ts';
 import { Fields, isRecord } from '../../options.ts';
 import { alone } from '../../share/peers/share.ts';
+import { undivided } from '../../share/pool/share.ts';
+import type { ShareMaker } from '../../share/share.ts';
 import { EVERYTHING, type Pattern, readPattern, readPatterns } from '../pattern.ts';
 import { type RedisConfig, readRedis, trial } from './redis.ts';
 
@@ -47,7 +49,17 @@ export interface LimitConfig {
   readonly redis: RedisConfig | undefined;
   /** Whether it is kept together with the fleet. */
   readonly peers: boolean;
+  /** Whether it is divided in the pool. */
+  readonly pool: boolean;
 }
+
+/** Which others a configuration has, to share limits with. */
+export interface Others {
+  readonly hasPeers: boolean;
+  readonly hasPool: boolean;
+}
+
+const NOBODY: Others = { hasPeers: false, hasPool: false };
 
 /** More limits than this are data, and belong into keys. */
 const LIMITS_MAX = 1000;
@@ -63,7 +75,7 @@ const NAME = /^[A-Za-z0-9_][\w.:-]{0,63}$/;
 export function readLimits(
   value: unknown,
   path: string,
-  hasPeers = false,
+  others: Others = NOBODY,
   attempt: <T>(read: () => T) => T = (read) => read(),
 ): readonly LimitConfig[] {
   return attempt(() => {
@@ -73,12 +85,12 @@ export function readLimits(
       throw new ConfigError(path, `at most ${LIMITS_MAX} limits`, `${names.length} of them`);
     }
     return names.map((name) =>
-      attempt(() => readLimit(name, fields.raw(name), fields.at(name), hasPeers)),
+      attempt(() => readLimit(name, fields.raw(name), fields.at(name), others)),
     );
   });
 }
 
-function readLimit(name: string, value: unknown, path: string, hasPeers: boolean): LimitConfig {
+function readLimit(name: string, value: unknown, path: string, others: Others): LimitConfig {
   if (!NAME.test(name)) {
     const expected = 'named with letters, digits, _ - . or :, at most 64 of them';
     throw new ConfigError(path, expected, name);
@@ -93,7 +105,7 @@ function readLimit(name: string, value: unknown, path: string, hasPeers: boolean
     shadow: fields.flag('shadow', false),
     allow: readPatterns(fields.raw('allow'), fields.at('allow')),
     deny: readPatterns(fields.raw('deny'), fields.at('deny')),
-    ...readRules(fields, hasPeers),
+    ...readRules(fields, others),
   };
   fields.done();
   if (limit.per === 'limit' && limit.overrides.length > 0) {
@@ -105,8 +117,8 @@ function readLimit(name: string, value: unknown, path: string, hasPeers: boolean
 /** The rule, those of single keys, and who else spends from them. */
 function readRules(
   fields: Fields,
-  hasPeers: boolean,
-): Pick<LimitConfig, 'rule' | 'overrides' | 'redis' | 'peers'> {
+  { hasPeers, hasPool }: Others,
+): Pick<LimitConfig, 'rule' | 'overrides' | 'redis' | 'peers' | 'pool'> {
   const redis = fields.has('redis')
     ? readRedis(fields.raw('redis'), fields.at('redis'))
     : undefined;
@@ -115,22 +127,29 @@ function readRules(
   if (asked && !hasPeers) {
     fields.fail('peers', 'left out, or a section `peers` beside `limits` to say who they are');
   }
+  const pool = fields.flag('pool', false);
+  if (pool && (redis || asked)) fields.fail('pool', 'left out of a limit that is shared otherwise');
+  if (pool && !hasPool) fields.fail('pool', 'left out, or a section `pool` beside `limits`');
   const overrides = readOverrides(fields, redis);
   const rule = readRule(fields, redis);
   const rules = [rule, ...overrides.map((own) => own.rule)];
-  const peers = asked ?? (hasPeers && !redis && rules.every(isForPeers));
+  const isForPeers = (own: RuleOptions): boolean => canBeShared(own, alone);
+  const peers = asked ?? (hasPeers && !redis && !pool && rules.every(isForPeers));
   if (asked && !rules.every(isForPeers)) {
     fields.fail('peers', 'left out: peers can keep buckets together, and nothing else');
   }
-  return { redis, overrides, rule, peers };
+  if (pool && !rules.every((own) => canBeShared(own, undivided))) {
+    fields.fail('pool', 'left out: this limit cannot be divided');
+  }
+  return { redis, overrides, rule, peers, pool };
 }
 
 const isFlag = (value: unknown): value is boolean => typeof value === 'boolean';
 
-/** Whether a rule that makes sense also does when peers keep it together. */
-function isForPeers(rule: RuleOptions): boolean {
+/** Whether a rule that makes sense also does when it is shared. */
+function canBeShared(rule: RuleOptions, share: ShareMaker): boolean {
   try {
-    engineOf({ ...rule, share: alone });
+    engineOf({ ...rule, share });
     return true;
   } catch (error) {
     if (error instanceof ConfigError) return false;

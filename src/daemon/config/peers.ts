@@ -75,12 +75,7 @@ const READ: Readonly<
 
   nats(value, path) {
     const fields = new Fields(path, isRecord(value) ? value : { servers: value });
-    const given = fields.raw('servers');
-    const servers = Array.isArray(given) ? given : [given];
-    const areServers = servers.length <= SERVERS_MAX && servers.every(isText);
-    if (!areServers || servers.length === 0) {
-      throw new ConfigError(fields.at('servers'), 'addresses such as nats://127.0.0.1:4222', '…');
-    }
+    const servers = readServers(fields);
     const subject =
       fields.optional('subject', isSubject, 'a subject without wildcards') ?? 'sluice.peers';
     fields.done();
@@ -96,6 +91,15 @@ const READ: Readonly<
     return { kind: 'redis', url, channel };
   },
 };
+
+/** Addresses of NATS, whose passwords are not shown. */
+export function readServers(fields: Fields): readonly string[] {
+  const given = fields.raw('servers');
+  const servers = Array.isArray(given) ? given : [given];
+  const areServers = servers.length <= SERVERS_MAX && servers.every(isText);
+  if (areServers && servers.length > 0) return servers;
+  throw new ConfigError(fields.at('servers'), 'addresses such as nats://127.0.0.1:4222', '…');
+}
 
 /** An address alone is a group if it can be one, else that of somebody. */
 function udpOptions(value: unknown): UdpOptions {

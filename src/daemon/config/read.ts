@@ -15,6 +15,7 @@ import { type HttpConfig, readHttp } from './http.ts';
 import { type LimitConfig, readLimits } from './limits.ts';
 import { type Listen, readListens, showListen } from './listen.ts';
 import { type PeersConfig, readPeers } from './peers.ts';
+import { type PoolConfig, readPool } from './pool.ts';
 
 export interface Bounds {
   /** Connections at once, of each surface. */
@@ -55,6 +56,8 @@ export interface Config {
   readonly snapshot: SnapshotConfig | undefined;
   /** With whom limits are kept together; nobody: undefined. */
   readonly peers: PeersConfig | undefined;
+  /** With whom limits are divided; nobody: undefined. */
+  readonly pool: PoolConfig | undefined;
   readonly log: 'text' | 'json';
   readonly unmatched: 'allow' | 'deny';
   readonly allow: readonly Pattern[];
@@ -94,11 +97,12 @@ export function readConfig(value: unknown): ReadResult {
   };
 
   const fields = attempt(() => new Fields('', value ?? {}, 'a configuration'));
-  const peers = fields && attempt(() => readPeers(fields.raw('peers'), 'peers'));
-  const hasPeers =
-    fields !== undefined && ![undefined, false].includes(fields.raw('peers') as false);
+  const has = (section: string): boolean =>
+    ![undefined, false].includes(fields?.raw(section) as false | undefined);
+  const sections = { hasPeers: has('peers'), hasPool: has('pool') };
   const config = fields && {
-    peers,
+    peers: attempt(() => readPeers(fields.raw('peers'), 'peers')),
+    pool: attempt(() => readPool(fields.raw('pool'), 'pool')),
     listen: attempt(() => readListen(fields)),
     admin: attempt(() => readSecret(fields, 'admin', 'token')),
     resp: attempt(() => readSecret(fields, 'resp', 'password')),
@@ -109,7 +113,7 @@ export function readConfig(value: unknown): ReadResult {
     unmatched: attempt(() => fields.oneOf('unmatched', ['allow', 'deny'] as const, 'allow')),
     allow: attempt(() => readPatterns(fields.raw('allow'), 'allow')),
     deny: attempt(() => readPatterns(fields.raw('deny'), 'deny')),
-    limits: readLimits(fields.raw('limits') ?? DEFAULT_LIMITS, 'limits', hasPeers, attempt),
+    limits: readLimits(fields.raw('limits') ?? DEFAULT_LIMITS, 'limits', sections, attempt),
   };
   attempt(() => fields?.done());
   const [first, ...others] = errors;

@@ -1,9 +1,12 @@
 /** The same stories on a cluster of six, and what only a cluster does: slots, and one taking over. */
 
-import { Cluster as IoCluster } from 'ioredis';
-import { createClient, createCluster } from 'redis';
+import { createClient } from 'redis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import type { Client } from '../../../test/support/redis-clients.ts';
+import {
+  type Client,
+  ioRedisCluster,
+  nodeRedisCluster,
+} from '../../../test/support/redis-clients.ts';
 import { nameOf, perSecond, remoteContract } from '../../../test/support/remote-contract.ts';
 import {
   type Cluster,
@@ -20,29 +23,7 @@ import type { RemoteLimiter } from '../../remote-limiter.ts';
 import { redis } from './redis.ts';
 import { SLOTS, slotOf } from './slot.ts';
 
-type Connect = (cluster: Cluster) => Promise<Client>;
-
-const nodeRedis: Connect = async ({ nodes }) => {
-  const client = createCluster({
-    rootNodes: nodes.map(({ port }) => ({ url: `redis://127.0.0.1:${port}` })),
-    defaults: { socket: { reconnectStrategy: 50 }, disableOfflineQueue: true },
-  });
-  client.on('error', () => {});
-  await client.connect();
-  return { client, end: () => client.destroy() };
-};
-
-const ioRedis: Connect = async ({ nodes }) => {
-  const client = new IoCluster(
-    nodes.map(({ port }) => ({ port, host: '127.0.0.1' })),
-    { lazyConnect: true, clusterRetryStrategy: () => 50 },
-  );
-  client.on('error', () => {});
-  await client.connect();
-  return { client, end: () => client.disconnect() };
-};
-
-const CLIENTS = { 'node-redis': nodeRedis, ioredis: ioRedis };
+const CLIENTS = { 'node-redis': nodeRedisCluster, ioredis: ioRedisCluster };
 
 describe.skipIf(redisServer() === undefined)('a cluster', () => {
   let cluster: Cluster;
@@ -216,7 +197,7 @@ describe.skipIf(redisServer() === undefined)('a cluster that loses a node', () =
 
   test('a write that nobody else had is lost with its node: one may go twice, unless writes need two', async () => {
     const cluster = await startCluster();
-    const own = await nodeRedis(cluster);
+    const own = await nodeRedisCluster(cluster);
     const api = limiter({
       name: 'api',
       limit: { spacing: { every: '1h' } },

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { whereAndWho } from './peer-transport.ts';
+import { whereAndWho } from './nats-link.ts';
 
 test.each([
   [['nats://10.0.0.9:4222'], { servers: ['nats://10.0.0.9:4222'] }],

@@ -1,0 +1,91 @@
+/** Pods that divide a limit, each a process of its own, and what all of them took in each second of this machine's clock. */
+
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+
+const POD = fileURLToPath(new URL('./pod.mjs', import.meta.url));
+
+/** Clocks are wrong by so much more from one pod to the next, in turn to either side. */
+const SKEW_MS = 3_600_000;
+
+const LOOK_EVERY_MS = 10;
+
+/** What pods tell of a second is here so much later, on a machine that is busy with other things. */
+const TOLD_WITHIN_MS = 300;
+
+export class Pods {
+  /** What was surely taken in each second. */
+  sums = new Map();
+  /** What was taken while one second became the next. */
+  unsure = 0;
+  #setting;
+  #running = [];
+  #born = 0;
+
+  constructor({ port, limit, options }) {
+    this.#setting = { port, limit, options };
+  }
+
+  get count() {
+    return this.#running.length;
+  }
+
+  start() {
+    const n = ++this.#born;
+    const skewMs = SKEW_MS * n * (n % 2 ? 1 : -1);
+    const child = fork(POD, [JSON.stringify({ ...this.#setting, id: `pod${n}`, skewMs })]);
+    const pod = { child, size: 0 };
+    child.on('message', (news) => {
+      if (news.type === 'size') pod.size = news.size;
+      if (news.type === 'taken') this.#count(news);
+    });
+    this.#running.push(pod);
+  }
+
+  #count({ second, taken, isSure }) {
+    if (isSure) this.sums.set(second, (this.sums.get(second) ?? 0) + taken);
+    else this.unsure += taken;
+  }
+
+  /** The oldest leaves in good order. */
+  async leave() {
+    const { child } = this.#running.shift();
+    const gone = once(child, 'exit');
+    child.send('leave');
+    await gone;
+  }
+
+  /** The oldest dies as a crash would have it. */
+  async kill() {
+    const { child } = this.#running.shift();
+    const gone = once(child, 'exit');
+    child.kill('SIGKILL');
+    await gone;
+  }
+
+  /**
+   * When the second began, after `since`, from which on all of the limit was taken in every second, up to one that began when
+   * everybody had its part; Infinity: it did not happen in time.
+   */
+  async wholeFrom(since, limit, withinMs) {
+    const first = Math.ceil(since / 1000);
+    let agreedAt;
+    while (Date.now() - since < withinMs) {
+      await sleep(LOOK_EVERY_MS);
+      const areAll = this.#running.every(({ size }) => size === this.count);
+      agreedAt = areAll ? (agreedAt ?? Date.now()) : undefined;
+      const last = Math.floor((Date.now() - TOLD_WITHIN_MS) / 1000) - 1;
+      if (!areAll || last * 1000 < agreedAt || this.sums.get(last) !== limit) continue;
+      let from = last;
+      while (from > first && this.sums.get(from - 1) === limit) from--;
+      return from * 1000;
+    }
+    return Infinity;
+  }
+
+  async stop() {
+    while (this.count > 0) await this.leave();
+  }
+}

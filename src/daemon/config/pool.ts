@@ -1,0 +1,155 @@
+/**
+ * A pool that daemons divide limits in, as a configuration spells it: where they meet, and the options of
+ * `sluice/pool`.
+ *
+ *     pool:
+ *       redis: redis://10.0.0.9:6379                       # or { url, prefix }
+ *       nats: { servers: nats://10.0.0.9:4222, bucket: sluice }
+ *       etcd: { endpoints: [http://10.0.0.9:2379] }
+ *       size: 3                                            # no store: always so many
+ *       environment: { size: PODS, rank: POD_NAME }        # no store: as many as a variable says
+ *       dns: pods.internal                                 # no store: as many as a name has addresses
+ *       name: enrich
+ */
+
+import { readFileSync } from 'node:fs';
+import { ConfigError, reasonOf } from '../../errors.ts';
+import { Fields, isRecord } from '../../options.ts';
+import { dnsPool } from '../../pool/dns.ts';
+import { etcdStore } from '../../pool/etcd.ts';
+import { fixedPool, poolFromEnvironment } from '../../pool/fixed.ts';
+import { BUCKET_NAMED, isBucket } from '../../pool/nats-bucket.ts';
+import { readPoolOptions } from '../../pool/pool.ts';
+import { systemRandom } from '../../random.ts';
+import type { PoolOptions } from '../../share/pool/pool.ts';
+import { isRedisPrefix, REDIS_PREFIX } from '../../share/pool/redis.ts';
+import type { PoolStore } from '../../share/pool/store.ts';
+import { readServers } from './peers.ts';
+import { readRedisUrl, safe } from './redis.ts';
+
+export type StoreConfig =
+  | { readonly kind: 'redis'; readonly url: string; readonly prefix: string | undefined }
+  | {
+      readonly kind: 'nats';
+      readonly servers: readonly string[];
+      readonly bucket: string | undefined;
+    }
+  /** One that has its own way there, or needs none. @throws {ConfigError} if files cannot be read. */
+  | { readonly kind: 'own'; make(): PoolStore };
+
+export interface PoolConfig {
+  readonly store: StoreConfig;
+  readonly options: PoolOptions;
+  /** What was written: a change of it takes a restart. */
+  readonly text: string;
+}
+
+const STORES = ['redis', 'nats', 'etcd', 'size', 'environment', 'dns'] as const;
+
+/** Reads the section; undefined if there is none. What it holds may be secret, and is not shown. */
+export function readPool(value: unknown, path: string): PoolConfig | undefined {
+  if (value === undefined || value === false) return undefined;
+  const expected = `an object with one of ${STORES.join(', ')}`;
+  if (!isRecord(value)) throw new ConfigError(path, expected, 'something else');
+  const fields = new Fields(path, value);
+  const kinds = STORES.filter((kind) => fields.has(kind));
+  const options = readPoolOptions(fields, systemRandom);
+  fields.done();
+  if (kinds.length !== 1) throw new ConfigError(path, expected, kinds.join(' and ') || 'none');
+  const [kind] = kinds;
+  const store = READ[kind](fields.raw(kind), fields.at(kind));
+  return { store, options, text: JSON.stringify(value) };
+}
+
+/** Made once here, so that what is wrong with it is known now, and again when it is needed. */
+function own(path: string, make: () => PoolStore): StoreConfig {
+  within(path, make);
+  return { kind: 'own', make };
+}
+
+/** What is wrong, seen from the whole configuration. */
+function within<T>(path: string, make: () => T): T {
+  try {
+    return make();
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    throw error.within(path);
+  }
+}
+
+const READ: Readonly<
+  Record<(typeof STORES)[number], (value: unknown, path: string) => StoreConfig>
+> = {
+  redis(value, path) {
+    const fields = new Fields(path, isRecord(value) ? value : { url: safe(value) });
+    const url = readRedisUrl(isRecord(value) ? value.url : value, fields.at('url'));
+    fields.raw('url');
+    const prefix = fields.optional('prefix', isRedisPrefix, REDIS_PREFIX);
+    fields.done();
+    return { kind: 'redis', url, prefix };
+  },
+  nats(value, path) {
+    const fields = new Fields(path, isRecord(value) ? value : { servers: value });
+    const servers = readServers(fields);
+    const bucket = fields.optional('bucket', isBucket, BUCKET_NAMED);
+    fields.done();
+    return { kind: 'nats', servers, bucket };
+  },
+  etcd(value, path) {
+    const isPlain = typeof value === 'string' || Array.isArray(value);
+    const fields = new Fields(path, isPlain ? { endpoints: value } : hidden(value));
+    const endpoints = [fields.raw('endpoints')].flat() as string[];
+    const tls = fields.has('tls') ? readFiles(new Fields(fields.at('tls'), fields.raw('tls'))) : {};
+    const names = ['prefix', 'deadline', 'auth'].filter((name) => fields.has(name));
+    const rest = Object.fromEntries(names.map((name) => [name, fields.raw(name)]));
+    fields.done();
+    within(path, () => etcdStore({ ...rest, endpoints }));
+    return { kind: 'own', make: () => etcdStore({ ...rest, endpoints, tls: contents(tls, path) }) };
+  },
+  size: (value, path) =>
+    own(path.slice(0, path.lastIndexOf('.')), () => fixedPool(value as number)),
+  environment(value, path) {
+    const fields = new Fields(path, isRecord(value) ? value : { size: value });
+    const expected = 'the name of a variable';
+    const size = fields.optional('size', isText, expected) ?? fields.fail('size', expected);
+    const rank = fields.optional('rank', isText, expected);
+    fields.done();
+    // Of another machine, maybe: what it holds is looked at by who starts.
+    const make = () => within(path, () => poolFromEnvironment(size, rank));
+    return { kind: 'own', make };
+  },
+  dns(value, path) {
+    const fields = new Fields(path, isRecord(value) ? value : { host: value });
+    const host = fields.raw('host') as string;
+    const names = ['every', 'deadline', 'family'].filter((name) => fields.has(name));
+    fields.done();
+    const setting = Object.fromEntries(names.map((name) => [name, fields.raw(name)]));
+    return own(path, () => dnsPool(host, setting));
+  },
+};
+
+type TlsFiles = { readonly [Name in 'ca' | 'cert' | 'key']?: string };
+
+function readFiles(fields: Fields): TlsFiles {
+  const names = (['ca', 'cert', 'key'] as const).filter((name) => fields.has(name));
+  const files = names.map((name) => [name, fields.optional(name, isText, "a file's name")]);
+  fields.done();
+  return Object.fromEntries(files);
+}
+
+function contents(files: TlsFiles, path: string): Readonly<Record<string, Buffer>> {
+  const read = ([name, file]: [string, string]): [string, Buffer] => {
+    try {
+      return [name, readFileSync(file)];
+    } catch (error) {
+      const expected = `a file that can be read (${reasonOf(error)})`;
+      throw new ConfigError(`${path}.tls.${name}`, expected, file);
+    }
+  };
+  return Object.fromEntries(Object.entries(files).map(read));
+}
+
+/** What is not even an object may be a password. */
+const hidden = (value: unknown): unknown => (isRecord(value) ? value : '…');
+
+const isText = (value: unknown): value is string => typeof value === 'string' && value !== '';

@@ -1,0 +1,146 @@
+/**
+ * A daemon's place in a pool: limits that say so are divided among the daemons of the pool.
+ *
+ * It comes before anybody is answered, but waits for nobody: until the others have made room, and whenever the
+ * store was out of reach for too long, it has no part, and refuses.
+ */
+
+import type { Clock, Millis } from '../clock.ts';
+import { ConfigError, reasonOf, UnavailableError } from '../errors.ts';
+import type { Random } from '../random.ts';
+import { Pool, type PoolView } from '../share/pool/pool.ts';
+import { redisStore } from '../share/pool/redis.ts';
+import { PoolShare } from '../share/pool/share.ts';
+import type { PoolMemberRecord, PoolStore } from '../share/pool/store.ts';
+import type { ShareMaker } from '../share/share.ts';
+import { atMost } from './at-most.ts';
+import type { PoolConfig, StoreConfig } from './config/pool.ts';
+import type { Log } from './log.ts';
+import { type NatsConnection, NatsLink } from './nats-link.ts';
+import type { RedisClients } from './redis-clients.ts';
+
+/** How long a daemon that starts waits for a connection before it calls its store out of reach. */
+const REACH_WITHIN_MS: Millis = 1000;
+
+export interface PoolSetting {
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Log;
+  readonly clients: RedisClients;
+}
+
+/** What a daemon shows of its pool. */
+export interface PoolShown extends PoolView {
+  /** Everybody, as the store knows them; left out if it cannot be asked. */
+  readonly members?: readonly PoolMemberRecord[];
+}
+
+export class PoolPlace {
+  /** Makes limits that are divided. */
+  readonly share: ShareMaker;
+  readonly #pool: Pool;
+  readonly #store: PoolStore;
+  readonly #name: string;
+
+  /** @throws {ConfigError} if it cannot be as the configuration says. */
+  static async join(config: PoolConfig, setting: PoolSetting): Promise<PoolPlace> {
+    const { store, reached } = await storeOf(config.store, setting);
+    await atMost(setting.clock, REACH_WITHIN_MS, reached);
+    return new PoolPlace(store, config, setting);
+  }
+
+  private constructor(
+    store: PoolStore,
+    { options }: PoolConfig,
+    { clock, random, log }: PoolSetting,
+  ) {
+    this.#store = store;
+    this.#name = options.name;
+    const pool = new Pool(store, options, clock, random);
+    this.#pool = pool;
+    this.share = {
+      isRemote: false,
+      make: (policy, setting) => new PoolShare(policy, setting, pool),
+    };
+    pool.on(({ type, view }) => {
+      const { name, size, active, reason = '' } = view;
+      if (type === 'size') log('info', 'size of the pool', { pool: name, size, active });
+      else if (type === 'in-reach') log('info', 'pool in reach again', { pool: name });
+      else log('warn', 'pool out of reach', { pool: name, reason });
+    });
+    pool.open();
+  }
+
+  view(): PoolView {
+    return this.#pool.view();
+  }
+
+  async shown(): Promise<PoolShown> {
+    const view = this.view();
+    try {
+      return { ...view, members: await this.#store.members(this.#name) };
+    } catch {
+      return view;
+    }
+  }
+
+  /** Leaves: the others have its part within a second. */
+  close(): Promise<void> {
+    return this.#pool.close();
+  }
+}
+
+interface Found {
+  readonly store: PoolStore;
+  /** Resolves once there is a connection, if one is needed. */
+  readonly reached: Promise<unknown>;
+}
+
+async function storeOf(config: StoreConfig, setting: PoolSetting): Promise<Found> {
+  if (config.kind === 'own') return { store: config.make(), reached: Promise.resolve() };
+  if (config.kind === 'redis') {
+    const { url, prefix } = config;
+    const client = setting.clients.clientOf(url);
+    const store = redisStore(client, prefix === undefined ? {} : { prefix });
+    const ready = new Promise((resolve) => client.once('ready', resolve));
+    return { store, reached: client.isReady ? Promise.resolve() : ready };
+  }
+  const { servers, bucket } = config;
+  const { clock, log } = setting;
+  const { natsStore } = await natsStores();
+  const link = await NatsLink.to(servers, { clock, log, what: 'pool' });
+  const make = (connection: NatsConnection): PoolStore =>
+    natsStore(connection, bucket === undefined ? {} : { bucket });
+  return { store: onLink(link, make), reached: link.connected };
+}
+
+/** Loaded only by those who meet in NATS, as it needs a package that others may not have. */
+async function natsStores(): Promise<typeof import('../pool/nats.ts')> {
+  try {
+    return await import('../pool/nats.ts');
+  } catch (error) {
+    const expected = `left out, or the package "@nats-io/kv" installed (${reasonOf(error)})`;
+    throw new ConfigError('pool.nats', expected, 'nats');
+  }
+}
+
+/** A store on a connection that may be yet to come. */
+function onLink(link: NatsLink, make: (connection: NatsConnection) => PoolStore): PoolStore {
+  let made: PoolStore | undefined;
+  const store = (): PoolStore => {
+    const { connection } = link;
+    if (!connection) throw new UnavailableError('nats', 'there is no connection yet');
+    made ??= make(connection);
+    return made;
+  };
+  return {
+    name: 'nats',
+    sync: async (...asked) => store().sync(...asked),
+    leave: async (...asked) => store().leave(...asked),
+    members: async (...asked) => store().members(...asked),
+    async close() {
+      await made?.close();
+      await link.close();
+    },
+  };
+}

@@ -1,0 +1,59 @@
+/**
+ * A pool without a store: how many there are is written down.
+ *
+ *     pool(fixedPool(5))                                  a fifth of everything
+ *     pool(fixedPool(5, 2))                               and the third turn at what is left over
+ *     pool(poolFromEnvironment('PODS', 'POD_NAME'))       PODS=5, POD_NAME=worker-2, as a StatefulSet names them
+ *
+ * Nobody is asked, so nobody agrees: while some have been started with one number and some with another, their parts
+ * may add up to more than the limit. Seconds are the system clock's, and as much alike as the clocks are.
+ */
+
+import { type Clock, systemClock } from '../clock.ts';
+import { ConfigError } from '../errors.ts';
+import { requireNumber } from '../options.ts';
+import type { Claim } from '../share/pool/agreement.ts';
+import type { PoolStore } from '../share/pool/store.ts';
+
+/** @throws {ConfigError} unless `size` is a whole number from 1 on, and `rank` one below it. */
+export function fixedPool(size: number, rank = -1, clock: Clock = systemClock): PoolStore {
+  requireNumber('size', size, { min: 1, whole: true });
+  requireNumber('rank', rank, { min: -1, max: size - 1, whole: true });
+  return unagreed('fixed', clock, async () => ({ size, rank, round: 0 }));
+}
+
+export type Environment = Readonly<Record<string, string | undefined>>;
+
+/**
+ * @param rankVariable holds a number from 0 on, or a name that ends in one.
+ * @throws {ConfigError} if a variable is not set or makes no sense.
+ */
+export function poolFromEnvironment(
+  sizeVariable: string,
+  rankVariable?: string,
+  environment: Environment = process.env,
+): PoolStore {
+  const sizeText = environment[sizeVariable];
+  const size = /^\d{1,9}$/.test(sizeText ?? '') ? Number(sizeText) : 0;
+  if (size === 0) throw new ConfigError(sizeVariable, 'a whole number from 1 on', sizeText);
+  if (rankVariable === undefined) return fixedPool(size);
+  const rankText = environment[rankVariable];
+  const rank = Number(/(?:^|-)(\d{1,9})$/.exec(rankText ?? '')?.[1] ?? Number.NaN);
+  if (rank < size) return fixedPool(size, rank);
+  const expected = `a number from 0 to ${size - 1}, or a name such as worker-0 that ends in one`;
+  throw new ConfigError(rankVariable, expected, rankText);
+}
+
+/** A store that has everybody use what it finds, at once. */
+export function unagreed(name: string, clock: Clock, find: () => Promise<Claim>): PoolStore {
+  return {
+    name,
+    async sync() {
+      const claim = await find();
+      return { claim, fromAt: 0, active: claim.size, isAgreed: true, now: clock.now() };
+    },
+    async leave() {},
+    members: async () => [],
+    async close() {},
+  };
+}

@@ -1,0 +1,178 @@
+import { describe, expect, test } from 'vitest';
+import { limiter } from '../limiter.ts';
+import type { Limit } from '../policy/limit.ts';
+import { memoryStore } from '../share/pool/memory.ts';
+import type { PoolStore } from '../share/pool/store.ts';
+import { VirtualClock } from '../testing/virtual-clock.ts';
+import { type PoolSetting, pool } from './pool.ts';
+
+/** Pods on virtual time that take all they can get, ten times a second. */
+function world(limit: Limit, setting: PoolSetting = {}) {
+  const clock = new VirtualClock(1_000_000);
+  const all = memoryStore(clock);
+  /** Who is dead: what it asks comes nowhere. */
+  const dead = new Set<string>();
+  const store: PoolStore = {
+    ...all,
+    sync: (name, request, options) =>
+      dead.has(request.id) ? new Promise(() => {}) : all.sync(name, request, options),
+  };
+  let born = 0;
+  const start = () => {
+    const id = `pod${++born}`;
+    const place = pool(store, { random: () => 0.5, ...setting, id, clock }); // syncs fall on the steps of `pass`
+    const own = limiter({ limit, share: place, clock });
+    const stop = (): void => {
+      pod.isRunning = false;
+    };
+    const crash = (): void => {
+      stop();
+      dead.add(id);
+    };
+    const pod = { place, own, taken: new Map<number, number>(), isRunning: true, stop, crash };
+    return pod;
+  };
+  const pods: ReturnType<typeof start>[] = [];
+  const add = () => {
+    const pod = start();
+    pods.push(pod);
+    return pod;
+  };
+  const pass = async (ms: number): Promise<void> => {
+    for (const until = clock.now() + ms; clock.now() < until; ) {
+      clock.advance(10);
+      for (let n = 0; n < 8; n++) await Promise.resolve();
+      const second = Math.floor(clock.now() / 1000);
+      for (const pod of pods) {
+        if (!pod.isRunning) continue;
+        const got = pod.own.take('', Infinity);
+        pod.taken.set(second, (pod.taken.get(second) ?? 0) + got);
+      }
+    }
+  };
+  const sums = (): number[] => {
+    const seconds = [...new Set(pods.flatMap(({ taken }) => [...taken.keys()]))].sort();
+    return seconds.map((s) => pods.reduce((sum, { taken }) => sum + (taken.get(s) ?? 0), 0));
+  };
+  return { clock, pods, add, pass, sums };
+}
+
+const RAMP: Limit = { ramp: { min: 100, max: 100, over: '1s' } };
+
+describe('a pool of pods', () => {
+  test('one alone has all of it, once the store has waited for others', async () => {
+    const { add, pass, sums, pods } = world(RAMP);
+    add();
+    await pass(6000);
+    expect(sums().slice(0, 2)).toEqual([0, 0]);
+    expect(sums().slice(3, 6)).toEqual([100, 100, 100]);
+    expect(pods[0].place.view()).toMatchObject({ size: 1, rank: 0, active: 1, isAgreed: true });
+  });
+
+  test('seven share it to the last token, and none is lost or doubled as they come and go', async () => {
+    const { add, pass, sums, pods } = world(RAMP);
+    add();
+    await pass(4000);
+    for (let n = 0; n < 6; n++) {
+      add();
+      await pass(700);
+    }
+    await pass(4000);
+    expect(pods.map(({ place }) => place.view().size)).toEqual(pods.map(() => 7));
+    expect(sums().at(-2)).toBe(100);
+    await pods[0].place.close();
+    pods[0].stop();
+    await pass(3000);
+    expect(sums().at(-2)).toBe(100);
+    expect(Math.max(...sums())).toBe(100);
+  });
+
+  test('five tokens over eight pods serve somebody every second', async () => {
+    const { add, pass, sums, pods } = world({ ramp: { min: 5, max: 5, over: '1s' } });
+    for (let n = 0; n < 8; n++) add();
+    await pass(12_000);
+    expect(sums().slice(-6, -1)).toEqual([5, 5, 5, 5, 5]);
+    expect(pods.every(({ taken }) => [...taken.values()].some((own) => own > 0))).toBe(true);
+  });
+
+  test('one that crashes is missed after two seconds, and the others have its part', async () => {
+    const { add, pass, sums, pods, clock } = world(RAMP);
+    for (let n = 0; n < 3; n++) add();
+    await pass(5000);
+    expect(sums().at(-2)).toBe(100);
+    pods[1].crash();
+    const at = clock.now();
+    await pass(3000);
+    expect(pods[0].place.view()).toMatchObject({ size: 2, isAgreed: true });
+    await pass(2000);
+    expect(clock.now() - at).toBe(5000);
+    expect(sums().at(-2)).toBe(100);
+    expect(Math.max(...sums())).toBe(100);
+  });
+});
+
+describe('a bucket in a pool', () => {
+  test.each([
+    [{ rate: '30/s', burst: 60 }, 3, 0.93],
+    [{ rate: '100/s', burst: 7 }, 7, 0.93],
+    [{ rate: '5/s', burst: 5 }, 8, 0.75], // turns cost something where there are fewer tokens than pods
+  ] as const)(
+    '%j over %i pods is never more than one would be, and at least %f of it',
+    async (bucket, count, least) => {
+      const { add, pass, pods } = world({ bucket });
+      for (let n = 0; n < count; n++) add();
+      await pass(30_000);
+      const perSecond = Number.parseInt(bucket.rate, 10);
+      const times = pods.flatMap(({ taken }) => [...taken]);
+      const of = (from: number, to: number): number =>
+        times.reduce((sum, [second, got]) => (second >= from && second < to ? sum + got : sum), 0);
+      const first = Math.min(...times.map(([second]) => second));
+      for (let s = first; s < first + 30; s++) {
+        for (const seconds of [1, 2, 5]) {
+          expect(of(s, s + seconds)).toBeLessThanOrEqual(bucket.burst + perSecond * seconds + 1e-9);
+        }
+      }
+      expect(of(first + 15, first + 30)).toBeGreaterThan(15 * perSecond * least);
+    },
+  );
+
+  test('one that comes to others brings no burst along', async () => {
+    const { add, pass, pods } = world({ bucket: { rate: '10/s', burst: 100 } });
+    add();
+    await pass(16_000); // what it had saved up is spent
+    add();
+    await pass(5000);
+    const got = [...pods[1].taken.values()].reduce((sum, own) => sum + own, 0);
+    expect(got).toBeLessThanOrEqual(25);
+    expect(got).toBeGreaterThan(10);
+  });
+});
+
+test('members do not sync in step: each is a little early or late, by chance', async () => {
+  const clock = new VirtualClock(1_000_000);
+  const store = memoryStore(clock);
+  const syncedAt: number[] = [];
+  const watched: PoolStore = {
+    ...store,
+    sync(...asked) {
+      syncedAt.push(clock.now());
+      return store.sync(...asked);
+    },
+  };
+  let chance = 0;
+  const random = (): number => chance;
+  const place = pool(watched, { id: 'a', clock, random, sync: 100, stale: 1000 });
+  await clock.pass(5000);
+  for (const [next, ms] of [
+    [0, 90],
+    [0.5, 100],
+    [0.75, 105],
+  ]) {
+    chance = next;
+    await clock.pass(250);
+    syncedAt.splice(0);
+    await clock.pass(500);
+    expect([next, syncedAt[1] - syncedAt[0]]).toEqual([next, expect.closeTo(ms, 6)]);
+  }
+  await place.close();
+});

@@ -1,0 +1,100 @@
+/**
+ * `share: pool(store)`: processes that split a limit and agree how many they are.
+ *
+ *     const pods = pool(redisStore(client), { name: 'enrich' });
+ *     const llm = limiter({ limit: { ramp: { min: 10, max: 110, over: '10m' } }, share: pods });
+ *     llm.take('', 50);     // some of this process's part, at once
+ *
+ * All limits made with it are divided alike. One heartbeat serves them all.
+ */
+
+import { hostname } from 'node:os';
+import { type Clock, isClock, systemClock } from '../clock.ts';
+import type { Duration } from '../duration.ts';
+import { Fields } from '../options.ts';
+import { type Random, systemRandom } from '../random.ts';
+import { Pool, type PoolFallback, type PoolListener, type PoolView } from '../share/pool/pool.ts';
+import { PoolShare } from '../share/pool/share.ts';
+import type { PoolMemberRecord, PoolStore } from '../share/pool/store.ts';
+import type { ShareMaker } from '../share/share.ts';
+
+export interface PoolSetting {
+  /** Processes with the same name in the same store share their limits. Default `sluice`. */
+  readonly name?: string;
+  /** What this process is called. Default: the host's name and a number by chance. */
+  readonly id?: string;
+  /** How often it syncs. Default 100 ms. */
+  readonly sync?: Duration;
+  /** A member that was silent for so long is gone, and its part is free. Default 2 s. */
+  readonly stale?: Duration;
+  /** How long the last agreed size is used while the store is out of reach. Default 10 s. */
+  readonly hold?: Duration;
+  /** What happens then: `deny` (default), `allow` everything, `keep` the last agreed size. */
+  readonly onUnavailable?: PoolFallback;
+  readonly clock?: Clock;
+  readonly random?: Random;
+}
+
+export interface PoolPlace extends ShareMaker {
+  /** Resolves with the store's first answer; rejects if it does not come. */
+  readonly opened: Promise<void>;
+  view(): PoolView;
+  /** Everybody, as the store knows them. */
+  members(): Promise<readonly PoolMemberRecord[]>;
+  /** Hears when the store is out of reach, when it is back, and when the size changes. */
+  on(listener: PoolListener): () => void;
+  /** Spends nothing for a while, and leaves its part to the others. */
+  pause(): Promise<void>;
+  resume(): void;
+  /** Leaves for good. */
+  close(): Promise<void>;
+}
+
+/** Joins a pool. @throws {ConfigError} if the options make no sense. */
+export function pool(store: PoolStore, setting: PoolSetting = {}): PoolPlace {
+  const fields = new Fields('', { ...setting, store });
+  fields.optional('store', isStore, 'a store, such as redisStore(client)');
+  const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;
+  const random = fields.optional('random', isRandom, 'a function') ?? systemRandom;
+  const options = readPoolOptions(fields, random);
+  fields.done();
+  const own = new Pool(store, options, clock, random);
+  own.open();
+  return {
+    isRemote: false,
+    make: (policy, made) => new PoolShare(policy, made, own),
+    opened: own.opened,
+    view: () => own.view(),
+    members: () => store.members(options.name),
+    on: (listener) => own.on(listener),
+    pause: () => own.pause(),
+    resume: () => own.resume(),
+    close: () => own.close(),
+  };
+}
+
+/** How a member behaves, for the library and for a configuration alike. */
+export function readPoolOptions(fields: Fields, random: Random) {
+  const staleMs = fields.duration('stale', 2000);
+  const syncMs = fields.duration('sync', Math.min(100, staleMs / 4));
+  if (syncMs > staleMs / 4) fields.fail('sync', 'at most a quarter of `stale`');
+  return {
+    name: fields.optional('name', isName, NAMED) ?? 'sluice',
+    id: fields.optional('id', isName, NAMED) ?? `${hostname()}-${hex(random)}`,
+    syncMs,
+    staleMs,
+    holdMs: fields.duration('hold', 10_000),
+    onUnavailable: fields.oneOf('onUnavailable', ['deny', 'allow', 'keep'] as const, 'deny'),
+  };
+}
+
+const hex = (random: Random): string => Math.floor(random() * 2 ** 48).toString(16);
+
+const NAMED = 'a text of 1 to 200 letters';
+const isName = (value: unknown): value is string =>
+  typeof value === 'string' && value !== '' && value.length <= 200;
+
+const isStore = (value: unknown): value is PoolStore =>
+  typeof (value as PoolStore | null)?.sync === 'function';
+
+const isRandom = (value: unknown): value is Random => typeof value === 'function';

@@ -1,0 +1,227 @@
+/**
+ * What Redis does with one sync: the rule of `agreement.ts`, in Lua.
+ *
+ * There it looks at every member each time. Here a thousand of them sync ten times a second, so what it needs
+ * to know of the others is kept where counting takes a few steps, however many they are:
+ *
+ *     state    the pool's own numbers, packed
+ *     claims   id → number of its last sync, size, rank, round, packed
+ *     heard    ids by when they were heard             who is stale
+ *     order    ids in the order they came              an id's place in it is its rank
+ *     sizes    ids by the size they use                whether there is room, whether all agree
+ *     turns    ids by the round their turn is of, or -1 whether anybody has an old turn
+ *
+ * All but `state` have every member, so they come and go together: a Redis short of memory may drop one of them,
+ * and then the pool is as good as forgotten. Times are whole microseconds, as Redis tells them, and fit a double for 250 years.
+ * Nobody is moved in `heard` when there was an outage for all: `lostUs` is how much time does not count.
+ */
+
+/** How long a pool is kept that nobody syncs with. */
+const KEPT_MS = 6 * 3_600_000;
+
+const PARTS = ['state', 'claims', 'heard', 'order', 'sizes', 'turns'] as const;
+
+/** Where a pool lives: in braces, so that a cluster keeps all of it in one place. */
+export function poolKeys(prefix: string, pool: string): string[] {
+  const name = pool.replace(/[%:{}]/g, encodeURIComponent);
+  return PARTS.map((part) => `${prefix}:pool:{${name}}:${part}`);
+}
+
+/** The first argument of each script: the time in microseconds, for tests; '' for Redis's own clock. */
+const STATE = `
+local call, format, max, floor = redis.call, string.format, math.max, math.floor
+local STATE, CLAIMS, HEARD, ORDER, SIZES, TURNS = unpack(KEYS)
+local STATE_FORMAT, STATE_BYTES, CLAIM_FORMAT = '<dddddddd', 64, '<dddd'
+local function whole(number) return format('%.0f', number) end
+
+local now = tonumber(ARGV[1])
+if not now then
+  local time = call('TIME')
+  now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+end
+
+local count = 0
+local round, quietTo, syncedAt, freedAt, turnFreedAt, lostUs, joins, keepAt
+
+-- False if nothing is known of this pool.
+local function read()
+  local packed = call('GET', STATE)
+  count = call('HLEN', CLAIMS)
+  if not packed or #packed ~= STATE_BYTES then return false end
+  if call('EXISTS', unpack(KEYS)) ~= (count > 0 and #KEYS or 1) then return false end
+  round, quietTo, syncedAt, freedAt, turnFreedAt, lostUs, joins, keepAt =
+    struct.unpack(STATE_FORMAT, packed)
+  return true
+end
+
+local function write()
+  if now >= keepAt then
+    keepAt = now + ${(KEPT_MS / 2) * 1000}
+    for i = 2, #KEYS do call('PEXPIRE', KEYS[i], ${KEPT_MS}) end
+  end
+  local packed = struct.pack(
+    STATE_FORMAT, round, quietTo, syncedAt, freedAt, turnFreedAt, lostUs, joins, keepAt)
+  call('SET', STATE, packed, 'PX', ${KEPT_MS})
+end
+
+local function claimOf(id)
+  local packed = call('HGET', CLAIMS, id)
+  if not packed then return nil end
+  local seq, size, rank, turn = struct.unpack(CLAIM_FORMAT, packed)
+  return { size = size, rank = rank, round = turn }, seq
+end
+
+local function even(size) return { size = size, rank = -1, round = 0 } end
+
+-- Remembers what has been given up, so that nobody else uses it in the same second.
+local function noteFreed(before, after)
+  if before.rank >= 0 and (after.rank ~= before.rank or after.round ~= before.round) then
+    turnFreedAt = max(now, turnFreedAt)
+  end
+  if before.size > 0 and (after.size == 0 or after.size > before.size) then
+    freedAt = max(now, freedAt)
+    turnFreedAt = max(freedAt, turnFreedAt)
+  end
+end
+
+local function nextRound() round = max(round + 1, now) end
+
+local function remove(id)
+  call('HDEL', CLAIMS, id)
+  for i = 3, #KEYS do call('ZREM', KEYS[i], id) end
+  count = count - 1
+  nextRound()
+end
+`;
+
+/**
+ *     ARGV     [now] staleUs isStrict id seq size rank round
+ *     answer   now size rank round fromAt(ms) active isAgreed, in one text; `late`
+ */
+export const SYNC = `${STATE}
+local staleUs, isStrict = tonumber(ARGV[2]), ARGV[3] == '1'
+local id, seq = ARGV[4], tonumber(ARGV[5])
+local using = { size = tonumber(ARGV[6]), rank = tonumber(ARGV[7]), round = tonumber(ARGV[8]) }
+
+-- A store that knows nobody, or has forgotten everybody: those who are there have yet to say so.
+local function begin()
+  call('DEL', unpack(KEYS))
+  count, round, quietTo, syncedAt = 0, now, now + staleUs, now
+  freedAt = isStrict and quietTo or now
+  turnFreedAt, lostUs, joins, keepAt = freedAt, 0, 0, now
+end
+
+local function makeUpForOutage()
+  local gapUs = now - syncedAt
+  syncedAt = max(now, syncedAt)
+  if gapUs >= staleUs / 2 then lostUs = lostUs + gapUs end
+end
+
+local function dropStale()
+  local last = whole(now - lostUs - staleUs)
+  for _, gone in ipairs(call('ZRANGEBYSCORE', HEARD, '-inf', last)) do
+    if isStrict then noteFreed(claimOf(gone), even(0)) end
+    remove(gone)
+  end
+end
+
+local function join()
+  joins = joins + 1
+  call('ZADD', ORDER, joins, id)
+  count = count + 1
+  keepAt = now -- what was empty is a new key
+  nextRound()
+end
+
+local function turnOf(claim) return claim.rank >= 0 and claim.round or -1 end
+
+local function countIn(key, score) return call('ZCOUNT', key, score, score) end
+
+local areEven -- nil until somebody wants to know
+local function areAllEven()
+  if areEven == nil then areEven = countIn(SIZES, count) == count end
+  return areEven
+end
+
+-- What the others count. What was recorded before, if anything, need not be written again.
+local function record(claim, before)
+  if not before or before.size ~= claim.size then
+    call('ZADD', SIZES, claim.size, id)
+    areEven = nil
+  end
+  if not before or turnOf(before) ~= turnOf(claim) then call('ZADD', TURNS, turnOf(claim), id) end
+end
+
+local function isRoom()
+  if not areAllEven() and call('ZCOUNT', SIZES, '(0', '(' .. count) > 0 then return false end
+  local current = countIn(TURNS, whole(round))
+  return current == count or current + countIn(TURNS, -1) == count
+end
+
+-- Its own claim is among those that are counted: when it matters, it is one that leaves room.
+local function tell(claim)
+  local isOfOldRound = claim.rank >= 0 and claim.round ~= round
+  if claim.size > 0 and (claim.size < count or isOfOldRound) then
+    return even(max(claim.size, count))
+  end
+  if now < quietTo or not isRoom() then return claim end
+  if claim.size ~= count then return even(count) end
+  if not areAllEven() then return claim end
+  return { size = count, rank = call('ZRANK', ORDER, id), round = round }
+end
+
+local function isLess(one, other)
+  if one.size ~= other.size then
+    return other.size > 0 and (one.size == 0 or one.size > other.size)
+  end
+  return one.rank < 0 and other.rank >= 0
+end
+
+if not read() then begin() end
+makeUpForOutage()
+dropStale()
+local before, seqBefore = claimOf(id)
+if before and seq <= seqBefore then
+  write()
+  return { 'late' }
+end
+if before then noteFreed(before, using) else join() end
+call('ZADD', HEARD, now - lostUs, id)
+record(using, before)
+local told = tell(using)
+local claim = isLess(using, told) and told or using
+record(claim, using)
+call('HSET', CLAIMS, id, struct.pack(CLAIM_FORMAT, seq, claim.size, claim.rank, claim.round))
+write()
+local fromAt = (floor((told.rank < 0 and freedAt or turnFreedAt) / 1000000) + 1) * 1000
+return { format('%.0f %d %d %.0f %.0f %d %d',
+  now, told.size, told.rank, told.round, fromAt, count, areAllEven() and 1 or 0) }
+`;
+
+/** ARGV: [now] id */
+export const LEAVE = `${STATE}
+local id = ARGV[2]
+local claim = read() and claimOf(id)
+if claim then
+  noteFreed(claim, even(0))
+  remove(id)
+  write()
+end
+return { 'left' }
+`;
+
+/** ARGV: [now]. Answers with three texts for each: its id, `size rank`, how many microseconds ago it was heard. */
+export const MEMBERS = `${STATE}
+local answer = { 'members' }
+if not read() then return answer end
+local heard = call('ZRANGE', HEARD, 0, -1, 'WITHSCORES')
+local heardAt = {}
+for i = 1, #heard, 2 do heardAt[heard[i]] = tonumber(heard[i + 1]) + lostUs end
+for _, id in ipairs(call('ZRANGE', ORDER, 0, -1)) do
+  local claim = claimOf(id)
+  answer[#answer + 1] = id
+  answer[#answer + 1] = format('%d %d', claim.size, claim.rank)
+  answer[#answer + 1] = whole(now - heardAt[id])
+end
+return answer
+`;

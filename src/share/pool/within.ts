@@ -1,0 +1,27 @@
+/** A deadline for work that has none of its own. */
+
+import { alarm, type Clock, type Millis } from '../../clock.ts';
+import { UnavailableError } from '../../errors.ts';
+
+/** Rejects if the work takes longer than that, and lets it know: it is not waited for any more. */
+export async function within<T>(
+  clock: Clock,
+  ms: Millis,
+  who: string,
+  work: (isOver: () => boolean) => Promise<T>,
+): Promise<T> {
+  let isOver = false;
+  let cancel = (): void => {};
+  const late = new Promise<never>((_, giveUp) => {
+    const tell = (): void => {
+      isOver = true;
+      giveUp(new UnavailableError(who, `no answer in ${ms} ms`));
+    };
+    cancel = alarm(clock, clock.now() + ms, tell, false);
+  });
+  try {
+    return await Promise.race([work(() => isOver), late]);
+  } finally {
+    cancel();
+  }
+}

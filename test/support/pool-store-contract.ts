@@ -1,0 +1,294 @@
+/**
+ * What holds for every store where members of a pool meet.
+ *
+ * The rule itself is held by `agreement.test.ts`; these are the stories that show a store carries it out. They use
+ * it as processes do: members that sync again and again, each with a clock of its own that is wrong by hours.
+ * Nothing is waited for but what a store has to bring about, and each wait has a bound.
+ */
+
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import type { Clock, Millis } from '../../src/clock.ts';
+import { type AgreementOptions, NOTHING, type SyncAnswer } from '../../src/share/pool/agreement.ts';
+import { PoolMember } from '../../src/share/pool/member.ts';
+import type { PoolStore } from '../../src/share/pool/store.ts';
+import type { Service } from './services.ts';
+
+/** Somewhere to meet. Stores made here have the same pools. */
+export interface PoolStage {
+  /** What time it really is, and letting it pass. */
+  readonly clock: Clock;
+  pass(ms: Millis): Promise<void>;
+  /** The store as a process of its own has it, with that clock. */
+  store(clock: Clock): PoolStore;
+  /** What can be killed and comes back, if the store is a server. */
+  readonly server?: Service;
+  stop(): Promise<void>;
+}
+
+export interface PoolStoreTraits {
+  /** A server that can be killed. */
+  readonly isServer: boolean;
+}
+
+const STALE_MS: Millis = 1000;
+const HOUR_MS: Millis = 3_600_000;
+const EVERY_MS: Millis = 25;
+const OPTIONS: AgreementOptions = { staleMs: STALE_MS, isStrict: false };
+
+/** Time to be quiet, to agree, and for the next second to begin; and to find out what time it is. */
+const AGREED_WITHIN_MS = STALE_MS + 4500;
+/** Time for clients to find their server again. */
+const BACK_WITHIN_MS = 15_000;
+
+/** A process, as far as its store is concerned. */
+class Process {
+  readonly id: string;
+  readonly member: PoolMember;
+  readonly store: PoolStore;
+  readonly #clock: Clock;
+  readonly #pool: string;
+  readonly #wrongByMs: Millis;
+  last: SyncAnswer | undefined;
+  /** How far the store's clock is ahead of the real one by the last answer, at least and at most. */
+  ahead: [min: Millis, max: Millis] = [-Infinity, Infinity];
+  failures = 0;
+
+  constructor(stage: PoolStage, pool: string, id: string, wrongByMs: Millis) {
+    this.#clock = { now: () => stage.clock.now() + wrongByMs };
+    this.store = stage.store(this.#clock);
+    this.id = id;
+    this.member = new PoolMember({ id, holdMs: HOUR_MS });
+    this.#pool = pool;
+    this.#wrongByMs = wrongByMs;
+  }
+
+  async sync(): Promise<void> {
+    const sentAt = this.#clock.now();
+    const request = this.member.request(sentAt);
+    this.last = undefined;
+    try {
+      this.last = await this.store.sync(this.#pool, request, OPTIONS);
+      const now = this.#clock.now();
+      if (!this.last) return;
+      this.member.answered(request.seq, this.last, now);
+      const { now: told, unsureMs = 0 } = this.last;
+      this.ahead = [told - now + this.#wrongByMs, told + unsureMs - sentAt + this.#wrongByMs];
+    } catch {
+      this.failures++;
+    }
+  }
+
+  leave(): Promise<void> {
+    return this.store.leave(this.#pool, this.id);
+  }
+
+  get claim() {
+    return this.member.claim(this.#clock.now());
+  }
+}
+
+export function poolStoreContract(
+  name: string,
+  { isServer }: PoolStoreTraits,
+  start: () => Promise<PoolStage>,
+): void {
+  describe(`a pool's store: ${name}`, () => {
+    let stage: PoolStage;
+    let born = 0;
+    let pools = 0;
+    let pool = '';
+    const all: Process[] = [];
+    /** Those who sync. */
+    let processes: Process[] = [];
+    beforeAll(async () => {
+      stage = await start();
+    });
+    afterAll(() => stage?.stop());
+    beforeEach(() => {
+      pool = `story ${++pools} {of} a:pool`;
+    });
+    afterEach(async () => {
+      processes = [];
+      for (const { store } of all.splice(0)) await store.close();
+    });
+
+    const add = (id: string, into = pool): Process => {
+      const wrongByMs = (born++ % 2 === 0 ? 1 : -1) * born * HOUR_MS;
+      const added = new Process(stage, into, id, wrongByMs);
+      processes.push(added);
+      all.push(added);
+      return added;
+    };
+    /** They come one after the other. */
+    const addInOrder = async (...ids: string[]): Promise<Process[]> => {
+      const added = ids.map((id) => add(id));
+      for (const process of added) await process.sync();
+      return added;
+    };
+    /** Everybody syncs until it is so; gives how long that took. */
+    const until = async (isSo: () => boolean, withinMs: Millis): Promise<Millis> => {
+      const startedAt = stage.clock.now();
+      for (;;) {
+        await Promise.all(processes.map((process) => process.sync()));
+        const passedMs = stage.clock.now() - startedAt;
+        if (isSo()) return passedMs;
+        if (passedMs > withinMs) throw new Error(`not so after ${withinMs} ms: ${isSo}`);
+        await stage.pass(EVERY_MS);
+      }
+    };
+    /** All who sync have that size and a rank of their own. */
+    const haveSize = (size: number) => () =>
+      processes.every(({ claim }) => claim.size === size && claim.rank >= 0) &&
+      new Set(processes.map(({ claim }) => claim.rank)).size === processes.length;
+    const agree = (): Promise<Millis> => until(haveSize(processes.length), AGREED_WITHIN_MS);
+    const ranks = (): number[] => processes.map(({ claim }) => claim.rank);
+
+    test('gives all of it to one alone, once it has waited for others', async () => {
+      const one = add('one');
+      await one.sync();
+      expect(one.last).toMatchObject({ claim: NOTHING, active: 1, isAgreed: false });
+      expect(await agree()).toBeGreaterThanOrEqual(STALE_MS - EVERY_MS);
+      expect(one.last).toMatchObject({ active: 1, isAgreed: true });
+    });
+
+    test('has those who come agree, in the order they came', async () => {
+      const [one, two] = await addInOrder('zoe', 'adam');
+      await agree();
+      expect(ranks()).toEqual([0, 1]);
+      expect(one.claim.round).toBe(two.claim.round);
+    });
+
+    test('gives what one leaves to the others, from a second on that is yet to come', async () => {
+      const [gone, ...others] = await addInOrder('one', 'two', 'three');
+      await agree();
+      processes = others;
+      await gone.leave();
+      await others[0].sync();
+      expect(others[0].last?.active).toBe(2);
+      const leftBy = others[0].last?.now ?? 0;
+      await agree();
+      expect(ranks()).toEqual([0, 1]);
+      const { fromAt } = others[0].last as SyncAnswer;
+      expect(fromAt % 1000).toBe(0);
+      expect(fromAt).toBeGreaterThan(leftBy - STALE_MS);
+    });
+
+    test('lets one leave that never came', async () => {
+      const nobody = add('nobody');
+      await nobody.leave();
+      processes = [];
+      const one = add('one');
+      await one.sync();
+      await nobody.leave();
+      await one.sync();
+      expect(one.last?.active).toBe(1);
+    });
+
+    test('drops who is silent, in time and not before; it comes again as another would', async () => {
+      const [one, silent] = await addInOrder('one', 'silent');
+      await agree();
+      processes = [one];
+      const tookMs = await until(() => one.last?.active === 1, STALE_MS + 1000);
+      expect(tookMs).toBeGreaterThan(STALE_MS - 4 * EVERY_MS);
+      expect(tookMs).toBeLessThan(STALE_MS + 500);
+      await agree();
+      processes = [one, silent];
+      await agree();
+      expect(ranks()).toEqual([0, 1]);
+    });
+
+    test('passes over a sync that comes after a later one', async () => {
+      const { store } = add('a');
+      const sync = (seq: number, using = NOTHING) =>
+        store.sync(pool, { id: 'a', seq, using }, OPTIONS);
+      expect(await sync(5)).toBeDefined();
+      const lie = { size: 5, rank: -1, round: 0 };
+      expect(await sync(4, lie)).toBeUndefined();
+      expect(await sync(5, lie)).toBeUndefined();
+      expect(await store.members(pool)).toMatchObject([{ id: 'a', size: 0, rank: -1 }]);
+      expect(await sync(6, lie)).toMatchObject({ claim: { size: 5 } });
+    });
+
+    test('keeps pools apart, whatever they are called', async () => {
+      const names = [pool, `${pool}.`, `${pool}:other`, 'ápart/*>', ` ${pool}`];
+      for (const own of names) add('a', own);
+      await Promise.all(processes.map((process) => process.sync()));
+      expect(processes.map(({ last }) => last?.active)).toEqual([1, 1, 1, 1, 1]);
+      await until(() => processes.every(({ claim }) => claim.size === 1), AGREED_WITHIN_MS);
+      await processes[1].leave();
+      await processes[0].sync();
+      expect(processes[0].last).toMatchObject({ active: 1, claim: { size: 1, rank: 0 } });
+    });
+
+    test('says who is there', async () => {
+      const { store } = add('asks');
+      processes = [];
+      expect(await store.members(pool)).toEqual([]);
+      await addInOrder('zoë, the first', 'two');
+      await agree();
+      const members = await store.members(pool);
+      expect(members.map(({ id, size, rank }) => [id, size, rank])).toEqual([
+        ['zoë, the first', 2, 0],
+        ['two', 2, 1],
+      ]);
+      expect(members.every(({ ageMs }) => ageMs >= 0 && ageMs < STALE_MS)).toBe(true);
+      for (const process of processes) await process.leave();
+      expect(await store.members(pool)).toEqual([]);
+    });
+
+    test('tells all the same time, however wrong their clocks are', async () => {
+      for (const id of ['a', 'b', 'c']) add(id);
+      await agree();
+      const bounds = processes.map(({ ahead }) => ahead);
+      // What they take for possible has something in common, and is not much.
+      const min = Math.max(...bounds.map(([from]) => from));
+      const max = Math.min(...bounds.map(([, to]) => to));
+      expect(min).toBeLessThanOrEqual(max);
+      for (const [from, to] of bounds) expect(to - from).toBeLessThan(100);
+    });
+
+    if (!isServer) return;
+
+    test('fails while it is down, and nobody loses its part for that', async () => {
+      const [one, two] = await addInOrder('a', 'b');
+      await agree();
+      await stage.server?.kill();
+      const failed = one.failures;
+      const at = stage.clock.now();
+      await one.sync();
+      expect(one.failures).toBe(failed + 1);
+      expect(stage.clock.now() - at).toBeLessThan(1500);
+      await stage.pass(STALE_MS); // nobody is missed for what nobody could help
+      await stage.server?.restart();
+      await until(() => one.last?.active === 2 && two.last?.active === 2, BACK_WITHIN_MS);
+      const failures = [one.failures, two.failures];
+      await until(() => true, 1000);
+      expect([one.failures, two.failures]).toEqual(failures);
+      expect(processes.map(({ claim }) => claim.size)).toEqual([2, 2]);
+      await agree();
+    });
+
+    test('begins quiet if it comes back and has forgotten everything', async () => {
+      const [one, two] = await addInOrder('a', 'b');
+      await agree();
+      await stage.server?.kill();
+      stage.server?.wipe();
+      await stage.server?.restart();
+      processes = [one];
+      await until(() => one.last?.active === 1, BACK_WITHIN_MS);
+      const startedAt = stage.clock.now();
+      const three = add('c');
+      // `b` has yet to say that it is there: until it surely would have, nobody gets more.
+      let most = 0;
+      const isQuiet = () => {
+        most = Math.max(most, three.claim.size);
+        return stage.clock.now() - startedAt > STALE_MS * 0.7;
+      };
+      await until(isQuiet, 3000);
+      expect(most).toBe(0);
+      expect(one.claim.size).toBe(2);
+      processes = [one, two, three];
+      await agree();
+    });
+  });
+}
