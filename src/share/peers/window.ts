@@ -29,7 +29,7 @@ export class Window {
   accept(count: number): boolean {
     if (count <= this.#last - WINDOW) return false;
     this.#moveTo(count);
-    const bit = 2 ** (count % 32);
+    const bit = 1 << (count % 32);
     const at = (count % WINDOW) >>> 5;
     if ((this.#seen[at] & bit) !== 0) return false;
     this.#seen[at] |= bit;
@@ -38,8 +38,16 @@ export class Window {
 
   /** Makes room for those up to `count`, none of which has been seen. */
   #moveTo(count: number): void {
-    for (let own = Math.max(this.#last, count - WINDOW) + 1; own <= count; own++) {
-      this.#seen[(own % WINDOW) >>> 5] &= ~(2 ** (own % 32));
+    for (let own = Math.max(this.#last, count - WINDOW) + 1; own <= count; ) {
+      const word = (own % WINDOW) >>> 5;
+      const bit = own % 32;
+      if (bit === 0 && own + 31 <= count) {
+        this.#seen[word] = 0; // a node that speaks to many skips many, for each of them
+        own += 32;
+      } else {
+        this.#seen[word] &= ~(1 << bit);
+        own++;
+      }
     }
     this.#last = Math.max(this.#last, count);
   }
