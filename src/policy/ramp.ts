@@ -286,7 +286,7 @@ const isMember = (state: State, i: number): boolean => state[i + SIZE] !== 1 || 
 const price = (state: State, i: number): number => (isRanked(state, i) ? 1 : state[i + SIZE]);
 
 /** One member's part of a pool in a given second. */
-function share(pool: number, size: number, rank: number, second: number): number {
+export function share(pool: number, size: number, rank: number, second: number): number {
   const whole = wholeOf(pool);
   const even = Math.floor(whole / size);
   const rest = whole - even * size;

@@ -8,9 +8,11 @@
  */
 
 import type { Millis } from '../../clock.ts';
+import { share } from '../../policy/ramp.ts';
 import { seededRandom } from '../../random.ts';
 import {
   type AgreementOptions,
+  type Claim,
   emptyPool,
   leave,
   NOTHING,
@@ -19,7 +21,6 @@ import {
   sync,
 } from '../../share/pool/agreement.ts';
 import { PoolMember } from '../../share/pool/member.ts';
-import { partOf } from '../../share/pool/part.ts';
 
 export interface ExploreOptions {
   readonly seed: number;
@@ -186,3 +187,7 @@ export class Used {
     return [...this.#most.values()].reduce((sum, parts) => sum + parts[n], 0);
   }
 }
+
+/** By the very rule that hands out tokens. */
+const partOf = (limit: number, { size, rank }: Claim, second: number): number =>
+  size === 0 ? 0 : share(limit, size, rank, second);
