@@ -18,6 +18,7 @@ test('a turn that was given up is nobody else’s in that second, also if the cl
   const even = { size: 2, rank: -1, round: 0 };
   ask('a', NOTHING, 0);
   ask('b', NOTHING, 1);
+  for (const now of [900, 1800]) for (const id of ['a', 'b']) ask(id, NOTHING, now);
   ask('a', even, 2500);
   ask('b', even, 2500);
   const turn = ask('a', even, 2500).claim;
@@ -25,6 +26,18 @@ test('a turn that was given up is nobody else’s in that second, also if the cl
   ask('a', even, 5500); // gives its turn up, and is told to take it again
   ask('a', { size: 3, rank: -1, round: 0 }, 4500); // gives up more
   expect(ask('a', even, 4600)).toMatchObject({ claim: { rank: 0 }, fromAt: 6000 });
+});
+
+test('a store that has forgotten everybody waits for them as long again if none could reach it meanwhile', () => {
+  const pool = emptyPool(0, OPTIONS);
+  const half = { size: 2, rank: -1, round: 0 };
+  let seq = 0;
+  const sizeAt = (now: number) =>
+    sync(pool, { id: 'a', seq: ++seq, using: half }, now, OPTIONS)?.claim.size;
+  expect(sizeAt(100)).toBe(2);
+  const backAt = 5100; // it went away before the other one had said that it is there
+  expect([0, 900, 1800, 1899].map((ms) => sizeAt(backAt + ms))).toEqual([2, 2, 2, 2]);
+  expect(sizeAt(backAt + 1900)).toBe(1);
 });
 
 describe('parts of a pool', () => {

@@ -199,11 +199,13 @@ function nextRound(pool: PoolState, now: Millis): void {
 
 const wholeMicros = (now: Millis): number => Math.floor(now * 1000);
 
-/** Who could not reach the store because nobody could is not gone: it gets as long again. */
+/** Who could not reach the store because nobody could is not gone: it gets as long again, also to say that it is there. */
 function makeUpForOutage(pool: PoolState, now: Millis, { staleMs }: AgreementOptions): void {
   const gapMs = now - pool.syncedAt;
+  const wasQuiet = pool.syncedAt < pool.quietTo;
   pool.syncedAt = Math.max(now, pool.syncedAt);
   if (gapMs < staleMs / 2) return;
+  if (wasQuiet) pool.quietTo += gapMs;
   for (const member of pool.members) member.heardAt += gapMs;
 }
 

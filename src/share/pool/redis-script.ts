@@ -112,9 +112,11 @@ local function begin()
 end
 
 local function makeUpForOutage()
-  local gapUs = now - syncedAt
+  local gapUs, wasQuiet = now - syncedAt, syncedAt < quietTo
   syncedAt = max(now, syncedAt)
-  if gapUs >= staleUs / 2 then lostUs = lostUs + gapUs end
+  if gapUs < staleUs / 2 then return end
+  lostUs = lostUs + gapUs
+  if wasQuiet then quietTo = quietTo + gapUs end
 end
 
 local function dropStale()

@@ -110,6 +110,10 @@ export function explore({ seed, steps, isStrict }: ExploreOptions): Explored {
     if (nodes.includes(node)) node.member.answered(seq, answer, now + node.skewMs);
   };
 
+  const depart = (name: string): void => {
+    if (now >= downTo && !isLost()) leave(pool, name, now);
+  };
+
   /** What can happen besides syncs, and how likely it is at a step. */
   const happen = (): void => {
     const chance = random();
@@ -119,7 +123,7 @@ export function explore({ seed, steps, isStrict }: ExploreOptions): Explored {
       nodes = nodes.filter((node) => node !== victim); // crashes
     } else if (chance < 0.04 && victim) {
       nodes = nodes.filter((node) => node !== victim);
-      mail.push({ at: now + delayMs(), deliver: () => leave(pool, victim.name, now) });
+      mail.push({ at: now + delayMs(), deliver: () => depart(victim.name) });
     } else if (chance < 0.045) downTo = now + between(50, 15_000);
     else if (chance < 0.048 && now >= downTo) pool = emptyPool(now, options);
     else if (isStrict && chance < 0.055 && victim) victim.cutTo = now + between(50, 15_000);
