@@ -276,7 +276,7 @@ export class Engine implements Limiter {
    * name costs more than a decision: undefined if somebody wants to know it, so ask by name.
    */
   askHashed({ low, high }: KeyHash, cost: number): Decision | undefined {
-    if (!this.#pauses.isEmpty || this.#ledger.isHeard) return undefined;
+    if (!this.#pauses.isEmpty || this.#ledger.isHeard || this.#share.wantsNames) return undefined;
     const decision = this.#share.askHashed(low, high, cost);
     this.#ledger.count(decision);
     return decision;

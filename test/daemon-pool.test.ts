@@ -168,6 +168,7 @@ describe.skipIf(redisServer() === undefined)('daemons in a pool', () => {
     const metrics = await (await fetch(`http://${a.at.http[0]}/metrics`)).text();
     expect(metrics).toMatch(/^sluice_pool_size 2$/m);
     expect(metrics).toMatch(/^sluice_pool_agreed 1$/m);
+    expect(metrics).toMatch(/^sluice_pool_saturation\{limit="[^"]+"\} 0(\.\d+)?$/m);
     expect(metrics).toMatch(/^sluice_pool_syncs_total\{result="failed"\} 0$/m);
     const shown = sluice('pool', '--at', a.at.http[0]).stdout;
     expect(shown).toMatch(/^sluice, redis: 2 active, agreed\n {2}a has 1 of 2, rank \d; the store/);

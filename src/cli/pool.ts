@@ -11,7 +11,8 @@ export const pool: Command = {
   help: `usage: sluice pool [options]
 
 Shows a pool as one of its daemons sees it: how many there are, whether all of them use their part of that,
-how long ago the store was heard, and every member with its size, its rank and how long ago it was heard.
+how long ago the store was heard, how much of its part of each limit was used, and every member with its size, its rank
+and how long ago it was heard.
 
 options:
 ${LOOK_HELP}
@@ -45,6 +46,9 @@ function show(shown: PoolShown, terminal: Terminal): void {
     terminal.print(
       `  ${failures} of ${syncs} syncs failed${reason === undefined ? '' : `: ${reason}`}`,
     );
+  }
+  for (const [limit, used] of Object.entries(shown.saturation)) {
+    terminal.print(`  ${limit}: ${Math.round(used * 100)} % of its part was used in the last 10 s`);
   }
   if (!shown.members || shown.members.length === 0) return;
   const rows = shown.members.map((member) => [

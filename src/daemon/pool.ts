@@ -137,6 +137,8 @@ function onLink(link: NatsLink, make: (connection: NatsConnection) => PoolStore)
     name: 'nats',
     sync: async (...asked) => store().sync(...asked),
     leave: async (...asked) => store().leave(...asked),
+    note: async (...asked) => store().note(...asked),
+    recall: async (...asked) => store().recall(...asked),
     members: async (...asked) => store().members(...asked),
     async close() {
       await made?.close();

@@ -185,6 +185,7 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
     learns: false,
     reserves: false,
     isBySecond: true,
+    ...(options.resumeFor !== undefined && { resumeForMs }),
     expireMs: Infinity,
     formulas: [{ kind, numbers: formula }],
 
@@ -242,6 +243,8 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
     divide(part) {
       own = part;
     },
+
+    pace: (state, i, now) => wholeOf(peek(state, i, now)[POOL]) / scratch[SIZE],
 
     // A pool that has climbed is worth keeping. One at `min` is a new one as soon as its second is
     // over, unless the clock alone would have made it climb meanwhile.

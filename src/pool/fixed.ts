@@ -53,6 +53,8 @@ export function unagreed(name: string, clock: Clock, find: () => Promise<Claim>)
       return { claim, fromAt: 0, active: claim.size, isAgreed: true, now: clock.now() };
     },
     async leave() {},
+    async note() {},
+    recall: async () => undefined,
     members: async () => [],
     async close() {},
   };

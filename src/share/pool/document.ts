@@ -132,6 +132,14 @@ export function documentStore(server: DocumentServer, deadlineMs: Millis, clock:
         return { state: found, told: undefined };
       });
     },
+    async note(pool, text) {
+      const name = noteOf(pool);
+      const found = await server.get(name);
+      await server.put(name, text, found?.revision ?? NO_REVISION); // or another was faster
+    },
+    async recall(pool) {
+      return (await server.get(noteOf(pool)))?.text;
+    },
     async members(pool) {
       return change(pool, (found, now) => ({
         told: (found?.members ?? []).map(({ id, claim, heardAt }) => ({
@@ -145,6 +153,9 @@ export function documentStore(server: DocumentServer, deadlineMs: Millis, clock:
     close: () => server.close(),
   };
 }
+
+/** Where it is left what others want to know later: no pool is called so. */
+const noteOf = (pool: string): string => `${pool}\0note`;
 
 /** What becomes of a pool, if anything, and what is told then. */
 interface Change<T> {

@@ -14,6 +14,7 @@ import { alarm, type Clock, type Millis } from '../../clock.ts';
 import { reasonOf, UnavailableError } from '../../errors.ts';
 import type { Random } from '../../random.ts';
 import type { AgreementOptions, Claim, SyncAnswer } from './agreement.ts';
+import { type Climbing, Keeper } from './keeper.ts';
 import { PoolMember } from './member.ts';
 import type { PoolStore } from './store.ts';
 
@@ -47,8 +48,21 @@ export interface PoolView {
   readonly ageMs: Millis;
   readonly syncs: number;
   readonly failures: number;
+  /** By limit, how much of this member's part was used in the last ten seconds: from 0 to 1. */
+  readonly saturation: Readonly<Record<string, number>>;
   /** Why the last sync failed, if it did. */
   readonly reason?: string;
+}
+
+/** A limit that is divided. */
+export interface PooledLimit {
+  readonly name: string;
+  /** Present if what it has reached is kept for those who come later. */
+  readonly climbing?: Climbing;
+  /** Something was heard: it may have another part now. */
+  partChanged(): void;
+  /** How much of it was used lately. */
+  saturation(now: Millis): number;
 }
 
 /** Hears of what should not be silent. */
@@ -70,7 +84,8 @@ export class Pool {
   readonly #store: PoolStore;
   readonly #options: PoolOptions;
   readonly #member: PoolMember;
-  readonly #changed = new Set<() => void>();
+  readonly #limits = new Set<PooledLimit>();
+  readonly #keeper: Keeper;
   readonly #listeners = new Set<PoolListener>();
   #isOpen = false;
   #isPaused = false;
@@ -94,6 +109,7 @@ export class Pool {
     this.onUnavailable = options.onUnavailable;
     const holdMs = options.onUnavailable === 'keep' ? Infinity : options.holdMs;
     this.#member = new PoolMember({ id: options.id, holdMs });
+    this.#keeper = new Keeper(store, options.name);
     this.opened.catch(() => {}); // who does not ask is told by `on`
   }
 
@@ -127,10 +143,15 @@ export class Pool {
     return this.#member.isHeard(now);
   }
 
-  /** Calls `act` whenever something was heard, until what comes back is called. */
-  onChange(act: () => void): () => void {
-    this.#changed.add(act);
-    return () => this.#changed.delete(act);
+  /** Divides a limit, until what comes back is called. */
+  add(limit: PooledLimit): () => void {
+    const { climbing } = limit;
+    const forget = climbing ? this.#keeper.add(climbing) : () => {};
+    this.#limits.add(limit);
+    return () => {
+      this.#limits.delete(limit);
+      forget();
+    };
   }
 
   on(listener: PoolListener): () => void {
@@ -154,6 +175,9 @@ export class Pool {
       ageMs,
       syncs: this.#syncs,
       failures: this.#failures,
+      saturation: Object.fromEntries(
+        [...this.#limits].map((limit) => [limit.name, limit.saturation(now)]),
+      ),
       ...(this.#reason !== undefined && { reason: this.#reason }),
     };
   }
@@ -162,9 +186,11 @@ export class Pool {
   async pause(): Promise<void> {
     this.#isPaused = true;
     this.#cancel();
+    const noted = this.#keeper.note(this.#storeNow());
     this.#member.forget();
     this.#tell();
-    await this.#leave();
+    const left = this.#store.leave(this.#options.name, this.#options.id);
+    await Promise.allSettled([noted, left]); // else what was noted before counts, and it is soon missed
   }
 
   resume(): void {
@@ -182,19 +208,16 @@ export class Pool {
     await this.#store.close();
   }
 
-  async #leave(): Promise<void> {
-    await this.#store.leave(this.#options.name, this.#options.id).catch(() => {}); // it is soon missed
+  /** As far as it is known. */
+  #storeNow(): Millis {
+    return this.#clock.now() + this.aheadMs;
   }
 
   async #sync(): Promise<void> {
     const sentAt = this.#clock.now();
-    const request = this.#member.request(sentAt);
-    const { name, staleMs, holdMs } = this.#options;
-    const agreement: AgreementOptions = { staleMs, isStrict: holdMs <= staleMs };
     this.#syncs++;
     try {
-      const answer = await this.#store.sync(name, request, agreement);
-      if (answer && !this.#isPaused) this.#hear(request.seq, answer);
+      await this.#exchange();
     } catch (error) {
       this.#failures++;
       this.#reason = reasonOf(error);
@@ -208,6 +231,17 @@ export class Pool {
     const jitter = 1 + JITTER * (2 * this.#random() - 1);
     const at = Math.max(sentAt + waitMs * jitter, this.#clock.now() + 1);
     this.#cancel = alarm(this.#clock, at, () => void this.#sync(), false);
+  }
+
+  async #exchange(): Promise<void> {
+    if (!this.#keeper.hasRecalled) await this.#keeper.recall(); // before there is anything to spend
+    const request = this.#member.request(this.#clock.now());
+    const { name, staleMs, holdMs } = this.#options;
+    const agreement: AgreementOptions = { staleMs, isStrict: holdMs <= staleMs };
+    const answer = await this.#store.sync(name, request, agreement);
+    if (!answer || this.#isPaused) return;
+    this.#hear(request.seq, answer);
+    this.#keeper.noteInTime(this.#storeNow()).catch(() => {}); // the next time, then
   }
 
   #hear(seq: number, answer: SyncAnswer): void {
@@ -229,7 +263,7 @@ export class Pool {
   }
 
   #tell(): void {
-    for (const act of this.#changed) act();
+    for (const limit of this.#limits) limit.partChanged();
     if (this.#listeners.size === 0) return;
     const view = this.view();
     const isInReach = this.#reason === undefined;

@@ -15,7 +15,7 @@ import { Fields } from '../../options.ts';
 import { Outstanding } from '../../outstanding.ts';
 import { connectionOf, type RedisClient, type Reply } from '../redis/client.ts';
 import type { SyncAnswer } from './agreement.ts';
-import { LEAVE, MEMBERS, poolKeys, SYNC } from './redis-script.ts';
+import { LEAVE, MEMBERS, NOTE, noteKey, poolKeys, RECALL, SYNC } from './redis-script.ts';
 import type { PoolMemberRecord, PoolStore } from './store.ts';
 
 export interface RedisStoreOptions {
@@ -60,12 +60,24 @@ export function redisStoreAt(
     async leave(pool, id) {
       await run(LEAVE, pool, [id]);
     },
+    async note(pool, text, keepMs) {
+      const args = [text, `${Math.ceil(Math.min(keepMs, NOTE_MS_MAX))}`];
+      await calls.wait(pool, () => connection.run(NOTE, [noteKey(prefix, pool)], args));
+    },
+    async recall(pool) {
+      const run = () => connection.run(RECALL, [noteKey(prefix, pool)], []);
+      const [text] = await calls.wait(pool, run);
+      return typeof text === 'string' ? text : undefined;
+    },
     async members(pool) {
       return recordsOf(await run(MEMBERS, pool, []));
     },
     async close() {},
   };
 }
+
+/** Redis takes no number of milliseconds that ends after its time. */
+const NOTE_MS_MAX: Millis = 365 * 86_400_000;
 
 export const REDIS_PREFIX = 'a text without braces';
 export const isRedisPrefix = (value: unknown): value is string =>

@@ -3,7 +3,7 @@ import { type Engine, engineOf } from '../../limiter.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
 import type { ShareMaker } from '../share.ts';
 import { memoryStore } from './memory.ts';
-import { Pool } from './pool.ts';
+import { Pool, type PooledLimit } from './pool.ts';
 import { PoolShare } from './share.ts';
 
 const OPTIONS = {
@@ -15,8 +15,8 @@ test('a limit that nobody needs any more is not told of the pool, however many c
   const clock = new VirtualClock(0);
   let listening = 0;
   class Watched extends Pool {
-    override onChange(act: () => void): () => void {
-      const stop = super.onChange(act);
+    override add(limit: PooledLimit): () => void {
+      const stop = super.add(limit);
       listening++;
       return () => {
         stop();
