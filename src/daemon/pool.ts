@@ -85,8 +85,9 @@ export class PoolPlace {
   }
 
   /** Leaves: the others have its part within a second. */
-  close(): Promise<void> {
-    return this.#pool.close();
+  async close(): Promise<void> {
+    await this.#pool.close();
+    await this.#store.close();
   }
 }
 

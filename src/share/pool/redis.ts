@@ -47,7 +47,7 @@ export function redisStoreAt(
     const now = time();
     const at = now === undefined ? '' : microsOf(now);
     const keys = poolKeys(prefix, pool);
-    return calls.wait(pool, () => connection.run(script, keys, [at, ...args]));
+    return calls.wait(() => connection.run(script, keys, [at, ...args]));
   };
   return {
     name: 'redis',
@@ -111,12 +111,12 @@ class Calls {
     this.#waiting = new Outstanding(clock, deadlineMs, ({ giveUp }) => giveUp());
   }
 
-  async wait(pool: string, run: () => Promise<Reply>): Promise<Reply> {
+  async wait(run: () => Promise<Reply>): Promise<Reply> {
     try {
       if (this.#underway >= UNDERWAY_MAX) throw new Error(`${UNDERWAY_MAX} calls are not answered`);
       return await this.#inTime(run);
     } catch (error) {
-      throw new UnavailableError(`the pool ${pool} in Redis`, inWords(error));
+      throw new UnavailableError('redis', inWords(error));
     }
   }
 

@@ -132,8 +132,7 @@ export class PoolShare implements Share {
     const hadPart = this.#hasPart;
     this.#hasPart = size > 0;
     if (size === 0) {
-      const isFree = pool.onUnavailable === 'allow' && !pool.isAvailable(now);
-      this.#instead = isFree ? ANYTHING : deny(NO_PART_RETRY_MS);
+      this.#instead = pool.isFree(now) ? ANYTHING : deny(NO_PART_RETRY_MS);
       this.#lookAt = Math.min(pool.claimTo(now), now + NO_PART_RETRY_MS);
       return;
     }

@@ -23,7 +23,7 @@ export interface PoolStore {
   leave(pool: string, id: string): Promise<void>;
   /** Everybody who is there, for people. */
   members(pool: string): Promise<readonly PoolMemberRecord[]>;
-  /** Ends what it has opened itself. */
+  /** Ends what it has opened itself. Up to whoever made the store: several pools may meet in it. */
   close(): Promise<void>;
 }
 
