@@ -96,6 +96,7 @@ describe('a server that is not etcd', () => {
     [{ endpoints: ['etcd:2379'] }, /`endpoints\[0\]` to be an address .* got "etcd:2379"/],
     [{ endpoints: ['http://a'], auth: { name: 'root' } }, /`auth`/],
     [{ endpoints: ['http://a'], user: 'root' }, /`user`/],
+    [{ endpoints: ['http://a'], tls: { crt: 'x' } }, /`tls.crt` to be one of ca, cert, key/],
   ])('nor are options that make no sense: %o', (setting, message) => {
     expect(() => etcdStore(setting as never)).toThrow(message);
   });

@@ -176,3 +176,14 @@ test('members do not sync in step: each is a little early or late, by chance', a
   }
   await place.close();
 });
+
+test.each([
+  ['no store', undefined, {}, '`store` to be one such as redisStore(client), got nothing'],
+  ['a client of Redis, which has a `sync` too', { sync() {} }, {}, '`store`'],
+  ['no options', memoryStore(), null, 'an object, got null'],
+  ['a store twice', memoryStore(), { store: 1 }, '`store` to be one of clock'],
+  ['a sync that is too rare', memoryStore(), { sync: '1s' }, '`sync` to be at most a quarter'],
+  ['a hold between two syncs', memoryStore(), { hold: 150 }, '`hold` to be at least twice `sync`'],
+])('options that make no sense are refused in words: %s', (_, store, setting, message) => {
+  expect(() => pool(store as never, setting as never)).toThrow(message);
+});

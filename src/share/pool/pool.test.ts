@@ -192,3 +192,24 @@ test('`allow` is for a store out of reach: not for who has just come, pauses or 
   void pool.close();
   expect(own.take('', 7)).toBe(0);
 });
+
+test('the process stays until whoever waits for the store is told, and no longer', async () => {
+  const { clock, seen, store } = world();
+  const kept: boolean[] = [];
+  const watched = {
+    now: () => clock.now(),
+    wakeAt(at: number, act: () => void, keepAlive: boolean) {
+      kept.push(keepAlive);
+      return clock.wakeAt(at, act);
+    },
+  };
+  seen.isDown = true;
+  const pool = new Pool(store, OPTIONS, watched, () => 0.5);
+  pool.open();
+  await clock.pass(900);
+  expect(kept).toContain(true);
+  await clock.pass(500);
+  kept.splice(0);
+  await clock.pass(500);
+  expect(new Set(kept)).toEqual(new Set([false]));
+});
