@@ -17,25 +17,31 @@ import type { Pool } from './pool.ts';
 /** What one is told who has no part yet, or none any more. */
 const NO_PART_RETRY_MS: Millis = 100;
 
+/** What a share needs of its pool. */
+export type PartOf = Pick<
+  Pool,
+  'claim' | 'claimTo' | 'secondEnd' | 'aheadMs' | 'isFree' | 'onChange'
+>;
+
 const ANYTHING = allow(Number.MAX_SAFE_INTEGER);
 
 export class PoolShare implements Share {
   readonly #local: LocalShare;
   readonly #policy: Policy;
-  readonly #pool: Pool;
+  readonly #pool: PartOf;
   readonly #clock: Clock;
   readonly #stopHearing: () => void;
   /** When it has to be looked again what may be used. */
   #lookAt: Millis = -Infinity;
   /** What everybody is told, if it is not the limit's to say. */
   #instead: Decision | undefined;
-  #hasPart = false;
+  #size = 0;
   #aheadMs: Millis = 0;
   /** When the last question came, on the store's clock: a look at the clock costs as much as deciding. */
   #storeNow: Millis = 0;
 
   /** @throws {ConfigError} if the rule cannot be divided. */
-  constructor(policy: Policy, setting: ShareSetting, pool: Pool) {
+  constructor(policy: Policy, setting: ShareSetting, pool: PartOf) {
     requireDivisible(policy);
     const { name: _, clock, ...own } = setting;
     const storeTime = { now: () => this.#storeNow };
@@ -94,13 +100,23 @@ export class PoolShare implements Share {
   }
 
   inspect(key: string): View {
-    this.#toldInstead();
-    return this.#local.inspect(key);
+    const told = this.#toldInstead();
+    const view = this.#local.inspect(key);
+    view.poolSize = this.#size;
+    if (told?.verdict === 'deny') view.remaining = Math.min(0, view.remaining);
+    return view;
   }
 
+  /** Who has no part has nothing left, whatever the limit says. */
   standings(key: string): Standing[] {
-    this.#toldInstead();
-    return this.#local.standings(key);
+    const told = this.#toldInstead();
+    const standings = this.#local.standings(key);
+    if (told?.verdict !== 'deny') return standings;
+    return standings.map((own) => ({
+      ...own,
+      remaining: 0,
+      opensInMs: Math.max(own.opensInMs ?? 0, told.retryAfterMs),
+    }));
   }
 
   copy(): TableCopy {
@@ -129,8 +145,8 @@ export class PoolShare implements Share {
     const { size, rank } = pool.claim(now);
     this.#aheadMs = pool.aheadMs;
     this.#storeNow = now + this.#aheadMs;
-    const hadPart = this.#hasPart;
-    this.#hasPart = size > 0;
+    const hadPart = this.#size > 0;
+    this.#size = size;
     if (size === 0) {
       this.#instead = pool.isFree(now) ? ANYTHING : deny(NO_PART_RETRY_MS);
       this.#lookAt = Math.min(pool.claimTo(now), now + NO_PART_RETRY_MS);
