@@ -229,6 +229,31 @@ describe('daemons that meet elsewhere', () => {
     40_000,
   );
 
+  test.skipIf(natsServer() === undefined)(
+    'NATS: an outage is told once, and why, what holds after that, and when it is over',
+    async () => {
+      const nats = await serve(startJetStream);
+      await nats.kill();
+      const store = `nats: 'nats://127.0.0.1:${nats.port}', stale: 1s, hold: 1s, onUnavailable: allow`;
+      const a = await join(store, 'a');
+      await a.logged(/warn pool out of reach pool=.*connection refused/i);
+      await nats.restart();
+      await agree(a);
+      await nats.kill();
+      await a.logged(/warn pool out of reach for too long .*onUnavailable=allow/);
+      expect(await ask(a, 'key', 2 * LIMIT)).toBe(2 * LIMIT);
+      await sleep(3000); // a client that waits longer and longer would not be back within a second
+      await nats.restart();
+      const backAt = Date.now();
+      await until(async () => (await view(a)).reason === undefined);
+      expect(Date.now() - backAt).toBeLessThan(1500);
+      await agree(a);
+      expect(a.log().match(/pool out of reach (?!for)/g)).toHaveLength(2);
+      expect(a.log().match(/pool in reach again/g)).toHaveLength(2);
+    },
+    40_000,
+  );
+
   test.skipIf(etcdServer() === undefined)(
     'etcd',
     async () => {

@@ -67,8 +67,8 @@ export function redisStoreAt(
   };
 }
 
-export const REDIS_PREFIX = 'a text without braces';
-export const isRedisPrefix = (value: unknown): value is string =>
+const REDIS_PREFIX = 'a text without braces';
+const isRedisPrefix = (value: unknown): value is string =>
   typeof value === 'string' && !/[{}]/.test(value);
 
 const microsOf = (ms: Millis): string => `${Math.round(ms * 1000)}`;
