@@ -186,7 +186,7 @@ describe.skipIf(redisServer() === undefined)('daemons in a pool', () => {
     await a.logged(/warn "?pool out of reach/);
     expect(await ask(a, 'key', 5)).toBe(0); // nobody knows how many there are
     const waits = sluice('pool', '--at', a.at.http[0]).stdout;
-    expect(waits).toMatch(/a has no part; the store was heard never/);
+    expect(waits).toMatch(/a has no part; the store was heard never\n/);
     expect(waits).toMatch(/syncs failed: .*out of reach/);
     await redis.restart();
     await agree(a, b);
@@ -262,6 +262,12 @@ describe('daemons that meet elsewhere', () => {
     },
     40_000,
   );
+
+  test('whatever a member is called does not reach into the terminal of who looks', async () => {
+    const config = 'pool: { size: 3, id: "red\\e[31m" }';
+    const a = await own.start([...EPHEMERAL, '--config', own.place().file('a.yaml', config)]);
+    expect(sluice('pool', '--at', a.at.http[0]).stdout).toMatch(/^ {2}red\?\[31m has /m);
+  });
 
   test('nowhere: they were told how many they are', async () => {
     const a = await join('size: 3', 'a');
