@@ -1,9 +1,11 @@
 import { describe, expect, test } from 'vitest';
+import { prometheus } from '../adapters/metrics/prometheus.ts';
 import { limiter } from '../limiter.ts';
 import type { Limit } from '../policy/limit.ts';
 import { memoryStore } from '../share/pool/memory.ts';
 import type { PoolStore } from '../share/pool/store.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
+import { fixedPool } from './fixed.ts';
 import { type PoolSetting, pool } from './pool.ts';
 
 /** Pods on virtual time that take all they can get, ten times a second. */
@@ -109,6 +111,21 @@ describe('a pool of pods', () => {
     expect(sums().at(-2)).toBe(100);
     expect(Math.max(...sums())).toBe(100);
   });
+});
+
+test('metrics say in how many parts a limit is divided, and that one has none', async () => {
+  const clock = new VirtualClock(0);
+  const pods = pool(fixedPool(3, 0, clock), { clock });
+  const alone = limiter({ name: 'alone', limit: { bucket: { rate: 1 } }, clock });
+  const api = limiter({ name: 'api', limit: { bucket: { rate: 1 } }, share: pods, clock });
+  const shown = (): string[] =>
+    prometheus([api, alone])
+      .text()
+      .match(/^sluice_parts.*$/gm) ?? [];
+  await clock.pass(10);
+  expect(shown()).toEqual(['sluice_parts{limit="api"} 3']);
+  await pods.close();
+  expect(shown()).toEqual(['sluice_parts{limit="api"} 0']);
 });
 
 describe('a bucket in a pool', () => {

@@ -66,6 +66,11 @@ export class PoolShare implements Share {
     return this.#local.bytes;
   }
 
+  get poolSize(): number {
+    this.#toldInstead();
+    return this.#size;
+  }
+
   ask(key: string, cost: number, part?: number): Decision {
     return this.#toldInstead() ?? this.#local.ask(key, cost, part);
   }
