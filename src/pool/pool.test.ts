@@ -153,6 +153,30 @@ describe('a bucket in a pool', () => {
     },
   );
 
+  test('nor does one that was away for a moment, whether or not somebody asked meanwhile', async () => {
+    const { add, pass, pods } = world({ bucket: { rate: '1/s', burst: 100 } });
+    const [idle] = [add(), add()];
+    await pass(5000);
+    idle.stop(); // nobody asks it any more, and it fills up
+    await pass(120_000);
+    void idle.place.pause(); // all of it is the other's now, and is spent
+    await pass(120_000);
+    expect(pods[1].place.view().size).toBe(1);
+    idle.place.resume();
+    await pass(4000);
+    expect(idle.place.view().size).toBe(2);
+    expect(idle.own.take('', Infinity)).toBeLessThanOrEqual(3);
+  });
+
+  test('a limit made in a pool fills up from then on, not from when it is first asked', async () => {
+    const clock = new VirtualClock(0);
+    const pods = pool(fixedPool(2, 0, clock), { clock });
+    await clock.pass(1000);
+    const own = limiter({ limit: { bucket: { rate: '10/s', burst: 10 } }, share: pods, clock });
+    await clock.pass(600);
+    expect(own.take('', Infinity)).toBe(3); // of five a second
+  });
+
   test('one that comes to others brings no burst along', async () => {
     const { add, pass, pods } = world({ bucket: { rate: '10/s', burst: 100 } });
     add();

@@ -49,9 +49,9 @@ export class PoolShare implements Share {
     this.#pool = pool;
     this.#clock = clock;
     this.#local = new LocalShare(policy, { ...own, clock: storeTime });
-    this.#stopHearing = pool.onChange(() => {
-      this.#lookAt = -Infinity;
-    });
+    // At once, asked or not: what one comes back to after a while without a part, others may have spent.
+    this.#stopHearing = pool.onChange(() => this.#look(clock.now()));
+    this.#look(clock.now());
   }
 
   get keys(): number {
