@@ -215,12 +215,12 @@ export class Pool {
   async #leave(): Promise<void> {
     const { name, id } = this.#options;
     try {
-      await this.#answer(() => this.#store.leave(name, id));
+      await this.#answer(() => this.#store.leave(name, id), true);
     } catch {} // it is soon missed
   }
 
-  #answer<T>(ask: () => Promise<T>): Promise<T> {
-    return within(this.#clock, ANSWER_MS_MAX, this.#store.name, async () => ask());
+  #answer<T>(ask: () => Promise<T>, keepAlive: boolean): Promise<T> {
+    return within(this.#clock, ANSWER_MS_MAX, this.#store.name, async () => ask(), keepAlive);
   }
 
   async #sync(): Promise<void> {
@@ -232,7 +232,8 @@ export class Pool {
     const agreement: AgreementOptions = { staleMs, isStrict: holdMs <= staleMs };
     this.#syncs++;
     try {
-      const answer = await this.#answer(() => this.#store.sync(name, request, agreement));
+      const ask = () => this.#store.sync(name, request, agreement);
+      const answer = await this.#answer(ask, !this.#isSettled);
       // Each of ours comes after the one before it, so a later one is not ours.
       if (!answer) throw new Error(`another member is called ${id}, or was a moment ago`);
       if (!this.#isPaused) this.#hear(request.seq, answer);
