@@ -134,6 +134,8 @@ export interface Stats extends Counted {
   readonly waiting: number;
   /** Permits that are out. */
   readonly held: number;
+  /** In a pool: how many share the limit; 0: this process has no part of it. */
+  readonly poolSize?: number;
 }
 
 export { LIMIT_KINDS };
@@ -468,8 +470,9 @@ export class Engine implements Limiter {
   }
 
   stats(): Stats {
-    const { keys, evicted, bytes } = this.#share;
-    return { keys, evicted, bytes, waiting: this.#room.size, ...this.#ledger.read() };
+    const { keys, evicted, bytes, poolSize } = this.#share;
+    const part = poolSize === undefined ? {} : { poolSize };
+    return { keys, evicted, bytes, ...part, waiting: this.#room.size, ...this.#ledger.read() };
   }
 
   #askNow(key: string, cost: number, now: Millis, part?: number): Decision {

@@ -66,6 +66,8 @@ export interface View {
   remaining: number;
   /** ramp: tokens in the pool this second, over all members. */
   pool?: number;
+  /** In a pool of processes: how many share the limit; 0: this one has no part of it at the moment. */
+  poolSize?: number;
   /** adaptive: calls allowed in flight. busy: calls allowed a second. */
   limit?: number;
   /** adaptive: calls in flight. */

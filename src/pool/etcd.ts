@@ -45,7 +45,7 @@ export function etcdStore(setting: EtcdStoreSetting): PoolStore {
   const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;
   const prefix = fields.optional('prefix', isText, 'a text') ?? '/sluice/pools/';
   const auth = readAuth(fields);
-  const tls = fields.optional('tls', isRecord, '{ ca, cert, key }');
+  const tls = readTls(fields);
   const endpoints = readEndpoints(fields);
   fields.done();
   const http = new EtcdHttp({ endpoints, deadlineMs, clock, auth, tls });
@@ -57,6 +57,16 @@ function readAuth(fields: Fields): EtcdStoreSetting['auth'] {
   const auth = fields.raw('auth');
   if (auth === undefined || isAuth(auth)) return auth;
   throw new ConfigError('auth', '{ name, password }', 'something else');
+}
+
+/** A certificate under a misspelt name would be none. */
+function readTls(fields: Fields): EtcdTls | undefined {
+  const given = fields.optional('tls', isRecord, '{ ca, cert, key }');
+  if (!given) return undefined;
+  const tls = new Fields('tls', given);
+  for (const name of ['ca', 'cert', 'key']) tls.raw(name);
+  tls.done();
+  return given;
 }
 
 function readEndpoints(fields: Fields): URL[] {

@@ -60,6 +60,8 @@ export interface Share {
   readonly keys: number;
   /** Keys that had to make room while still in use: above 0, `keysMax` is too small. */
   readonly evicted: number;
+  /** How many share the limit, if it is divided; 0: this process has no part of it. */
+  readonly poolSize?: number;
   /** Memory held for keys. */
   readonly bytes: number;
 }

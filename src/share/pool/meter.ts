@@ -16,8 +16,9 @@ export class Meter {
   /** Of seconds that are over, the last one last. */
   #past: { readonly used: number; readonly capacity: number }[] = [];
   #used = 0;
-  /** What could go through in this second. */
+  /** What could go through in a second, when it was last looked at. */
   #capacity = 0;
+  #isMeasured = false;
   #endAt: Millis = Number.NaN;
 
   /** @param capacityNow what can go through in a second, as things are. */
@@ -27,16 +28,22 @@ export class Meter {
 
   /** So much has gone through, or, below zero, has not been used after all. */
   count(units: number, now: Millis): void {
-    if (!(now < this.#endAt)) this.#turn(now);
+    if (!this.#isIn(now)) this.#turn(now);
+    if (!this.#isMeasured) this.#measure();
     this.#used += units;
   }
 
   /** From 0 to 1; above it by what was owed. */
   read(now: Millis): number {
-    if (!(now < this.#endAt)) this.#turn(now);
+    if (!this.#isIn(now)) this.#turn(now);
     const total = (of: 'used' | 'capacity') => this.#past.reduce((sum, own) => sum + own[of], 0);
     const capacity = total('capacity');
     return capacity > 0 ? Math.max(0, total('used')) / capacity : 0;
+  }
+
+  /** Whether the second is still the same; it may also have become an earlier one, as a store's clock gets known. */
+  #isIn(now: Millis): boolean {
+    return now < this.#endAt && now >= this.#endAt - SECOND_MS;
   }
 
   #turn(now: Millis): void {
@@ -49,6 +56,12 @@ export class Meter {
     this.#past = this.#past.slice(-SECONDS);
     this.#used = 0;
     this.#endAt = (Math.floor(now / SECOND_MS) + 1) * SECOND_MS;
+    this.#isMeasured = false;
+  }
+
+  /** With the first call of a second: before it, keys may be as good as new, and not be there to be looked at. */
+  #measure(): void {
+    this.#isMeasured = true;
     this.#capacity = this.#capacityNow();
   }
 }

@@ -13,10 +13,12 @@
 import { alarm, type Clock, type Millis } from '../../clock.ts';
 import { reasonOf, UnavailableError } from '../../errors.ts';
 import type { Random } from '../../random.ts';
+import { warn } from '../../warning.ts';
 import type { AgreementOptions, Claim, SyncAnswer } from './agreement.ts';
 import { type Climbing, Keeper } from './keeper.ts';
 import { PoolMember } from './member.ts';
 import type { PoolStore } from './store.ts';
+import { within } from './within.ts';
 
 export type PoolFallback = 'deny' | 'allow' | 'keep';
 
@@ -65,17 +67,22 @@ export interface PooledLimit {
   saturation(now: Millis): number;
 }
 
-/** Hears of what should not be silent. */
-export type PoolListener = (event: {
+export interface PoolEvent {
   readonly type: 'out-of-reach' | 'in-reach' | 'size';
   readonly view: PoolView;
-}) => void;
+}
+
+/** Hears of what should not be silent. */
+export type PoolListener = (event: PoolEvent) => void;
 
 /** While members differ, they sync sooner: each step of an agreement takes one. */
 const AGREEING_MS: Millis = 25;
 
 /** By this part a sync comes sooner or later than it should, so that a thousand members do not beat in step. */
 const JITTER = 0.1;
+
+/** Stores have deadlines of their own. One that forgets about it stops neither the heartbeat nor who leaves. */
+const ANSWER_MS_MAX: Millis = 5000;
 
 export class Pool {
   readonly onUnavailable: PoolFallback;
@@ -90,13 +97,15 @@ export class Pool {
   #isOpen = false;
   #isPaused = false;
   #cancel = (): void => {};
+  /** What is said to the store, one after the other: a leave that overtakes a sync would leave a ghost behind. */
+  #said: Promise<void> = Promise.resolve();
   #syncs = 0;
   #failures = 0;
   #reason: string | undefined;
-  #isAnswered = false;
+  #isSettled = false;
   #seen = { size: 0, isInReach: true };
   #settle: { done(): void; failed(error: Error): void } | undefined;
-  /** Resolves with the first answer of the store; rejects if there is none for as long as a claim is held. */
+  /** Resolves with the first answer of the store; rejects if there is none for `stale`. */
   readonly opened = new Promise<void>((done, failed) => {
     this.#settle = { done, failed };
   });
@@ -110,13 +119,13 @@ export class Pool {
     const holdMs = options.onUnavailable === 'keep' ? Infinity : options.holdMs;
     this.#member = new PoolMember({ id: options.id, holdMs });
     this.#keeper = new Keeper(store, options.name);
-    this.opened.catch(() => {}); // who does not ask is told by `on`
+    this.opened.catch(() => {}); // who does not ask is told by `on`, or warned
   }
 
   open(): void {
     if (this.#isOpen) return;
     this.#isOpen = true;
-    void this.#sync();
+    this.#syncInTurn();
   }
 
   /** What may be used now. */
@@ -139,8 +148,17 @@ export class Pool {
     return this.#member.aheadMs;
   }
 
-  isAvailable(now: Millis): boolean {
-    return this.#member.isHeard(now);
+  /** Whether anything goes: the store is out of reach for too long, and that is what the user wants then. */
+  isFree(now: Millis): boolean {
+    return this.onUnavailable === 'allow' && this.#isFailing && !this.#isAvailable(now);
+  }
+
+  #isAvailable(now: Millis): boolean {
+    return this.#isPaused || this.#member.isHeard(now);
+  }
+
+  get #isFailing(): boolean {
+    return this.#reason !== undefined;
   }
 
   /** Divides a limit, until what comes back is called. */
@@ -171,7 +189,7 @@ export class Pool {
       rank: claim.rank,
       active,
       isAgreed,
-      isAvailable: this.isAvailable(now),
+      isAvailable: this.#isAvailable(now),
       ageMs,
       syncs: this.#syncs,
       failures: this.#failures,
@@ -184,28 +202,40 @@ export class Pool {
 
   /** Spends nothing for a while, and leaves its part to the others. */
   async pause(): Promise<void> {
+    if (this.#isPaused) return this.#said;
     this.#isPaused = true;
     this.#cancel();
     const noted = this.#keeper.note(this.#storeNow());
     this.#member.forget();
     this.#tell();
-    const left = this.#store.leave(this.#options.name, this.#options.id);
-    await Promise.allSettled([noted, left]); // else what was noted before counts, and it is soon missed
+    await this.#inTurn(() => this.#leave());
+    await noted.catch(() => {}); // what was noted before counts
   }
 
   resume(): void {
     if (!this.#isPaused) return;
     this.#isPaused = false;
-    if (this.#isOpen) void this.#sync();
+    this.#syncInTurn();
   }
 
-  /** Leaves: the others have its part within a second. */
+  /** Leaves: the others have its part within a second. The store stays open, as others may use it. */
   async close(): Promise<void> {
-    if (!this.#isOpen) return;
     this.#isOpen = false;
     await this.pause();
-    this.#settle?.failed(new UnavailableError(`the pool ${this.#options.name} was closed`));
-    await this.#store.close();
+    this.#settle?.failed(new UnavailableError(this.#called, 'it was closed'));
+  }
+
+  get #called(): string {
+    return `the pool ${this.#options.name}`;
+  }
+
+  #inTurn(act: () => Promise<void>): Promise<void> {
+    this.#said = this.#said.then(act);
+    return this.#said;
+  }
+
+  #syncInTurn(): void {
+    void this.#inTurn(() => this.#sync());
   }
 
   /** As far as it is known. */
@@ -213,7 +243,20 @@ export class Pool {
     return this.#clock.now() + this.aheadMs;
   }
 
+  async #leave(): Promise<void> {
+    const { name, id } = this.#options;
+    try {
+      await this.#answer(() => this.#store.leave(name, id), true);
+    } catch {} // it is soon missed
+  }
+
+  #answer<T>(ask: () => Promise<T>, keepAlive: boolean): Promise<T> {
+    return within(this.#clock, ANSWER_MS_MAX, this.#store.name, async () => ask(), keepAlive);
+  }
+
   async #sync(): Promise<void> {
+    this.#cancel(); // who was paused and resumed has one heartbeat still
+    if (!this.#isOpen || this.#isPaused) return;
     const sentAt = this.#clock.now();
     this.#syncs++;
     try {
@@ -225,21 +268,29 @@ export class Pool {
     this.#tell();
     if (!this.#isOpen || this.#isPaused) return;
     this.#giveUp(sentAt);
+    this.#syncLater(sentAt);
+  }
+
+  #syncLater(sentAt: Millis): void {
+    const { syncMs } = this.#options;
     const { isAgreed } = this.#member.view(this.#clock.now());
-    const everyMs = isAgreed ? this.#options.syncMs : Math.min(AGREEING_MS, this.#options.syncMs);
-    const waitMs = this.#reason === undefined ? everyMs : this.#options.syncMs;
+    const waitMs = isAgreed || this.#isFailing ? syncMs : Math.min(AGREEING_MS, syncMs);
     const jitter = 1 + JITTER * (2 * this.#random() - 1);
     const at = Math.max(sentAt + waitMs * jitter, this.#clock.now() + 1);
-    this.#cancel = alarm(this.#clock, at, () => void this.#sync(), false);
+    // Whoever waits for `opened` is told, even if the process has nothing else to do.
+    this.#cancel = alarm(this.#clock, at, () => this.#syncInTurn(), !this.#isSettled);
   }
 
   async #exchange(): Promise<void> {
-    if (!this.#keeper.hasRecalled) await this.#keeper.recall(); // before there is anything to spend
+    const keepAlive = !this.#isSettled;
+    if (!this.#keeper.hasRecalled) await this.#answer(() => this.#keeper.recall(), keepAlive); // before there is anything to spend
     const request = this.#member.request(this.#clock.now());
-    const { name, staleMs, holdMs } = this.#options;
+    const { name, id, staleMs, holdMs } = this.#options;
     const agreement: AgreementOptions = { staleMs, isStrict: holdMs <= staleMs };
-    const answer = await this.#store.sync(name, request, agreement);
-    if (!answer || this.#isPaused) return;
+    const answer = await this.#answer(() => this.#store.sync(name, request, agreement), keepAlive);
+    // Each of ours comes after the one before it, so a later one is not ours.
+    if (!answer) throw new Error(`another member is called ${id}, or was a moment ago`);
+    if (this.#isPaused) return;
     this.#hear(request.seq, answer);
     this.#keeper.noteInTime(this.#storeNow()).catch(() => {}); // the next time, then
   }
@@ -247,7 +298,7 @@ export class Pool {
   #hear(seq: number, answer: SyncAnswer): void {
     this.#reason = undefined;
     this.#member.answered(seq, answer, this.#clock.now());
-    this.#isAnswered = true;
+    this.#isSettled = true;
     this.#settle?.done();
   }
 
@@ -255,24 +306,35 @@ export class Pool {
 
   /** Nobody was there from the start: whoever waits for it is told. */
   #giveUp(sentAt: Millis): void {
-    if (this.#isAnswered) return;
+    if (this.#isSettled) return;
     this.#openedAt ??= sentAt;
     if (this.#clock.now() - this.#openedAt < this.#options.staleMs) return;
-    const why = `the pool ${this.#options.name} cannot be reached: ${this.#reason ?? 'no answer'}`;
-    this.#settle?.failed(new UnavailableError(why));
+    this.#isSettled = true;
+    this.#settle?.failed(new UnavailableError(this.#called, this.#reason));
   }
 
   #tell(): void {
     for (const limit of this.#limits) limit.partChanged();
-    if (this.#listeners.size === 0) return;
     const view = this.view();
-    const isInReach = this.#reason === undefined;
     const before = this.#seen;
-    this.#seen = { size: view.size, isInReach };
-    const say = (type: 'out-of-reach' | 'in-reach' | 'size'): void => {
-      for (const listener of this.#listeners) listener({ type, view });
-    };
-    if (isInReach !== before.isInReach) say(isInReach ? 'in-reach' : 'out-of-reach');
-    if (view.size !== before.size) say('size');
+    this.#seen = { size: view.size, isInReach: !this.#isFailing };
+    const { isInReach } = this.#seen;
+    if (isInReach !== before.isInReach) this.#say(isInReach ? 'in-reach' : 'out-of-reach', view);
+    if (view.size !== before.size) this.#say('size', view);
+    if (this.#listeners.size === 0 && this.#isFailing && !view.isAvailable) {
+      const then = `until it is back, onUnavailable answers: ${this.onUnavailable}`;
+      warn('POOL', `${this.#called} is out of reach: ${this.#reason}; ${then}`, view.name);
+    }
+  }
+
+  /** A listener's own mistake stops no heartbeat. */
+  #say(type: PoolEvent['type'], view: PoolView): void {
+    for (const listener of this.#listeners) {
+      try {
+        listener({ type, view });
+      } catch (error) {
+        warn('LISTENER', `a listener of ${this.#called} failed: ${reasonOf(error)}`, view.name);
+      }
+    }
   }
 }

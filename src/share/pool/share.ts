@@ -20,12 +20,15 @@ import type { Pool } from './pool.ts';
 /** What one is told who has no part yet, or none any more. */
 const NO_PART_RETRY_MS: Millis = 100;
 
+/** What a share needs of its pool. */
+export type PartOf = Pick<Pool, 'claim' | 'claimTo' | 'secondEnd' | 'aheadMs' | 'isFree' | 'add'>;
+
 const ANYTHING = allow(Number.MAX_SAFE_INTEGER);
 
 export class PoolShare implements Share {
   readonly #local: LocalShare;
   readonly #policy: Policy;
-  readonly #pool: Pool;
+  readonly #pool: PartOf;
   readonly #clock: Clock;
   readonly #leavePool: () => void;
   readonly #meter: Meter;
@@ -36,13 +39,15 @@ export class PoolShare implements Share {
   #lookAt: Millis = -Infinity;
   /** What everybody is told, if it is not the limit's to say. */
   #instead: Decision | undefined;
-  #hasPart = false;
+  #size = 0;
+  /** Whether it ever had a part. */
+  #wasHere = false;
   #aheadMs: Millis = 0;
   /** When the last question came, on the store's clock: a look at the clock costs as much as deciding. */
   #storeNow: Millis = 0;
 
   /** @throws {ConfigError} if the rule cannot be divided. */
-  constructor(policy: Policy, setting: ShareSetting, pool: Pool) {
+  constructor(policy: Policy, setting: ShareSetting, pool: PartOf) {
     requireDivisible(policy);
     const { name, clock, ...own } = setting;
     const storeTime = { now: () => this.#storeNow };
@@ -60,9 +65,11 @@ export class PoolShare implements Share {
     this.#leavePool = pool.add({
       name,
       ...(climb && { climbing: climb }),
-      partChanged: () => this.#look(clock.now()), // now, not at the next ask: what it has then flows in from now on
+      // At once, asked or not: what one comes back to after a while without a part, others may have spent.
+      partChanged: () => this.#look(clock.now()),
       saturation: (now) => this.#saturation(now),
     });
+    this.#look(clock.now());
   }
 
   get keys(): number {
@@ -75,6 +82,11 @@ export class PoolShare implements Share {
 
   get bytes(): number {
     return this.#local.bytes;
+  }
+
+  get poolSize(): number {
+    this.#toldInstead();
+    return this.#size;
   }
 
   ask(key: string, cost: number, part?: number): Decision {
@@ -123,13 +135,23 @@ export class PoolShare implements Share {
   }
 
   inspect(key: string): View {
-    this.#toldInstead();
-    return this.#local.inspect(key);
+    const told = this.#toldInstead();
+    const view = this.#local.inspect(key);
+    view.poolSize = this.#size;
+    if (told?.verdict === 'deny') view.remaining = Math.min(0, view.remaining);
+    return view;
   }
 
+  /** Who has no part has nothing left, whatever the limit says. */
   standings(key: string): Standing[] {
-    this.#toldInstead();
-    return this.#local.standings(key);
+    const told = this.#toldInstead();
+    const standings = this.#local.standings(key);
+    if (told?.verdict !== 'deny') return standings;
+    return standings.map((own) => ({
+      ...own,
+      remaining: 0,
+      opensInMs: Math.max(own.opensInMs ?? 0, told.retryAfterMs),
+    }));
   }
 
   copy(): TableCopy {
@@ -180,18 +202,19 @@ export class PoolShare implements Share {
     const { size, rank } = pool.claim(now);
     this.#aheadMs = pool.aheadMs;
     this.#storeNow = now + this.#aheadMs;
-    const hadPart = this.#hasPart;
-    this.#hasPart = size > 0;
+    const hadPart = this.#size > 0;
+    this.#size = size;
     if (size === 0) {
-      const isFree = pool.onUnavailable === 'allow' && !pool.isAvailable(now);
-      this.#instead = isFree ? ANYTHING : deny(NO_PART_RETRY_MS);
+      this.#instead = pool.isFree(now) ? ANYTHING : deny(NO_PART_RETRY_MS);
       this.#lookAt = Math.min(pool.claimTo(now), now + NO_PART_RETRY_MS);
       return;
     }
     const { isBySecond = false, refillMs = 0 } = this.#policy;
     this.#policy.divide?.({ size, rank }, this.#storeNow);
-    // Who comes to others has not saved up anything: what they had, they may have spent.
-    if (!hadPart && size > 1 && refillMs > 0) this.#local.raiseAll(this.#storeNow + refillMs);
+    // Who comes to others, or comes back, has not saved up anything: what there was, they may have spent.
+    const isFirst = size === 1 && !this.#wasHere;
+    if (!hadPart && !isFirst && refillMs > 0) this.#local.raiseAll(this.#storeNow + refillMs);
+    this.#wasHere = true;
     const [from, to] = isBySecond ? pool.secondEnd(now) : [Infinity, Infinity];
     const isBetween = now >= from; // one second may be over, and the next may not have begun
     this.#instead = isBetween ? deny(Math.max(1, Math.ceil(to - now))) : undefined;

@@ -28,7 +28,7 @@ export interface PoolStore {
   recall(pool: string): Promise<string | undefined>;
   /** Everybody who is there, for people. */
   members(pool: string): Promise<readonly PoolMemberRecord[]>;
-  /** Ends what it has opened itself. */
+  /** Ends what it has opened itself. Up to whoever made the store: several pools may meet in it. */
   close(): Promise<void>;
 }
 
