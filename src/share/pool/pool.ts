@@ -57,7 +57,7 @@ export type PoolListener = (event: {
   readonly view: PoolView;
 }) => void;
 
-/** While members differ, they sync sooner: each step of an agreement takes one. */
+/** While members differ, they sync sooner: each step of an agreement takes one. With more than 25, after a ms for each. */
 const AGREEING_MS: Millis = 25;
 
 /** By this part a sync comes sooner or later than it should, so that a thousand members do not beat in step. */
@@ -202,8 +202,10 @@ export class Pool {
     this.#tell();
     if (!this.#isOpen || this.#isPaused) return;
     this.#giveUp(sentAt);
-    const { isAgreed } = this.#member.view(this.#clock.now());
-    const everyMs = isAgreed ? this.#options.syncMs : Math.min(AGREEING_MS, this.#options.syncMs);
+    const { isAgreed, active } = this.#member.view(this.#clock.now());
+    const everyMs = isAgreed
+      ? this.#options.syncMs
+      : Math.min(Math.max(AGREEING_MS, active), this.#options.syncMs);
     const waitMs = this.#reason === undefined ? everyMs : this.#options.syncMs;
     const jitter = 1 + JITTER * (2 * this.#random() - 1);
     const at = Math.max(sentAt + waitMs * jitter, this.#clock.now() + 1);
