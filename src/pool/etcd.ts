@@ -19,6 +19,7 @@ import { alarm, type Clock, isClock, type Millis, systemClock } from '../clock.t
 import type { Duration } from '../duration.ts';
 import { ConfigError } from '../errors.ts';
 import { Fields, isRecord } from '../options.ts';
+import { systemRandom } from '../random.ts';
 import { Ahead } from '../share/pool/ahead.ts';
 import { type DocumentServer, documentStore } from '../share/pool/document.ts';
 import type { PoolStore } from '../share/pool/store.ts';
@@ -49,7 +50,7 @@ export function etcdStore(setting: EtcdStoreSetting): PoolStore {
   const endpoints = readEndpoints(fields);
   fields.done();
   const http = new EtcdHttp({ endpoints, deadlineMs, clock, auth, tls });
-  return documentStore(etcdServer(http, prefix, clock), deadlineMs, clock);
+  return documentStore(etcdServer(http, prefix, clock), deadlineMs, clock, systemRandom);
 }
 
 /** What is wrong with it is not shown: it may be a password. */

@@ -242,3 +242,26 @@ test.each([
 ])('options that make no sense are refused in words: %s', (_, store, setting, message) => {
   expect(() => pool(store as never, setting as never)).toThrow(message);
 });
+
+test.each([
+  [5, 25],
+  [60, 60],
+  [1000, 100],
+])('while members differ, one of %i syncs every %i ms', async (active, everyMs) => {
+  const clock = new VirtualClock(1_000_000);
+  const sentAt: number[] = [];
+  const claim = { size: 0, rank: -1, round: 0 };
+  const store: PoolStore = {
+    ...memoryStore(clock),
+    sync: async () => {
+      sentAt.push(clock.now());
+      return { claim, fromAt: 0, active, isAgreed: false, now: clock.now() };
+    },
+  };
+  const place = pool(store, { clock, random: () => 0.5 });
+  await clock.pass(350);
+  await place.close();
+  expect(sentAt.slice(0, 4).map((at) => at - 1_000_000)).toEqual(
+    [0, 1, 2, 3].map((n) => n * everyMs),
+  );
+});

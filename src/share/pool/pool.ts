@@ -75,7 +75,7 @@ export interface PoolEvent {
 /** Hears of what should not be silent. */
 export type PoolListener = (event: PoolEvent) => void;
 
-/** While members differ, they sync sooner: each step of an agreement takes one. */
+/** While members differ, they sync sooner: each step of an agreement takes one. With more than 25, after a ms for each. */
 const AGREEING_MS: Millis = 25;
 
 /** By this part a sync comes sooner or later than it should, so that a thousand members do not beat in step. */
@@ -273,8 +273,9 @@ export class Pool {
 
   #syncLater(sentAt: Millis): void {
     const { syncMs } = this.#options;
-    const { isAgreed } = this.#member.view(this.#clock.now());
-    const waitMs = isAgreed || this.#isFailing ? syncMs : Math.min(AGREEING_MS, syncMs);
+    const { isAgreed, active } = this.#member.view(this.#clock.now());
+    const soonMs = Math.min(Math.max(AGREEING_MS, active), syncMs);
+    const waitMs = isAgreed || this.#isFailing ? syncMs : soonMs;
     const jitter = 1 + JITTER * (2 * this.#random() - 1);
     const at = Math.max(sentAt + waitMs * jitter, this.#clock.now() + 1);
     // Whoever waits for `opened` is told, even if the process has nothing else to do.
