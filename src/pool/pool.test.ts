@@ -128,6 +128,18 @@ test('metrics say in how many parts a limit is divided, and that one has none', 
   expect(shown()).toEqual(['sluice_parts{limit="api"} 0']);
 });
 
+test('what a crashed one leaves is used in the very second in which the others agree', async () => {
+  const { add, pass, pods, clock } = world(RAMP);
+  for (let n = 0; n < 5; n++) add();
+  await pass(6500);
+  pods[0].crash();
+  const crashedIn = Math.floor(clock.now() / 1000);
+  await pass(4000);
+  const sumOf = (second: number): number =>
+    pods.reduce((sum, { taken }) => sum + (taken.get(second) ?? 0), 0);
+  expect([1, 2, 3].map((later) => sumOf(crashedIn + later))).toEqual([80, 100, 100]);
+});
+
 describe('a bucket in a pool', () => {
   test.each([
     [{ rate: '30/s', burst: 60 }, 3, 0.93],
