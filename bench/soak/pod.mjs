@@ -20,6 +20,7 @@ const clock = {
 };
 
 const place = pool(await STORES[store].reach(port), { ...options, id, clock });
+place.on(() => {}); // outages are told by the parent, who made them
 const own = limiter({ limit, share: place, clock });
 let isOver = false;
 

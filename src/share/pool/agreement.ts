@@ -119,7 +119,7 @@ export function sync(
   own.heardAt = now;
   noteFreed(pool, own.claim, using, now);
   own.claim = using;
-  const told = tell(pool, own, now);
+  const told = tell(pool, own, now, options);
   if (isLess(using, told)) own.claim = told;
   const size = pool.members.length;
   return {
@@ -141,13 +141,17 @@ export function leave(pool: PoolState, id: string, now: Millis): void {
 }
 
 /** What a member is to use, now that everybody's claim is known. */
-function tell(pool: PoolState, own: Member, now: Millis): Claim {
+function tell(pool: PoolState, own: Member, now: Millis, { staleMs }: AgreementOptions): Claim {
   const size = pool.members.length;
   const { claim, id } = own;
   const others = pool.members.filter((member) => member.id !== id).map((member) => member.claim);
   const even = (parts: number): Claim => ({ size: parts, rank: -1, round: 0 });
-  // Less: somebody else has come, or the turns at the remainder are dealt out anew.
-  const isOfOldRound = claim.rank >= 0 && claim.round !== pool.round;
+  // Turns are dealt out anew when somebody has gone. If somebody may soon be gone they are given up already: what was
+  // given up in one second can be used in the next, and by then it can be dealt out at once.
+  const isSilent = (member: Member): boolean => now - member.heardAt >= staleMs / 2;
+  const isAnySilent = pool.members.some(isSilent);
+  const isOfOldRound = claim.rank >= 0 && (claim.round !== pool.round || isAnySilent);
+  // Less: somebody else has come, or turns have to be given up.
   if (claim.size > 0 && (claim.size < size || isOfOldRound))
     return even(Math.max(claim.size, size));
   if (now < pool.quietTo) return claim;
@@ -158,7 +162,9 @@ function tell(pool: PoolState, own: Member, now: Millis): Claim {
   if (!isRoom) return claim;
   if (claim.size !== size) return even(size);
   const areEven = others.every((other) => other.size === size);
-  return areEven ? { size, rank: pool.members.indexOf(own), round: pool.round } : claim;
+  return areEven && !isAnySilent
+    ? { size, rank: pool.members.indexOf(own), round: pool.round }
+    : claim;
 }
 
 /** Remembers what has been given up, so that nobody else uses it in the same second. */

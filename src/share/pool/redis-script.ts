@@ -165,15 +165,20 @@ local function isRoom()
   return current == count or current + countIn(TURNS, -1) == count
 end
 
+-- Who may soon be gone: turns are given up before they have to be dealt out anew.
+local function isAnySilent()
+  return call('ZCOUNT', HEARD, '-inf', whole(now - lostUs - staleUs / 2)) > 0
+end
+
 -- Its own claim is among those that are counted: when it matters, it is one that leaves room.
 local function tell(claim)
-  local isOfOldRound = claim.rank >= 0 and claim.round ~= round
+  local isOfOldRound = claim.rank >= 0 and (claim.round ~= round or isAnySilent())
   if claim.size > 0 and (claim.size < count or isOfOldRound) then
     return even(max(claim.size, count))
   end
   if now < quietTo or not isRoom() then return claim end
   if claim.size ~= count then return even(count) end
-  if not areAllEven() then return claim end
+  if not areAllEven() or isAnySilent() then return claim end
   return { size = count, rank = call('ZRANK', ORDER, id), round = round }
 end
 
