@@ -193,10 +193,13 @@ export function engineOf(options: LimiterOptions, within: Within = {}): Engine |
   const clock = given ?? (policy.exactTime ? systemClock : (within.clock ?? turnClock()));
   const { hasher } = within;
   const setting = { clock, random, keysMax, ...(hasher && { hasher }) };
+  let engine: Engine | undefined;
+  const onRoom = (key: string): void => engine?.poke(key);
   const share = maker
-    ? maker.make(policy, { name: own.name, ...setting })
+    ? maker.make(policy, { name: own.name, onRoom, ...setting })
     : new LocalShare(policy, setting);
-  return new Engine(policy, share, { ...own, clock });
+  engine = new Engine(policy, share, { ...own, clock });
+  return engine;
 }
 
 function readQueue(fields: Fields): Required<QueueOptions> {
@@ -409,6 +412,11 @@ export class Engine implements Limiter {
     waitedMs: Millis,
   ): Refusal {
     return this.#ledger.refuse(key, cost, refusal, waitedMs);
+  }
+
+  /** Something came for a key: whoever waits for it may try again. */
+  poke(key: string): void {
+    this.#room.poke(key);
   }
 
   hasLine(key: string, options?: AskOptions): boolean {

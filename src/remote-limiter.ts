@@ -112,7 +112,6 @@ export class RemoteEngine implements RemoteLimiter {
     this.name = name;
     this.clock = clock;
     this.random = random;
-    this.#policy = policy;
     this.#pauseMaxMs = settings.pauseMaxMs;
     this.#ledger = new Ledger(name, clock, settings.holdMaxMs);
     const onReach = (isReachable: boolean, why: unknown): void => {
@@ -127,8 +126,10 @@ export class RemoteEngine implements RemoteLimiter {
       keysMax,
       waitersMax: queue.max,
       keepAlive: queue.keepAlive,
+      onRoom: (key) => this.#room.poke(key),
       onReach,
     });
+    this.#policy = this.#share.policy ?? policy;
     this.#room = new RemoteWaitingRoom({
       share: this.#share,
       clock,

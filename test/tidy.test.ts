@@ -81,6 +81,8 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   peers: [...WORDS, 'policy', 'share'],
   // Processes that split a limit: what their place in a pool meets the world with.
   pool: [...WORDS, 'policy', 'share'],
+  // Regions far apart: how they reach each other.
+  groups: [...WORDS, 'share'],
   testing: WORDS,
   sim: [...WORDS, 'policy', 'share', 'limiter', 'testing'],
   // A surface never meets a policy.
@@ -90,7 +92,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
 
 /** Rooms that also run in a browser, and so know nothing of Node. */
 const EVERYWHERE = Object.keys(MAY_IMPORT).filter(
-  (room) => !['cli', 'daemon', 'client', 'peers', 'pool'].includes(room),
+  (room) => !['cli', 'daemon', 'client', 'peers', 'pool', 'groups'].includes(room),
 );
 
 /** What comes with the daemon. Nobody else may meet them. */

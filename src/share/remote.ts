@@ -35,6 +35,8 @@ export interface LineAnswer {
 }
 
 export interface RemoteShare {
+  /** The rule it goes by, if that is only a part of the limit's. */
+  readonly policy?: Policy;
   /** The answer without asking anybody, where permits were taken ahead; undefined: ask. */
   askHere?(key: string, cost: number): Decision | undefined;
   /** May it happen? May answer `wait`, with a place reserved. */
@@ -105,6 +107,8 @@ export interface RemoteSetting {
   readonly waitersMax: number;
   /** Whether a process does not end while somebody waits. */
   readonly keepAlive: boolean;
+  /** To be told when something came for a key from elsewhere: whoever waits for it may try again. */
+  readonly onRoom: (key: string) => void;
   /** Hears that the decider is out of reach, or back. */
   readonly onReach: (isReachable: boolean, why: unknown) => void;
 }

@@ -19,6 +19,8 @@ export interface ShareSetting {
   readonly keysMax: number;
   /** The one that keys are hashed with before they come here, if they are. */
   readonly hasher?: Hasher;
+  /** To be told when something came for a key from elsewhere: whoever waits for it may try again. */
+  readonly onRoom?: (key: string) => void;
 }
 
 /** How a share is made, once the rule is known, where this process decides: `peers(...)`. */

@@ -1,7 +1,6 @@
 import { run } from '../../src/cli/run.ts';
 
-/** Types a command line at a terminal that remembers what was printed where. */
-export function typeAt(columns: number, words: readonly string[]) {
+function typed(columns: number, words: readonly string[]) {
   const out: string[] = [];
   const err: string[] = [];
   const code = run(words, {
@@ -11,9 +10,21 @@ export function typeAt(columns: number, words: readonly string[]) {
     columns,
     version: '0.0.0-test',
   });
+  return { code, out, err };
+}
+
+/** Types a command line at a terminal that remembers what was printed where. */
+export function typeAt(columns: number, words: readonly string[]) {
+  const { code, out, err } = typed(columns, words);
   if (typeof code !== 'number')
     throw new Error(`${words.join(' ')} takes its time: start a process`);
   return { code, out, err };
+}
+
+/** The same for a command that takes its time. */
+export async function typeAndWaitAt(columns: number, words: readonly string[]) {
+  const { code, out, err } = typed(columns, words);
+  return { code: await code, out, err };
 }
 
 /** Runs a command line as a user would; what was printed is one text. */

@@ -20,6 +20,7 @@ import {
   writeText,
 } from '../command.ts';
 import { drawSvg } from '../draw/svg.ts';
+import { msOf, SECONDS, spanFlag } from './flags.ts';
 import { pictureOf } from './peers-picture.ts';
 import { tablesOf } from './peers-table.ts';
 
@@ -216,23 +217,6 @@ function readExchange(word: string | undefined): 'interval' | 'prompt' {
   throw new UsageError(`expected --exchange to be interval or prompt, got "${word}"`);
 }
 
-/** A span of time within bounds, told in milliseconds. */
-function spanFlag(
-  name: string,
-  text: string | undefined,
-  fallback: number,
-  { min, max }: { min: number; max: number },
-): number {
-  if (text === undefined) return fallback;
-  const ms = parseDuration(/^[\d.]+$/.test(text) ? Number(text) : text);
-  if (ms !== undefined && ms >= min && ms <= max) return ms;
-  throw new UsageError(
-    `expected --${name} to be a time from ${min} ms to ${max / 1000} s, such as 100ms or 2s, got "${text}"`,
-  );
-}
-
-const SECONDS = String.raw`(\d+(?:\.\d+)?)`;
-
 function readLoadStep(text: string | undefined, spanMs: number) {
   if (text === undefined) return undefined;
   const [, load, at] = new RegExp(`^(\\d+(?:\\.\\d+)?)@${SECONDS}$`).exec(text) ?? [];
@@ -279,8 +263,6 @@ function readClockStep(text: string | undefined, nodes: number, spanMs: number) 
     `expected --clock-step to be a node from 0 to ${nodes - 1}, a second of the ${spanMs / 1000} there are and a time up to 60s, such as 0@20:1.5s or 0@20:-1.5s, got "${text}"`,
   );
 }
-
-const msOf = (seconds: string | undefined): number => Math.round(Number(seconds) * 1000);
 
 /** The words that play this fleet again: what is as usual is left out. */
 export function commandOf(fleet: FleetOptions): string {

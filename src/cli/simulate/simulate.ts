@@ -2,6 +2,7 @@
 
 import type { CommandGroup } from '../command.ts';
 import { simulateAdaptive } from './adaptive.ts';
+import { simulateGroups } from './groups.ts';
 import { simulatePeers } from './peers.ts';
 import { simulateRamp } from './ramp.ts';
 import { simulateSweep } from './sweep.ts';
@@ -10,5 +11,12 @@ import { simulateTchannel } from './tchannel.ts';
 export const simulate: CommandGroup = {
   name: 'simulate',
   summary: 'run a rule on virtual time and draw what happens',
-  commands: [simulateAdaptive, simulatePeers, simulateRamp, simulateSweep, simulateTchannel],
+  commands: [
+    simulateAdaptive,
+    simulateGroups,
+    simulatePeers,
+    simulateRamp,
+    simulateSweep,
+    simulateTchannel,
+  ],
 };

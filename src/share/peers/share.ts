@@ -9,11 +9,11 @@ import type { Millis } from '../../clock.ts';
 import type { Decision } from '../../decision.ts';
 import { ConfigError } from '../../errors.ts';
 import { fillNoSooner, fullInMs, spentOf } from '../../policy/bucket.ts';
-import type { News, Policy, Settlement, Standing, State, View } from '../../policy/policy.ts';
+import type { Policy, Settlement, State } from '../../policy/policy.ts';
+import { ShareAround } from '../around.ts';
 import { type Hasher, hasher } from '../hash.ts';
 import { LocalShare } from '../local.ts';
-import type { Share, ShareMaker, ShareSetting } from '../share.ts';
-import type { TableCopy } from '../table.ts';
+import type { ShareMaker, ShareSetting } from '../share.ts';
 import type { PeerLimit } from './limits.ts';
 
 /** What a share needs of its fleet. */
@@ -30,7 +30,7 @@ export interface Fleet {
   unserved(limit: PeerLimit, low: number, high: number, hits: number): void;
 }
 
-export class PeersShare implements Share {
+export class PeersShare extends ShareAround {
   readonly #local: LocalShare;
   readonly #fleet: Fleet;
   readonly #hasher: Hasher;
@@ -40,10 +40,11 @@ export class PeersShare implements Share {
   /** @throws {ConfigError} if the rule can do nothing with what others served. */
   constructor(policy: Policy, { name, clock, random, keysMax }: ShareSetting, fleet: Fleet) {
     requireBuckets(policy);
+    const local = new LocalShare(policy, { clock, random, keysMax, hasher: fleet.hasher });
+    super(local);
+    this.#local = local;
     this.#fleet = fleet;
     this.#hasher = fleet.hasher;
-    const local = new LocalShare(policy, { clock, random, keysMax, hasher: fleet.hasher });
-    this.#local = local;
     const buckets = (policy.formulas ?? []).map(({ numbers }) => numbers);
     const level = (state: State, i: number, now: Millis): number => spentOf(buckets, state, i, now);
     const standing = (state: State, i: number, now: Millis): Millis[] =>
@@ -68,45 +69,33 @@ export class PeersShare implements Share {
     fleet.join(this.#limit);
   }
 
-  get keys(): number {
-    return this.#local.keys;
-  }
-
-  get evicted(): number {
-    return this.#local.evicted;
-  }
-
-  get bytes(): number {
-    return this.#local.bytes;
-  }
-
   /** Goes on alone: from now on it neither tells nor hears. What it served so far is told. */
-  leave(): void {
+  override leave(): void {
     this.#isAlone = true;
     this.#fleet.leave(this.#limit);
   }
 
-  ask(key: string, cost: number, part?: number): Decision {
+  override ask(key: string, cost: number, part?: number): Decision {
     return this.#told(this.#local.ask(key, cost, part), cost);
   }
 
-  askHashed(low: number, high: number, cost: number): Decision {
+  override askHashed(low: number, high: number, cost: number): Decision {
     const decision = this.#local.askHashed(low, high, cost);
     if (decision.verdict === 'allow') this.#served(low, high, cost);
     return decision;
   }
 
-  askNow(key: string, cost: number, now: Millis, part?: number): Decision {
+  override askNow(key: string, cost: number, now: Millis, part?: number): Decision {
     return this.#told(this.#local.askNow(key, cost, now, part), cost);
   }
 
-  take(key: string, most: number): number {
+  override take(key: string, most: number): number {
     const taken = this.#local.take(key, most);
     if (taken > 0) this.#servedLast(taken);
     return taken;
   }
 
-  settle(key: string, settlement: Settlement): void {
+  override settle(key: string, settlement: Settlement): void {
     this.#local.settle(key, settlement);
     const { outcome, cost, used = cost } = settlement;
     const more = outcome === 'ignored' ? -cost : used - cost;
@@ -114,30 +103,6 @@ export class PeersShare implements Share {
     else if (more < 0 && !this.#isAlone) {
       this.#fleet.unserved(this.#limit, this.#hasher.low, this.#hasher.high, -more);
     }
-  }
-
-  peek(key: string, cost: number, part?: number): Decision {
-    return this.#local.peek(key, cost, part);
-  }
-
-  hear(key: string, news: News): boolean {
-    return this.#local.hear(key, news);
-  }
-
-  inspect(key: string, now?: Millis): View {
-    return this.#local.inspect(key, now);
-  }
-
-  standings(key: string, now?: Millis): Standing[] {
-    return this.#local.standings(key, now);
-  }
-
-  copy(): TableCopy {
-    return this.#local.copy();
-  }
-
-  takeOver(copy: TableCopy): void {
-    this.#local.takeOver(copy);
   }
 
   #told(decision: Decision, cost: number): Decision {

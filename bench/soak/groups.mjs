@@ -1,0 +1,136 @@
+/**
+ * Three regions, each a process, that keep one limit over HTTP, on ways that take 40 ms each and can be cut.
+ *
+ *     npm run soak:groups               a minute each, one of them cut off for 15 s
+ *     npm run soak:groups -- --short    a few seconds each, as in the tests
+ *     npm run soak:groups -- --json     for a machine
+ *
+ * Everything happens on loopback. Exit code 1 if they let through more than burst + rate × (span + deadline) in any
+ * span, or used less of the limit than they should.
+ */
+
+import { fork } from 'node:child_process';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { freePort } from '../ports.mjs';
+import { machineLine, row } from '../report.mjs';
+import { Far } from './groups/far.mjs';
+
+const words = process.argv.slice(2);
+const isShort = words.includes('--short');
+const PHASE_MS = isShort ? 4000 : 60_000;
+const CUT_MS = isShort ? 3000 : 15_000;
+
+const RATE = 300;
+const BURST = 300;
+const DEADLINE_MS = 500;
+const ONE_WAY_MS = 40;
+const LOADS = { eu: 400, us: 10, ap: 10 };
+const NAMES = Object.keys(LOADS);
+
+/** After so long what happened before is not felt any more: the burst is used, and who was cut off is known. */
+const SETTLED_MS = 2500;
+
+const REGION = fileURLToPath(new URL('./groups/region.mjs', import.meta.url));
+const now = () => performance.timeOrigin + performance.now();
+
+const ports = Object.fromEntries(
+  await Promise.all(NAMES.map(async (name) => [name, await freePort()])),
+);
+/** One way for each two: `eu>us` is how eu reaches us. */
+const ways = new Map();
+for (const from of NAMES) {
+  for (const to of NAMES) {
+    if (from !== to) ways.set(`${from}>${to}`, await new Far(ports[to], ONE_WAY_MS).open());
+  }
+}
+const cut = (name, isCut) => {
+  for (const [way, far] of ways) if (way.split('>').includes(name)) far.isCut = isCut;
+};
+
+const began = new Map(NAMES.map((name) => [name, []]));
+const children = NAMES.map((own) => {
+  const groups = Object.fromEntries(
+    NAMES.map((name) => [
+      name,
+      name === own ? {} : { at: `http://127.0.0.1:${ways.get(`${own}>${name}`).port}` },
+    ]),
+  );
+  const limit = { bucket: { rate: RATE, burst: BURST } };
+  const setting = { own, groups, port: ports[own], limit, deadline: DEADLINE_MS, load: LOADS[own] };
+  const child = fork(REGION, [JSON.stringify(setting)]);
+  child.on('message', (news) => {
+    if (news.type === 'asked') began.get(own).push(...news.began);
+  });
+  return child;
+});
+
+/** Calls let through in a span, of one region or all, as a part of the limit. */
+const usedIn = (from, to, names = NAMES) =>
+  names.reduce(
+    (sum, name) => sum + began.get(name).filter((at) => at >= from && at < to).length,
+    0,
+  ) /
+  (((to - from) / 1000) * RATE);
+
+/** How far a bucket that saw everything would be in debt. */
+function excess() {
+  let tokens = BURST;
+  let last = 0;
+  let worst = 0;
+  for (const at of [...began.values()].flat().sort((a, b) => a - b)) {
+    tokens = Math.min(BURST, tokens + ((at - last) * RATE) / 1000) - 1;
+    last = at;
+    worst = Math.max(worst, -tokens);
+  }
+  return worst;
+}
+
+const phases = {};
+async function phase(name, ms) {
+  const from = now();
+  await sleep(ms);
+  phases[name] = { from: from + SETTLED_MS, to: now() };
+}
+
+await sleep(1500); // they start, and the burst is spent
+await phase('all reach each other', PHASE_MS);
+cut('eu', true);
+await phase('the busy one is cut off', Math.max(CUT_MS, SETTLED_MS + 1000));
+cut('eu', false);
+await phase('it is back', PHASE_MS);
+const views = await Promise.all(
+  children.map(
+    (child) =>
+      new Promise((done) => {
+        child.on('message', (news) => news.type === 'view' && done(news.view));
+        child.send('view');
+      }),
+  ),
+);
+for (const child of children) child.send('stop');
+for (const far of ways.values()) far.close();
+
+const rows = Object.entries(phases).map(([name, { from, to }]) => ({
+  name,
+  used: usedIn(from, to),
+  ...Object.fromEntries(NAMES.map((own) => [own, usedIn(from, to, [own]) * RATE])),
+}));
+const told = { rows, excess: excess(), bound: (RATE * DEADLINE_MS) / 1000, views };
+const [whole, apart, again] = rows.map(({ used }) => used);
+const isHeld =
+  told.excess <= told.bound && whole > 0.9 && again > 0.9 && apart < 0.45 && apart > 0.35;
+
+if (words.includes('--json')) console.log(JSON.stringify({ ...told, isHeld }));
+else {
+  console.log(`${RATE} calls/s, burst ${BURST}, ${2 * ONE_WAY_MS} ms apart; ${machineLine()}\n`);
+  console.log(row(['', 'used', ...NAMES.map((name) => `${name} (asked ${LOADS[name]}/s)`)]));
+  console.log(row(['---', ...['used', ...NAMES].map(() => '---:')]));
+  for (const { name, used, ...own } of rows) {
+    const rates = NAMES.map((region) => `${own[region].toFixed(1)}/s`);
+    console.log(row([name, `${(used * 100).toFixed(1)} %`, ...rates]));
+  }
+  console.log(`\nexcess ${told.excess.toFixed(1)} of ${told.bound} that are allowed`);
+  if (!isHeld) console.log('not as it should be');
+}
+process.exitCode = isHeld ? 0 : 1;

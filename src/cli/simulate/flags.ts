@@ -1,0 +1,24 @@
+/** What simulations take on their command line in the same words. */
+
+import { parseDuration } from '../../duration.ts';
+import { UsageError } from '../command.ts';
+
+/** A span of time within bounds, told in milliseconds. */
+export function spanFlag(
+  name: string,
+  text: string | undefined,
+  fallback: number,
+  { min, max }: { min: number; max: number },
+): number {
+  if (text === undefined) return fallback;
+  const ms = parseDuration(/^[\d.]+$/.test(text) ? Number(text) : text);
+  if (ms !== undefined && ms >= min && ms <= max) return ms;
+  throw new UsageError(
+    `expected --${name} to be a time from ${min} ms to ${max / 1000} s, such as 100ms or 2s, got "${text}"`,
+  );
+}
+
+/** A number of seconds, in a pattern. */
+export const SECONDS = String.raw`(\d+(?:\.\d+)?)`;
+
+export const msOf = (seconds: string | undefined): number => Math.round(Number(seconds) * 1000);

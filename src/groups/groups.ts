@@ -1,0 +1,182 @@
+/**
+ * `share: groups({...})`: a limit over regions far apart.
+ *
+ *     const regions = groups({
+ *       own: 'eu',
+ *       groups: { eu: { weight: 2 }, us: { at: 'https://us.internal:7614' }, ap: { at: 'https://ap.internal:7614' } },
+ *       key: process.env.GROUPS_KEY,
+ *       listen: { port: 7614 },
+ *     });
+ *     const api = limiter({ name: 'api', limit: { bucket: { rate: '300/s' } }, share: regions });
+ *
+ * Each group has its part of the limit in a bucket of its own, and calls are decided there. A busy group steals from
+ * quieter ones what they do not need.
+ */
+
+import { type Clock, isClock, systemClock } from '../clock.ts';
+import type { Duration } from '../duration.ts';
+import { ConfigError } from '../errors.ts';
+import { Fields, isRecord } from '../options.ts';
+import type { Door, Want } from '../share/groups/door.ts';
+import { Group, type GroupsView } from '../share/groups/group.ts';
+import type { Claimed } from '../share/groups/parts.ts';
+import type { RemoteShareMaker } from '../share/remote.ts';
+import type { ShareMaker } from '../share/share.ts';
+import { HttpDoor, type HttpDoorOptions, openHttpDoor } from './http-door.ts';
+
+export interface GroupSetting {
+  /** How much of the limit compared to others. Default 1. */
+  readonly weight?: number;
+  /** At least this part of the limit, from 0 to 1. Default 0. */
+  readonly min?: number;
+  /** Where its processes can be reached: any of them, or what stands before them. Not for the own one. */
+  readonly at?: string | readonly string[];
+}
+
+export interface GroupsSetting {
+  /** Which of them this process is of. */
+  readonly own: string;
+  readonly groups: Readonly<Record<string, GroupSetting>>;
+  /** Where others can steal from this group. Default: they cannot. */
+  readonly listen?: { readonly port: number; readonly host?: string };
+  /** A secret that all of them know. */
+  readonly key?: string;
+  /** What part of its burst a group keeps for its own calls, from 0 to 1. Default 0.5. */
+  readonly keep?: number;
+  /** A theft that takes longer has failed. Default 500 ms. */
+  readonly deadline?: Duration;
+  /** How groups reach each other. Default: HTTP. */
+  readonly door?: Door;
+  readonly clock?: Clock;
+}
+
+/** A group whose bucket is kept by its processes. */
+export interface OwnBucket extends GroupsSetting {
+  /** Who keeps it: `peers(...)`. Default: this process alone. */
+  readonly bucket?: ShareMaker;
+}
+
+/** A group whose bucket somebody else keeps. */
+export interface RemoteBucket extends GroupsSetting {
+  /** Who keeps it: `redis(client)`. */
+  readonly bucket: RemoteShareMaker;
+}
+
+/** This process's place in its group. */
+export interface GroupsPlace {
+  view(): GroupsView;
+  /** Where others can reach it, once it listens; rejects if it cannot. Undefined if it is not to. */
+  readonly listening: Promise<string | undefined>;
+  /** What others may have of this process's buckets, for a door of your own. */
+  give(wants: readonly Want[]): Promise<number[]>;
+  close(): Promise<void>;
+}
+
+/** @throws {ConfigError} if the setting makes no sense. */
+export function groups(setting: RemoteBucket): GroupsPlace & RemoteShareMaker;
+export function groups(setting: OwnBucket): GroupsPlace & ShareMaker;
+export function groups(
+  setting: OwnBucket | RemoteBucket,
+): GroupsPlace & (RemoteShareMaker | ShareMaker) {
+  const fields = new Fields('', setting);
+  const claims = readGroups(fields);
+  const own = fields.optional('own', isText, 'the name of one of the groups') ?? '';
+  if (!claims.has(own)) fields.fail('own', `one of the groups: ${[...claims.keys()].join(', ')}`);
+  const maker = fields.optional('bucket', isMaker, 'a share, such as redis(client) or peers(...)');
+  const keep = fields.number('keep', { min: 0, max: 1 }, 0.5);
+  const deadlineMs = fields.duration('deadline', 500);
+  const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;
+  const ownDoor = fields.optional('door', isDoor, 'an object with steal()');
+  const others = [...claims.keys()].filter((name) => name !== own);
+  const http = readHttp(fields, claims, others, deadlineMs, ownDoor !== undefined);
+  fields.done();
+
+  const httpDoor = ownDoor ? undefined : new HttpDoor(http);
+  const door = ownDoor ?? (httpDoor as HttpDoor);
+  const group = new Group({ own, groups: claims, keep, deadlineMs }, door, clock);
+  const opened = http.listen && openHttpDoor(http, (wants) => group.give(wants));
+  const listening = opened ? opened.then(({ address }) => address) : Promise.resolve(undefined);
+  listening.catch(() => {}); // who does not ask is told by those who try to steal
+  const place: GroupsPlace = {
+    view: () => group.view(),
+    listening,
+    give: (wants) => group.give(wants),
+    async close() {
+      group.close();
+      httpDoor?.close();
+      const open = await opened?.catch(() => undefined);
+      await open?.close();
+    },
+  };
+  if (maker?.isRemote) return { ...place, ...group.remoteMaker(maker) };
+  return { ...place, ...group.ownMaker(maker) };
+}
+
+const GROUPS_MAX = 100;
+
+function readGroups(fields: Fields): Map<string, Claimed & { readonly at: readonly string[] }> {
+  const given = fields.raw('groups');
+  const names = isRecord(given) ? Object.keys(given) : [];
+  if (!isRecord(given) || names.length < 2 || names.length > GROUPS_MAX) {
+    fields.fail('groups', `2 to ${GROUPS_MAX} groups by name`);
+  }
+  return new Map(
+    names.map((name) => {
+      const own = new Fields(`groups.${name}`, given[name]);
+      const weight = own.number('weight', { min: 0 }, 1);
+      const min = own.number('min', { min: 0, max: 1 }, 0);
+      const at = own.raw('at') ?? [];
+      own.done();
+      return [name, { weight, min, at: readAddresses(at, `groups.${name}.at`) }];
+    }),
+  );
+}
+
+function readAddresses(given: unknown, path: string): string[] {
+  const texts = Array.isArray(given) ? given : [given];
+  for (const text of texts) {
+    const url = typeof text === 'string' && URL.canParse(text) ? new URL(text) : undefined;
+    if (url && /^https?:$/.test(url.protocol) && !url.username && !url.password) continue;
+    const shown = typeof text === 'string' ? text.replace(/\/\/.*@/s, '//') : text; // it may hold a password
+    throw new ConfigError(path, 'an address such as https://us.internal:7614', shown);
+  }
+  return texts;
+}
+
+function readHttp(
+  fields: Fields,
+  groups: ReadonlyMap<string, { readonly at: readonly string[] }>,
+  others: readonly string[],
+  deadlineMs: number,
+  hasDoor: boolean,
+): HttpDoorOptions {
+  const listen = readListen(fields);
+  const key = fields.raw('key');
+  const isKey = typeof key === 'string' && key.length >= 16;
+  if (!isKey && !hasDoor)
+    throw new ConfigError('key', 'a secret of at least 16 letters', typeof key);
+  const unreachable = others.find((name) => groups.get(name)?.at.length === 0);
+  if (!hasDoor && unreachable !== undefined) {
+    throw new ConfigError(`groups.${unreachable}.at`, 'where it can be reached', undefined);
+  }
+  const addresses = new Map(others.map((name) => [name, groups.get(name)?.at ?? []]));
+  return { addresses, key: isKey ? key : '', deadlineMs, ...(listen && { listen }) };
+}
+
+function readListen(fields: Fields): HttpDoorOptions['listen'] {
+  const given = fields.raw('listen');
+  if (given === undefined) return undefined;
+  const own = new Fields('listen', given);
+  const port = own.number('port', { min: 0, max: 65_535, whole: true });
+  const host = own.optional('host', isText, 'a host') ?? '127.0.0.1';
+  own.done();
+  return { port, host };
+}
+
+const isText = (value: unknown): value is string => typeof value === 'string' && value !== '';
+
+const isMaker = (value: unknown): value is RemoteShareMaker | ShareMaker =>
+  isRecord(value) && typeof value.isRemote === 'boolean' && typeof value.make === 'function';
+
+const isDoor = (value: unknown): value is Door =>
+  typeof (value as Door | null)?.steal === 'function';

@@ -1,0 +1,179 @@
+/**
+ * Groups that reach each other over HTTP.
+ *
+ *     POST /steal    authorization: Bearer KEY    {"wants": [["api", "alice", 12], …]}
+ *     200            {"given": [8, …]}
+ *
+ * What stands before a group's processes may be a load balancer: any of them gives from the same bucket. With several addresses, one that
+ * fails is passed over for the next.
+ */
+
+import { createHash, timingSafeEqual } from 'node:crypto';
+import http from 'node:http';
+import https from 'node:https';
+import type { Millis } from '../clock.ts';
+import { isRecord } from '../options.ts';
+import type { Door, Want } from '../share/groups/door.ts';
+
+export interface HttpDoorOptions {
+  /** By group. */
+  readonly addresses: ReadonlyMap<string, readonly string[]>;
+  readonly key: string;
+  readonly deadlineMs: Millis;
+  readonly listen?: { readonly port: number; readonly host: string };
+}
+
+/** A thousand wants of long keys. */
+const BODY_BYTES_MAX = 1_000_000;
+const WANTS_MAX = 1000;
+
+const PATH = '/steal';
+
+export class HttpDoor implements Door {
+  readonly #options: HttpDoorOptions;
+  readonly #agents = {
+    'http:': new http.Agent({ keepAlive: true }),
+    'https:': new https.Agent({ keepAlive: true }),
+  };
+  /** By group, which of its addresses answered last. */
+  readonly #turns = new Map<string, number>();
+
+  constructor(options: HttpDoorOptions) {
+    this.#options = options;
+  }
+
+  async steal(group: string, wants: readonly Want[]): Promise<readonly number[]> {
+    const addresses = this.#options.addresses.get(group) ?? [];
+    const turn = this.#turns.get(group) ?? 0;
+    try {
+      const body = { wants: wants.map(({ limit, key, units }) => [limit, key, units]) };
+      const told = await this.#post(addresses[turn % addresses.length], JSON.stringify(body));
+      return givenIn(told, wants);
+    } catch (error) {
+      this.#turns.set(group, turn + 1);
+      throw error;
+    }
+  }
+
+  close(): void {
+    for (const agent of Object.values(this.#agents)) agent.destroy();
+  }
+
+  #post(address: string, body: string): Promise<string> {
+    const { key, deadlineMs } = this.#options;
+    const url = new URL(PATH, address);
+    const protocol = url.protocol as 'http:' | 'https:';
+    const { request } = protocol === 'https:' ? https : http;
+    return new Promise((resolve, reject) => {
+      const asked = request(url, {
+        method: 'POST',
+        agent: this.#agents[protocol],
+        signal: AbortSignal.timeout(Math.ceil(deadlineMs)),
+        headers: {
+          authorization: `Bearer ${key}`,
+          'content-type': 'application/json',
+          'content-length': Buffer.byteLength(body),
+        },
+      });
+      asked.on('error', (error) =>
+        reject(error.name === 'TimeoutError' ? new Error(`no answer in ${deadlineMs} ms`) : error),
+      );
+      asked.on('response', (response) => {
+        readBody(response, BODY_BYTES_MAX).then((text) => {
+          if (response.statusCode === 200) resolve(text);
+          else reject(new Error(`${url.host} says ${response.statusCode}: ${text.slice(0, 200)}`));
+        }, reject);
+      });
+      asked.end(body);
+    });
+  }
+}
+
+/** Never more than was wanted, whatever the other side says. */
+function givenIn(text: string, wants: readonly Want[]): number[] {
+  const told: unknown = JSON.parse(text);
+  const given = isRecord(told) && Array.isArray(told.given) ? told.given : [];
+  return wants.map(({ units }, n) => {
+    const own: unknown = given[n];
+    return typeof own === 'number' && own > 0 ? Math.min(units, Math.floor(own)) : 0;
+  });
+}
+
+export interface OpenDoor {
+  readonly address: string;
+  close(): Promise<void>;
+}
+
+/** Lets others steal. Rejects if it cannot listen. */
+export async function openHttpDoor(
+  { key, listen, deadlineMs }: HttpDoorOptions,
+  give: (wants: readonly Want[]) => Promise<readonly number[]>,
+): Promise<OpenDoor> {
+  const { port, host } = listen ?? { port: 0, host: '127.0.0.1' };
+  const server = http.createServer((request, response) => {
+    answer(request).then(
+      ({ status, body }) => {
+        response.writeHead(status, { 'content-type': 'application/json' });
+        response.end(JSON.stringify(body));
+      },
+      () => response.destroy(),
+    );
+  });
+  const answer = async (request: http.IncomingMessage) => {
+    const refused = (status: number, error: string) => ({ status, body: { error } });
+    if (!isKnown(request.headers.authorization, key)) return refused(401, 'the key is another');
+    if (request.method !== 'POST' || request.url !== PATH) return refused(404, `POST ${PATH}`);
+    const wants = wantsIn(await readBody(request, BODY_BYTES_MAX));
+    if (!wants) return refused(400, 'expected {"wants": [["limit", "key", units], …]}');
+    return { status: 200, body: { given: await give(wants) } };
+  };
+  server.requestTimeout = Math.max(1000, deadlineMs * 2);
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', reject);
+    server.listen(port, host, resolve);
+  });
+  server.unref();
+  const bound = server.address() as { port: number; address: string; family: string };
+  const shown = bound.family === 'IPv6' ? `[${bound.address}]` : bound.address;
+  return {
+    address: `http://${shown}:${bound.port}`,
+    close: () =>
+      new Promise((done) => {
+        server.close(() => done());
+        server.closeAllConnections();
+      }),
+  };
+}
+
+/** Compared in the same time whatever is given. */
+function isKnown(given: string | undefined, key: string): boolean {
+  const digest = (text: string): Buffer => createHash('sha256').update(text).digest();
+  return timingSafeEqual(digest(given ?? ''), digest(`Bearer ${key}`));
+}
+
+function wantsIn(text: string): Want[] | undefined {
+  let told: unknown;
+  try {
+    told = JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+  if (!isRecord(told) || !Array.isArray(told.wants) || told.wants.length > WANTS_MAX)
+    return undefined;
+  const wants = told.wants.map((want: unknown) => (Array.isArray(want) ? want : []));
+  const isWant = ([limit, key, units]: unknown[]): boolean =>
+    typeof limit === 'string' && typeof key === 'string' && Number.isSafeInteger(units);
+  if (!wants.every(isWant)) return undefined;
+  return wants.map(([limit, key, units]) => ({ limit, key, units }) as Want);
+}
+
+async function readBody(stream: http.IncomingMessage, bytesMax: number): Promise<string> {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  for await (const chunk of stream) {
+    bytes += (chunk as Buffer).length;
+    if (bytes > bytesMax) throw new Error(`more than ${bytesMax} bytes`);
+    chunks.push(chunk as Buffer);
+  }
+  return Buffer.concat(chunks).toString();
+}

@@ -1,0 +1,75 @@
+/** A share around another: it does what that one does, save what whoever extends it does differently. */
+
+import type { Millis } from '../clock.ts';
+import type { Decision } from '../decision.ts';
+import type { News, Settlement, Standing, View } from '../policy/policy.ts';
+import type { Share } from './share.ts';
+import type { TableCopy } from './table.ts';
+
+export class ShareAround implements Share {
+  protected readonly inner: Share;
+
+  constructor(inner: Share) {
+    this.inner = inner;
+  }
+
+  get keys(): number {
+    return this.inner.keys;
+  }
+
+  get evicted(): number {
+    return this.inner.evicted;
+  }
+
+  get bytes(): number {
+    return this.inner.bytes;
+  }
+
+  ask(key: string, cost: number, part?: number): Decision {
+    return this.inner.ask(key, cost, part);
+  }
+
+  askHashed(low: number, high: number, cost: number): Decision {
+    return this.inner.askHashed(low, high, cost);
+  }
+
+  askNow(key: string, cost: number, now: Millis, part?: number): Decision {
+    return this.inner.askNow(key, cost, now, part);
+  }
+
+  peek(key: string, cost: number, part?: number): Decision {
+    return this.inner.peek(key, cost, part);
+  }
+
+  take(key: string, most: number): number {
+    return this.inner.take(key, most);
+  }
+
+  settle(key: string, settlement: Settlement): void {
+    this.inner.settle(key, settlement);
+  }
+
+  hear(key: string, news: News): boolean {
+    return this.inner.hear(key, news);
+  }
+
+  inspect(key: string, now?: Millis): View {
+    return this.inner.inspect(key, now);
+  }
+
+  standings(key: string, now?: Millis): Standing[] {
+    return this.inner.standings(key, now);
+  }
+
+  copy(): TableCopy {
+    return this.inner.copy();
+  }
+
+  takeOver(copy: TableCopy): void {
+    this.inner.takeOver(copy);
+  }
+
+  leave(): void {
+    this.inner.leave?.();
+  }
+}

@@ -1,0 +1,122 @@
+/**
+ * A process's place in its group: the group's part of each limit, what others may steal of it, and what it steals itself.
+ */
+
+import type { Clock, Millis } from '../../clock.ts';
+import { ConfigError } from '../../errors.ts';
+import { bucket } from '../../policy/bucket.ts';
+import type { Policy } from '../../policy/policy.ts';
+import { LocalShare } from '../local.ts';
+import type { RemoteShareMaker } from '../remote.ts';
+import type { ShareMaker } from '../share.ts';
+import type { Door, Want } from './door.ts';
+import { Giver } from './giver.ts';
+import type { GroupLimit } from './limits.ts';
+import { type Claimed, partsOf } from './parts.ts';
+import { RemoteGroupShare } from './remote-share.ts';
+import { type Company, GroupShare } from './share.ts';
+import { type DonorView, Thief } from './thief.ts';
+
+export interface GroupOptions {
+  readonly own: string;
+  readonly groups: ReadonlyMap<string, Claimed>;
+  /** What part of its burst a group keeps for its own calls. */
+  readonly keep: number;
+  readonly deadlineMs: Millis;
+}
+
+export interface GroupsView {
+  readonly own: string;
+  /** What part of the limits it has before anybody steals. */
+  readonly part: number;
+  /** Units that others stole from here, through this process. */
+  readonly given: number;
+  readonly others: readonly DonorView[];
+}
+
+export class Group {
+  readonly #own: string;
+  readonly #part: number;
+  readonly #limits = new Map<string, GroupLimit>();
+  readonly #giver: Giver;
+  readonly #thief: Thief;
+  readonly #company: Company = {
+    add: (limit) => this.#add(limit),
+    want: (limit, key, units) => this.#thief.want(limit, key, units),
+  };
+
+  /** @throws {ConfigError} if more is guaranteed to groups than there is. */
+  constructor({ own, groups, keep, deadlineMs }: GroupOptions, door: Door, clock: Clock) {
+    this.#own = own;
+    this.#part = partsOf(groups).get(own) ?? 0;
+    this.#giver = new Giver(this.#limits, keep);
+    const others = [...groups.keys()].filter((name) => name !== own);
+    this.#thief = new Thief(door, clock, { groups: others, deadlineMs });
+  }
+
+  /** Limits whose bucket the group's processes keep: this one alone, or as `within` says. */
+  ownMaker(within?: ShareMaker): ShareMaker {
+    return {
+      isRemote: false,
+      make: (policy, made) => {
+        const own = this.#partOf(policy);
+        const inner = within ? within.make(own.policy, made) : new LocalShare(own.policy, made);
+        return new GroupShare(inner, { ...made, ...own }, this.#company);
+      },
+    };
+  }
+
+  /** Limits whose bucket somebody else keeps for the group. */
+  remoteMaker(within: RemoteShareMaker): RemoteShareMaker {
+    return {
+      isRemote: true,
+      make: (policy, made) => {
+        const own = this.#partOf(policy);
+        const inner = within.make(own.policy, made);
+        return new RemoteGroupShare(inner, own.policy, { ...made, ...own }, this.#company);
+      },
+    };
+  }
+
+  /** What others get of what they want. */
+  give(wants: readonly Want[]): Promise<number[]> {
+    return this.#giver.give(wants);
+  }
+
+  view(): GroupsView {
+    const others = this.#thief.view();
+    return { own: this.#own, part: this.#part, given: this.#giver.given, others };
+  }
+
+  /** Steals no more. */
+  close(): void {
+    this.#thief.close();
+  }
+
+  #add(limit: GroupLimit): () => void {
+    const { name } = limit;
+    if (this.#limits.has(name)) {
+      throw new ConfigError('name', 'different for each limit of the groups', name);
+    }
+    this.#limits.set(name, limit);
+    return () => this.#limits.delete(name);
+  }
+
+  /** A bucket with the group's part of the rate and of the burst. */
+  #partOf(policy: Policy): { policy: Policy; burst: number } {
+    const [formula] = policy.formulas ?? [];
+    if (policy.kind !== 'bucket' || !formula) {
+      const expected = 'a bucket: only its tokens can be stored and stolen';
+      throw new ConfigError('limit', expected, policy.kind);
+    }
+    const [perMs, wholeBurst, debtMax] = formula.numbers;
+    const part = this.#part;
+    const burst = wholeBurst * part;
+    if (burst < 1) {
+      const least = `at least ${Math.ceil(1 / part)}, so that group ${this.#own} has one token of it`;
+      throw new ConfigError('limit.bucket.burst', least, wholeBurst);
+    }
+    const debt = debtMax === Infinity ? {} : { debtMax: debtMax * part };
+    return { policy: bucket({ rate: perMs * 1000 * part, burst, ...debt }), burst };
+  }
+}
