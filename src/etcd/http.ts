@@ -20,6 +20,7 @@ export interface EtcdTls {
 
 export interface EtcdHttpOptions {
   readonly endpoints: readonly URL[];
+  /** For each server that is asked: how long it is waited for. */
   readonly deadlineMs: Millis;
   readonly clock: Clock;
   readonly auth: { readonly name: string; readonly password: string } | undefined;
@@ -34,6 +35,9 @@ interface Answer {
 /** More than etcd itself keeps under a key. */
 const BODY_BYTES_MAX = 4 * 1024 * 1024;
 
+/** Requests that are under way at once; more wait for these, and for no longer than their deadline. */
+const SOCKETS_MAX = 64;
+
 const UNAUTHORIZED = 401;
 /** From here on it is the server that failed, and another may do better. */
 const FAILED = 500;
@@ -42,14 +46,14 @@ export class EtcdHttp {
   /** Hears what time a server says it is, in whole seconds. */
   onDate: (at: Millis, sentAt: Millis, heardAt: Millis) => void = () => {};
   readonly #options: EtcdHttpOptions;
-  readonly #plain = new Agent({ keepAlive: true });
+  readonly #plain = new Agent({ keepAlive: true, maxSockets: SOCKETS_MAX });
   readonly #secure: TlsAgent;
   #asked = 0;
   #token: string | undefined;
 
   constructor(options: EtcdHttpOptions) {
     this.#options = options;
-    this.#secure = new TlsAgent({ keepAlive: true, ...options.tls });
+    this.#secure = new TlsAgent({ keepAlive: true, maxSockets: SOCKETS_MAX, ...options.tls });
   }
 
   /** Rejects with what etcd said if it would not. */
@@ -149,3 +153,9 @@ function accepted(answer: Answer): Record<string, unknown> {
 
 const refusalOf = ({ status, body }: Answer): string =>
   `it says ${status}: ${String(body.message ?? body.error)}`;
+
+/** Keys and values travel like this. */
+export const base64 = (text: string): string => Buffer.from(text).toString('base64');
+
+export const textIn = (value: unknown): string =>
+  Buffer.from(String(value ?? ''), 'base64').toString();

@@ -1,0 +1,42 @@
+/**
+ * How long a swap takes, most of the time: the mean and four deviations, as TCP reckons it.
+ *
+ * What is decided here is decided before the swap and used after it, so it has to be known how much later that may be. Too
+ * little, and permits come too late to be used; too much, and the next one has to wait for nothing.
+ */
+
+import type { Millis } from '../../clock.ts';
+
+/** How much a single trip counts. */
+const NEWEST = 0.125;
+const NEWEST_DEVIATION = 0.25;
+const DEVIATIONS = 4;
+
+/** What part of the deadline a trip counts as at most: one through an election says nothing of the next. */
+const PART_MAX = 0.25;
+
+export class Trips {
+  readonly #deadlineMs: Millis;
+  /** Before anything is known: a connection has yet to be made. */
+  #meanMs: Millis = 25;
+  #deviationMs: Millis = 10;
+
+  constructor(deadlineMs: Millis) {
+    this.#deadlineMs = deadlineMs;
+  }
+
+  get mostMs(): Millis {
+    return Math.min(this.#deadlineMs / 2, this.#meanMs + DEVIATIONS * this.#deviationMs);
+  }
+
+  get meanMs(): Millis {
+    return this.#meanMs;
+  }
+
+  seen(ms: Millis): void {
+    const tripMs = Math.min(ms, this.#deadlineMs * PART_MAX);
+    const offMs = Math.abs(tripMs - this.#meanMs);
+    this.#deviationMs += (offMs - this.#deviationMs) * NEWEST_DEVIATION;
+    this.#meanMs += (tripMs - this.#meanMs) * NEWEST;
+  }
+}
