@@ -54,10 +54,7 @@ const COLUMNS = {
 };
 
 const holds = ({ tooClose, slowestMs, allowedWithout = 0, begunWithout = 0 }) =>
-  tooClose === 0 &&
-  slowestMs <= DEADLINE_MS + LATE_MS &&
-  allowedWithout === 0 &&
-  begunWithout === 0;
+  tooClose === 0 && slowestMs <= DEADLINE_MS + LATE_MS && allowedWithout === 0 && begunWithout <= 1; // whoever had the next place already
 
 async function strict(network, cluster) {
   const { endpoints } = cluster;

@@ -35,9 +35,6 @@ interface Answer {
 /** More than etcd itself keeps under a key. */
 const BODY_BYTES_MAX = 4 * 1024 * 1024;
 
-/** Requests that are under way at once; more wait for these, and for no longer than their deadline. */
-const SOCKETS_MAX = 64;
-
 const UNAUTHORIZED = 401;
 /** From here on it is the server that failed, and another may do better. */
 const FAILED = 500;
@@ -46,14 +43,14 @@ export class EtcdHttp {
   /** Hears what time a server says it is, in whole seconds. */
   onDate: (at: Millis, sentAt: Millis, heardAt: Millis) => void = () => {};
   readonly #options: EtcdHttpOptions;
-  readonly #plain = new Agent({ keepAlive: true, maxSockets: SOCKETS_MAX });
+  readonly #plain = new Agent({ keepAlive: true });
   readonly #secure: TlsAgent;
   #asked = 0;
   #token: string | undefined;
 
   constructor(options: EtcdHttpOptions) {
     this.#options = options;
-    this.#secure = new TlsAgent({ keepAlive: true, maxSockets: SOCKETS_MAX, ...options.tls });
+    this.#secure = new TlsAgent({ keepAlive: true, ...options.tls });
   }
 
   /** Rejects with what etcd said if it would not. */

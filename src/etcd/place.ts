@@ -34,7 +34,7 @@ function readEndpoints(fields: Fields): URL[] {
   return given.map((text: unknown, n) => {
     const url = typeof text === 'string' && URL.canParse(text) ? new URL(text) : undefined;
     if (url && /^https?:$/.test(url.protocol)) return url;
-    const shown = typeof text === 'string' ? text.replace(/\/\/.*@/s, '//') : text;
+    const shown = typeof text === 'string' ? text.replace(/^(\w+:\/\/)?.*@/s, '$1') : text;
     const expected = 'an address such as http://etcd:2379';
     throw new ConfigError(`${fields.at('endpoints')}[${n}]`, expected, shown);
   });

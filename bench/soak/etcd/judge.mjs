@@ -26,7 +26,7 @@ export function judge({ name, times, turns, quorumLost }, { gaps, asks, everyMs 
   };
 }
 
-/** Nothing may begin that was not handed out before, and nobody may be let in. */
+/** Nobody may be let in, and nothing may begin but what was handed out before: the next place, a moment ahead. */
 function withoutQuorum({ from, to }, gaps, asks) {
   const asked = asks.filter(({ at, ms }) => at - ms >= from && at < to);
   return {

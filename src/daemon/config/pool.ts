@@ -12,8 +12,7 @@
  *       name: enrich
  */
 
-import { readFileSync } from 'node:fs';
-import { ConfigError, reasonOf } from '../../errors.ts';
+import { ConfigError } from '../../errors.ts';
 import { Fields, isRecord } from '../../options.ts';
 import { dnsPool } from '../../pool/dns.ts';
 import { etcdStore } from '../../pool/etcd.ts';
@@ -24,6 +23,7 @@ import { systemRandom } from '../../random.ts';
 import type { PoolOptions } from '../../share/pool/pool.ts';
 import { isRedisPrefix, REDIS_PREFIX } from '../../share/pool/redis.ts';
 import type { PoolStore } from '../../share/pool/store.ts';
+import { readEtcdPlace } from './etcd.ts';
 import { readServers } from './peers.ts';
 import { readRedisUrl, safe } from './redis.ts';
 
@@ -96,15 +96,10 @@ const READ: Readonly<
     return { kind: 'nats', servers, bucket };
   },
   etcd(value, path) {
-    const isPlain = typeof value === 'string' || Array.isArray(value);
-    const fields = new Fields(path, isPlain ? { endpoints: value } : hidden(value));
-    const endpoints = [fields.raw('endpoints')].flat() as string[];
-    const tls = fields.has('tls') ? readFiles(new Fields(fields.at('tls'), fields.raw('tls'))) : {};
-    const names = ['prefix', 'deadline', 'auth'].filter((name) => fields.has(name));
-    const rest = Object.fromEntries(names.map((name) => [name, fields.raw(name)]));
-    fields.done();
+    const options = ['prefix', 'deadline', 'auth'];
+    const { endpoints, rest, tls } = readEtcdPlace(value, path, options);
     within(path, () => etcdStore({ ...rest, endpoints }));
-    return { kind: 'own', make: () => etcdStore({ ...rest, endpoints, tls: contents(tls, path) }) };
+    return { kind: 'own', make: () => etcdStore({ ...rest, endpoints, tls: tls() }) };
   },
   size: (value, path) =>
     own(path.slice(0, path.lastIndexOf('.')), () => fixedPool(value as number)),
@@ -127,29 +122,5 @@ const READ: Readonly<
     return own(path, () => dnsPool(host, setting));
   },
 };
-
-type TlsFiles = { readonly [Name in 'ca' | 'cert' | 'key']?: string };
-
-function readFiles(fields: Fields): TlsFiles {
-  const names = (['ca', 'cert', 'key'] as const).filter((name) => fields.has(name));
-  const files = names.map((name) => [name, fields.optional(name, isText, "a file's name")]);
-  fields.done();
-  return Object.fromEntries(files);
-}
-
-function contents(files: TlsFiles, path: string): Readonly<Record<string, Buffer>> {
-  const read = ([name, file]: [string, string]): [string, Buffer] => {
-    try {
-      return [name, readFileSync(file)];
-    } catch (error) {
-      const expected = `a file that can be read (${reasonOf(error)})`;
-      throw new ConfigError(`${path}.tls.${name}`, expected, file);
-    }
-  };
-  return Object.fromEntries(Object.entries(files).map(read));
-}
-
-/** What is not even an object may be a password. */
-const hidden = (value: unknown): unknown => (isRecord(value) ? value : '…');
 
 const isText = (value: unknown): value is string => typeof value === 'string' && value !== '';

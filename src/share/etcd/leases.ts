@@ -9,6 +9,7 @@
 import type { Clock, Millis } from '../../clock.ts';
 import { DRIFT } from '../pool/ahead.ts';
 import type { RegisterServer } from './server.ts';
+import type { Trips } from './trips.ts';
 
 interface Lease {
   readonly id: string;
@@ -24,22 +25,30 @@ export class Leases {
   readonly #server: RegisterServer;
   readonly #clock: Clock;
   /** By how long they last: powers of two, so there are few. */
-  readonly #leases = new Map<number, Promise<Lease>>();
+  readonly #leases = new Map<number, Lease>();
+  /** Those that are on their way: one is enough for all who need one. */
+  readonly #asking = new Map<number, Promise<void>>();
+  readonly #trips: Trips;
 
-  constructor(server: RegisterServer, clock: Clock) {
+  constructor(server: RegisterServer, clock: Clock, trips: Trips) {
     this.#server = server;
     this.#clock = clock;
+    this.#trips = trips;
   }
 
-  /** One that lasts until then. */
-  async until(at: Millis): Promise<string> {
+  /** One that lasts until then, if there is one at hand. */
+  until(at: Millis): string | undefined {
     const seconds = secondsFor(at - this.#clock.now());
-    const known = this.#leases.get(seconds);
-    const lease = await known;
-    if (lease && (lease.endsAt >= at || seconds === SECONDS_MAX)) return lease.id;
-    // Somebody else may have asked for another meanwhile: one is enough.
-    if (this.#leases.get(seconds) === known) this.#leases.set(seconds, this.#ask(seconds));
-    return this.until(at);
+    const lease = this.#leases.get(seconds);
+    return lease && (lease.endsAt >= at || seconds === SECONDS_MAX) ? lease.id : undefined;
+  }
+
+  /** Asks for one that lasts until then. */
+  async ask(at: Millis): Promise<void> {
+    const seconds = secondsFor(at - this.#clock.now());
+    const asking = this.#asking.get(seconds) ?? this.#ask(seconds);
+    this.#asking.set(seconds, asking);
+    await asking.finally(() => this.#asking.delete(seconds));
   }
 
   /** One of them may be gone: somebody revoked it, or the server was set up anew. */
@@ -47,10 +56,12 @@ export class Leases {
     this.#leases.clear();
   }
 
-  async #ask(seconds: number): Promise<Lease> {
+  async #ask(seconds: number): Promise<void> {
     const sentAt = this.#clock.now();
     const id = await this.#server.lease(seconds);
-    return { id, endsAt: sentAt + seconds * 1000 * (1 - DRIFT) };
+    // A write like any other: so it is known how long one takes before the first permit has to wait for it.
+    this.#trips.seen(this.#clock.now() - sentAt);
+    this.#leases.set(seconds, { id, endsAt: sentAt + seconds * 1000 * (1 - DRIFT) });
   }
 }
 

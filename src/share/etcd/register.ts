@@ -5,8 +5,8 @@
  *                  ▲                                                            │ it is not: this is what is there
  *                  └────────────────────────────────────────────────────────────┘
  *
- * What changes nothing is only looked up, so every answer is one of the latest revision; it costs no write. Whoever loses a
- * swap waits a random moment before the next. Who gave up meanwhile is not told: what was taken for it is lost.
+ * What changes nothing is only looked up, so every answer is one of the latest revision; it costs no write. Where others are at
+ * it too, a random moment passes between swaps. Who gave up meanwhile is not told: what was taken for it is lost.
  *
  * Nobody hears of a swap whose outcome is not known. If it has happened, what it took is gone; if it has not and happens
  * later, it finds another revision, or makes the next swap find one.
@@ -21,6 +21,7 @@ import { type Record, recordOf, textOf } from './record.ts';
 import { INSTANT_OF, type Moment } from './rule.ts';
 import { type Found, NO_REVISION, type RegisterServer, type Swapped } from './server.ts';
 import type { Trips } from './trips.ts';
+import type { Turns } from './turns.ts';
 
 /** One who wants something: it reads the numbers, may change them, and is told what it made of them. */
 export interface Errand {
@@ -42,6 +43,7 @@ export interface Desk {
   readonly clocks: Clocks;
   readonly leases: Leases;
   readonly trips: Trips;
+  readonly turns: Turns;
   /** The server has answered, or it has not. */
   heard(): void;
   lost(error: unknown): void;
@@ -50,8 +52,14 @@ export interface Desk {
 /** The most that is decided in one swap. */
 const ERRANDS_MAX = 512;
 
-/** How long whoever lost waits at most: a trip, twice as long each time, and no longer than this. */
-const PAUSE_MS_MAX: Millis = 200;
+/** For so many swaps there are rivals, once one was lost. */
+const RIVALS_MAX = 8;
+
+/** Whoever lost often waits for so many trips at most. */
+const PAUSE_TRIPS_MAX = 4;
+
+/** How often those who know of no rivals let others in: else they would never know. */
+const YIELDS = 1 / 8;
 
 export class Register {
   readonly #key: string;
@@ -59,6 +67,9 @@ export class Register {
   readonly #instant: number;
   #queue: Errand[] = [];
   #isServed = false;
+  /** Above zero if others seem to swap it at the same time: swaps to be won until that is forgotten. */
+  #rivals = 0;
+  #wonAt: Millis = -Infinity;
   /** What was seen last, */
   #revision = NO_REVISION;
   #record: Record | undefined;
@@ -85,21 +96,26 @@ export class Register {
 
   async #serve(): Promise<void> {
     while (this.#queue.length > 0) {
-      const errands = this.#queue.splice(0, ERRANDS_MAX);
-      try {
-        await this.#decide(errands);
-      } catch (error) {
-        this.#desk.leases.forget();
-        this.#desk.lost(error);
-        for (const { reject } of errands) reject(error);
-      }
+      await this.#yield();
+      await this.#desk.turns.take(() => this.#serveFront());
     }
     this.#isServed = false;
   }
 
+  async #serveFront(): Promise<void> {
+    const errands = this.#queue.splice(0, ERRANDS_MAX);
+    try {
+      await this.#decide(errands);
+    } catch (error) {
+      this.#desk.leases.forget();
+      this.#desk.lost(error);
+      for (const { reject } of errands) reject(error);
+    }
+  }
+
   async #decide(errands: readonly Errand[]): Promise<void> {
-    const { clock, trips } = this.#desk;
-    for (let lost = 0; ; lost++) {
+    const { clock, trips, policy, leases } = this.#desk;
+    for (let lost = 0; ; ) {
       const asking = errands.filter(({ isWaiting }) => isWaiting);
       if (asking.length === 0) return;
       const before = this.#stateHere();
@@ -107,27 +123,33 @@ export class Register {
       const moment = { now: clock.now(), tripMs: trips.mostMs };
       const told = asking.map((errand) => errand.act(state, moment));
       const isChanged = state.some((number, n) => number !== before[n]);
-      const swapped = await this.#swap(isChanged ? state : undefined, moment.now);
+      const goesAt = policy.forgetAt(state, 0);
+      const lease = isChanged ? leases.until(goesAt) : undefined;
+      if (isChanged && lease === undefined) {
+        await leases.ask(goesAt); // which takes a while: what was decided is decided again
+        continue;
+      }
+      const swapped = await this.#swap(state, moment.now, lease);
       this.#desk.heard();
       if (swapped.isSame) {
+        if (isChanged) this.#win();
         for (const [n, errand] of asking.entries()) errand.resolve(told[n]);
         return;
       }
-      const isFirst = this.#revision === NO_REVISION;
+      const wasKnown = this.#revision !== NO_REVISION;
       this.#see(swapped.found);
-      if (!isFirst && isChanged) await this.#pause(lost);
+      if (wasKnown && isChanged) await this.#lose(++lost);
     }
   }
 
-  /** Puts the numbers in place of what was seen last, or looks whether it is still there. */
-  async #swap(state: State | undefined, now: Millis): Promise<Swapped> {
-    const { server, clock, id, leases, trips, policy } = this.#desk;
-    if (!state) return server.swap(this.#key, this.#revision);
-    const lease = await leases.until(policy.forgetAt(state, 0));
+  /** Puts the numbers in place of what was seen last; without a lease it only looks whether that is still there. */
+  async #swap(state: State, now: Millis, lease: string | undefined): Promise<Swapped> {
+    const { server, clock, id, trips } = this.#desk;
+    if (lease === undefined) return server.swap(this.#key, this.#revision);
     const record = { by: id, at: now, numbers: [...state] };
-    const sentAt = clock.now();
-    const swapped = await server.swap(this.#key, this.#revision, { text: textOf(record), lease });
-    trips.seen(clock.now() - sentAt);
+    const put = { text: textOf(record), lease };
+    const swapped = await server.swap(this.#key, this.#revision, put);
+    trips.seen(clock.now() - now);
     if (swapped.isSame) this.#remember(swapped.revision, record);
     return swapped;
   }
@@ -166,11 +188,33 @@ export class Register {
     return state;
   }
 
-  #pause(lost: number): Promise<void> {
+  #win(): void {
+    this.#wonAt = this.#desk.clock.now();
+    this.#rivals = Math.max(0, this.#rivals - 1);
+  }
+
+  /** At once the first time, as what is there was just seen; later after a while, and then it is looked at again. */
+  async #lose(lost: number): Promise<void> {
+    this.#rivals = RIVALS_MAX;
+    if (lost === 1) return;
+    await this.#pause(Math.min(lost, PAUSE_TRIPS_MAX));
+    const seen = await this.#desk.server.swap(this.#key, this.#revision);
+    if (!seen.isSame) this.#see(seen.found);
+  }
+
+  /** Who has won is the first to know what is there, and would win for ever: others are let in between. */
+  async #yield(): Promise<void> {
     const { clock, random, trips } = this.#desk;
-    const mostMs = Math.min(PAUSE_MS_MAX, trips.meanMs * 2 ** Math.min(lost, 10));
+    const isWinning = clock.now() - this.#wonAt < trips.meanMs;
+    if (isWinning && (this.#rivals > 0 || random() < YIELDS)) await this.#pause(1);
+  }
+
+  /** For a random part of so many trips. */
+  #pause(mostTrips: number): Promise<void> {
+    const { clock, random, trips } = this.#desk;
+    const at = clock.now() + trips.meanMs * mostTrips * random();
     return new Promise((over) => {
-      alarm(clock, clock.now() + mostMs * random(), over, false);
+      alarm(clock, at, over, false);
     });
   }
 }

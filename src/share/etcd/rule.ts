@@ -10,9 +10,9 @@
  * close, whatever a swap, a timer or a process that was held up have made of them. What it costs is the time between: the
  * slack for each of them (a spacing is run as one that is so much wider), the swap for those handed out at once.
  *
- * Of a bucket, a permit counts when it is decided. It would cost `rate` tokens for each second of that time to be as strict, and
- * a small bucket has not got them. So what begins later than it was decided, begins in a bucket that has filled up since: in any
- * stretch of time, by no more than flows in from `now` to `latest`.
+ * Of a bucket, a permit counts when it is decided, and is never too late: it would cost `rate` tokens for each second of that
+ * time to be as strict, and a small bucket has not got them. What begins later than it was decided, begins in a bucket that has
+ * filled up since: in any stretch of time, by no more than flows in within a deadline.
  */
 
 import type { Millis } from '../../clock.ts';
@@ -68,7 +68,7 @@ export class Rule {
     if (seen.verdict === 'deny') return seen;
     if (seen.verdict === 'wait' && !mayReserve) return refuse(Math.ceil(seen.waitMs));
     const remaining = seen.verdict === 'allow' ? seen.remaining : 0;
-    return cost > 0 ? this.#grant(state, cost, moment, remaining) : looked(remaining, now);
+    return cost > 0 ? this.#grant(state, cost, moment, remaining) : untimed(remaining, now);
   }
 
   /** First come first served. Where calls are kept apart, a place that opens that soon is handed out ahead. */
@@ -108,12 +108,14 @@ export class Rule {
   }
 
   #grant(state: State, cost: number, { now, tripMs }: Moment, remaining: number): Grant {
-    const dueAt = this.#everyMs > 0 ? Math.max(now, state[0]) : now;
+    if (this.#everyMs === 0) {
+      this.policy.ask(state, 0, cost, now);
+      return untimed(remaining, now);
+    }
+    const dueAt = Math.max(now, state[0]);
     const usableAt = Math.max(dueAt, now + tripMs);
-    const countsAt = this.#everyMs > 0 ? usableAt : now;
-    this.policy.ask(state, 0, cost, countsAt);
-    const after = this.policy.ask(state.slice(), 0, cost, countsAt);
-    const missed = after.verdict === 'deny' ? after : refuse(1);
+    this.policy.ask(state, 0, cost, usableAt);
+    const missed = refuse(Math.ceil(this.#everyMs));
     return { verdict: 'grant', remaining, dueAt, latest: usableAt + this.#slackMs, missed };
   }
 }
@@ -133,8 +135,8 @@ function widened({ formulas = [] }: Policy, slackMs: Millis): Policy {
 
 const refuse = (retryAfterMs: Millis): Refusal => ({ verdict: 'deny', retryAfterMs });
 
-/** Nothing was taken, so it cannot be too late. */
-const looked = (remaining: number, now: Millis): Grant => ({
+/** One that cannot be too late. */
+const untimed = (remaining: number, now: Millis): Grant => ({
   verdict: 'grant',
   remaining,
   dueAt: now,

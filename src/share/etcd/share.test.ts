@@ -12,8 +12,8 @@ import { RegisterShare } from './share.ts';
 const HOUR_MS = 3_600_000;
 const DEADLINE_MS = 200;
 const SLACK_MS = 5;
-/** How much later than it was decided a permit may begin. */
-const LATE_MS_MAX = DEADLINE_MS / 2 + SLACK_MS;
+/** How much later than it was decided a permit of a bucket may begin, and a process may be held up besides. */
+const LATE_MS_MAX = DEADLINE_MS + 30;
 
 /** Lets time pass a little at a time, and everybody finish what they do. */
 async function pass(world: VirtualClock, ms: number): Promise<void> {

@@ -27,6 +27,7 @@ import { type Desk, type Errand, Register } from './register.ts';
 import { everyMsOf, type Grant, type LineTold, type Moment, Rule, type Told } from './rule.ts';
 import { NO_REVISION, type RegisterServer } from './server.ts';
 import { Trips } from './trips.ts';
+import { Turns } from './turns.ts';
 
 /** What a call is told while there is no quorum. */
 export type OnNoQuorum = 'deny' | 'allow';
@@ -87,6 +88,7 @@ export class RegisterShare implements RemoteShare {
       () => server.swap(this.#keyOf(''), NO_REVISION),
       setting.onReach,
     );
+    const trips = new Trips(options.deadlineMs);
     this.#desk = {
       policy: this.#rule.policy,
       server,
@@ -94,8 +96,9 @@ export class RegisterShare implements RemoteShare {
       random,
       id: nameOf(),
       clocks: new Clocks(),
-      leases: new Leases(server, clock),
-      trips: new Trips(options.deadlineMs),
+      leases: new Leases(server, clock, trips),
+      trips,
+      turns: new Turns(),
       heard: () => {
         this.#heardAt = clock.now();
       },

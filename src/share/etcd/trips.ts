@@ -17,24 +17,29 @@ const PART_MAX = 0.25;
 
 export class Trips {
   readonly #deadlineMs: Millis;
-  /** Before anything is known: a connection has yet to be made. */
-  #meanMs: Millis = 25;
-  #deviationMs: Millis = 10;
+  #meanMs: Millis = Number.NaN;
+  #deviationMs: Millis = 0;
 
   constructor(deadlineMs: Millis) {
     this.#deadlineMs = deadlineMs;
   }
 
   get mostMs(): Millis {
-    return Math.min(this.#deadlineMs / 2, this.#meanMs + DEVIATIONS * this.#deviationMs);
+    const mostMs = this.#meanMs + DEVIATIONS * this.#deviationMs;
+    return Math.min(this.#deadlineMs * PART_MAX * 2, mostMs || Infinity);
   }
 
   get meanMs(): Millis {
-    return this.#meanMs;
+    return this.#meanMs || 0;
   }
 
   seen(ms: Millis): void {
     const tripMs = Math.min(ms, this.#deadlineMs * PART_MAX);
+    if (Number.isNaN(this.#meanMs)) {
+      this.#meanMs = tripMs;
+      this.#deviationMs = tripMs / 2;
+      return;
+    }
     const offMs = Math.abs(tripMs - this.#meanMs);
     this.#deviationMs += (offMs - this.#deviationMs) * NEWEST_DEVIATION;
     this.#meanMs += (tripMs - this.#meanMs) * NEWEST;
