@@ -5,8 +5,9 @@
  *                  ▲                                                            │ it is not: this is what is there
  *                  └────────────────────────────────────────────────────────────┘
  *
- * What changes nothing is only looked up, so every answer is one of the latest revision; it costs no write. Where others are at
- * it too, a random moment passes between swaps. Who gave up meanwhile is not told: what was taken for it is lost.
+ * What changes nothing is told if it was looked at since it was asked, and costs no write. So every answer is one of the
+ * latest revision. Where others are at it too, a random moment passes between swaps. Who gave up meanwhile is not told: what
+ * was taken for it is lost.
  *
  * Nobody hears of a swap whose outcome is not known. If it has happened, what it took is gone; if it has not and happens
  * later, it finds another revision, or makes the next swap find one.
@@ -19,7 +20,7 @@ import type { Clocks } from './clocks.ts';
 import type { Leases } from './leases.ts';
 import { type Record, recordOf, textOf } from './record.ts';
 import { INSTANT_OF, type Moment } from './rule.ts';
-import { type Found, NO_REVISION, type RegisterServer, type Swapped } from './server.ts';
+import { NO_REVISION, type RegisterServer, type Swapped } from './server.ts';
 import type { Trips } from './trips.ts';
 import type { Turns } from './turns.ts';
 
@@ -55,6 +56,9 @@ const ERRANDS_MAX = 512;
 /** For so many swaps there are rivals, once one was lost. */
 const RIVALS_MAX = 8;
 
+/** What was seen so long ago may have changed since; where there are rivals, a trip is long ago. */
+const FRESH_MS: Millis = 10_000;
+
 /** Whoever lost often waits for so many trips at most. */
 const PAUSE_TRIPS_MAX = 4;
 
@@ -70,6 +74,8 @@ export class Register {
   /** Above zero if others seem to swap it at the same time: swaps to be won until that is forgotten. */
   #rivals = 0;
   #wonAt: Millis = -Infinity;
+  /** When it was surely as it was seen last. */
+  #seenAt: Millis = -Infinity;
   /** What was seen last, */
   #revision = NO_REVISION;
   #record: Record | undefined;
@@ -115,54 +121,68 @@ export class Register {
 
   async #decide(errands: readonly Errand[]): Promise<void> {
     const { clock, trips, policy, leases } = this.#desk;
+    const since = clock.now();
     for (let lost = 0; ; ) {
       const asking = errands.filter(({ isWaiting }) => isWaiting);
       if (asking.length === 0) return;
+      if (this.#isOld()) await this.#look();
       const before = this.#stateHere();
       const state = before.slice();
       const moment = { now: clock.now(), tripMs: trips.mostMs };
       const told = asking.map((errand) => errand.act(state, moment));
-      const isChanged = state.some((number, n) => number !== before[n]);
-      const goesAt = policy.forgetAt(state, 0);
-      const lease = isChanged ? leases.until(goesAt) : undefined;
-      if (isChanged && lease === undefined) {
-        await leases.ask(goesAt); // which takes a while: what was decided is decided again
+      if (state.every((number, n) => number === before[n])) {
+        if (this.#seenAt >= since) return tellAll(asking, told);
+        await this.#look();
         continue;
       }
-      const swapped = await this.#swap(state, moment.now, lease);
-      this.#desk.heard();
-      if (swapped.isSame) {
-        if (isChanged) this.#win();
-        for (const [n, errand] of asking.entries()) errand.resolve(told[n]);
-        return;
-      }
-      const wasKnown = this.#revision !== NO_REVISION;
-      this.#see(swapped.found);
-      if (wasKnown && isChanged) await this.#lose(++lost);
+      const goesAt = policy.forgetAt(state, 0);
+      const lease = leases.until(goesAt);
+      // Asking for a lease takes a while, and so does letting others pass: then it is decided again.
+      if (lease === undefined) await leases.ask(goesAt);
+      else if (await this.#put(state, moment.now, lease)) return tellAll(asking, told);
+      else if (++lost > 1) await this.#pause(Math.min(lost, PAUSE_TRIPS_MAX));
     }
   }
 
-  /** Puts the numbers in place of what was seen last; without a lease it only looks whether that is still there. */
-  async #swap(state: State, now: Millis, lease: string | undefined): Promise<Swapped> {
+  /** Looking costs less than a swap that is lost, and more than none. */
+  #isOld(): boolean {
+    const { clock, trips } = this.#desk;
+    return clock.now() - this.#seenAt > (this.#rivals > 0 ? trips.meanMs : FRESH_MS);
+  }
+
+  async #look(): Promise<void> {
+    const { server, clock } = this.#desk;
+    const askedAt = clock.now();
+    this.#hear(await server.swap(this.#key, this.#revision), askedAt);
+  }
+
+  /** Puts the numbers in place of what was seen last; false if somebody else was faster. */
+  async #put(state: State, now: Millis, lease: string): Promise<boolean> {
     const { server, clock, id, trips } = this.#desk;
-    if (lease === undefined) return server.swap(this.#key, this.#revision);
     const record = { by: id, at: now, numbers: [...state] };
-    const put = { text: textOf(record), lease };
-    const swapped = await server.swap(this.#key, this.#revision, put);
+    const swapped = await server.swap(this.#key, this.#revision, { text: textOf(record), lease });
     trips.seen(clock.now() - now);
-    if (swapped.isSame) this.#remember(swapped.revision, record);
-    return swapped;
+    this.#hear(swapped, now);
+    if (!swapped.isSame) {
+      this.#rivals = RIVALS_MAX;
+      return false;
+    }
+    this.#remember(swapped.revision, record);
+    this.#wonAt = clock.now();
+    this.#rivals = Math.max(0, this.#rivals - 1);
+    return true;
   }
 
-  #see(found: Found | undefined): void {
-    if (!found) {
-      this.#remember(NO_REVISION, undefined);
-      return;
-    }
+  /** What is there was so after it was asked, whenever that was heard. */
+  #hear(swapped: Swapped, askedAt: Millis): void {
     const { policy, clocks, clock } = this.#desk;
-    const record = recordOf(found.text, policy.width, this.#key);
-    clocks.heard(record.by, record.at, clock.now());
-    this.#remember(found.revision, record);
+    this.#desk.heard();
+    this.#seenAt = askedAt;
+    if (swapped.isSame) return;
+    const { found } = swapped;
+    const record = found && recordOf(found.text, policy.width, this.#key);
+    if (record) clocks.heard(record.by, record.at, clock.now());
+    this.#remember(found?.revision ?? NO_REVISION, record);
   }
 
   #remember(revision: string, record: Record | undefined): void {
@@ -188,20 +208,6 @@ export class Register {
     return state;
   }
 
-  #win(): void {
-    this.#wonAt = this.#desk.clock.now();
-    this.#rivals = Math.max(0, this.#rivals - 1);
-  }
-
-  /** At once the first time, as what is there was just seen; later after a while, and then it is looked at again. */
-  async #lose(lost: number): Promise<void> {
-    this.#rivals = RIVALS_MAX;
-    if (lost === 1) return;
-    await this.#pause(Math.min(lost, PAUSE_TRIPS_MAX));
-    const seen = await this.#desk.server.swap(this.#key, this.#revision);
-    if (!seen.isSame) this.#see(seen.found);
-  }
-
   /** Who has won is the first to know what is there, and would win for ever: others are let in between. */
   async #yield(): Promise<void> {
     const { clock, random, trips } = this.#desk;
@@ -217,4 +223,8 @@ export class Register {
       alarm(clock, at, over, false);
     });
   }
+}
+
+function tellAll(errands: readonly Errand[], told: readonly unknown[]): void {
+  for (const [n, errand] of errands.entries()) errand.resolve(told[n]);
 }
