@@ -15,7 +15,11 @@ export async function startProcess(within, file, setting, onNews) {
   const [command, ...args] = [...within, process.execPath, path, JSON.stringify(setting)];
   const child = spawn(command, args, { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] });
   child.on('message', onNews);
-  await once(child, 'message');
+  const exit = once(child, 'exit').then(([code]) => {
+    throw new Error(`${file} ended with ${code} before it was ready`);
+  });
+  await Promise.race([once(child, 'message'), exit]);
+  exit.catch(() => {}); // later on it ends when it is told to
   return child;
 }
 

@@ -12,7 +12,6 @@ import { allow, type Decision, deny, wait } from '../../decision.ts';
 import { UnavailableError } from '../../errors.ts';
 import { Outstanding } from '../../outstanding.ts';
 import type { Policy, Settlement, State } from '../../policy/policy.ts';
-import { secretRandom } from '../../random.ts';
 import { Breaker } from '../breaker.ts';
 import {
   type Answer,
@@ -23,6 +22,7 @@ import {
 } from '../remote.ts';
 import { Clocks } from './clocks.ts';
 import { Leases } from './leases.ts';
+import { keysOf, ownName } from './names.ts';
 import { type Desk, type Errand, Register } from './register.ts';
 import { everyMsOf, type Grant, type LineTold, type Moment, Rule, type Told } from './rule.ts';
 import { NO_REVISION, type RegisterServer } from './server.ts';
@@ -94,7 +94,7 @@ export class RegisterShare implements RemoteShare {
       server,
       clock,
       random,
-      id: nameOf(),
+      id: ownName(),
       clocks: new Clocks(),
       leases: new Leases(server, clock, trips),
       trips,
@@ -277,21 +277,3 @@ function lineAt(told: LineTold, at: Millis): LineAnswer {
   const dueInMs = last?.verdict === 'wait' ? last.waitMs : 0;
   return { granted, dueInMs, refused, at };
 }
-
-/**
- * `prefix` `name/kind/key`, the name spelt so that it holds no slash. Of its kind, because limits of different kinds could
- * not read each other's numbers. A limit that nobody named goes by its figures, lest it share a count with a stranger.
- */
-function keysOf(
-  prefix: string,
-  { name, isNamed }: RemoteSetting,
-  { kind, formulas = [] }: Policy,
-): (key: string) => string {
-  const figures = formulas.map(({ numbers }) => numbers.join(' ')).join();
-  const start = `${prefix}${encodeURIComponent(isNamed ? name : figures)}/${kind}/`;
-  return (key) => start + key;
-}
-
-/** One that nobody else has: whoever took another's clock for its own would be too early. */
-const nameOf = (): string =>
-  [secretRandom(), secretRandom()].map((part) => (part * 2 ** 52).toString(36)).join('');

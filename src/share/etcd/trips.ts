@@ -15,9 +15,12 @@ const DEVIATIONS = 4;
 /** What part of the deadline a trip counts as at most: one through an election says nothing of the next. */
 const PART_MAX = 0.25;
 
+/** What part of it a trip is taken to last at most, also before one was seen. */
+const MOST_PART_MAX = 0.5;
+
 export class Trips {
   readonly #deadlineMs: Millis;
-  #meanMs: Millis = Number.NaN;
+  #meanMs: Millis | undefined;
   #deviationMs: Millis = 0;
 
   constructor(deadlineMs: Millis) {
@@ -25,17 +28,17 @@ export class Trips {
   }
 
   get mostMs(): Millis {
-    const mostMs = this.#meanMs + DEVIATIONS * this.#deviationMs;
-    return Math.min(this.#deadlineMs * PART_MAX * 2, mostMs || Infinity);
+    const mostMs = (this.#meanMs ?? Infinity) + DEVIATIONS * this.#deviationMs;
+    return Math.min(this.#deadlineMs * MOST_PART_MAX, mostMs);
   }
 
   get meanMs(): Millis {
-    return this.#meanMs || 0;
+    return this.#meanMs ?? 0;
   }
 
   seen(ms: Millis): void {
     const tripMs = Math.min(ms, this.#deadlineMs * PART_MAX);
-    if (Number.isNaN(this.#meanMs)) {
+    if (this.#meanMs === undefined) {
       this.#meanMs = tripMs;
       this.#deviationMs = tripMs / 2;
       return;
