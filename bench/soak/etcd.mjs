@@ -2,7 +2,7 @@
  * A spacing shared through three servers that are one etcd, by six workers on clocks up to two hours apart, while servers
  * die, hang and are cut off.
  *
- *     npm run soak:etcd                  in networks of their own, if they can be made: three minutes
+ *     npm run soak:etcd                  in networks of their own, if they can be made: three minutes; needs etcd and curl
  *     npm run soak:etcd -- --loopback    without: nobody can be cut off
  *     npm run soak:etcd -- --short       half a minute on loopback, as in the tests
  *     npm run soak:etcd -- speed         how fast: one key and many, one worker and six
