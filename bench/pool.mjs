@@ -136,6 +136,48 @@ async function beside(limit) {
   return { alone: median(rates.alone), pooled: median(rates.pooled), ratio: median(ratios) };
 }
 
+/** Messages a second of a reader of batches, whose work is to read a small JSON text. */
+async function reading(limit) {
+  const BATCH = 500;
+  const message = JSON.stringify({ id: 'alice', n: 1 });
+  let done = 0;
+  let sum = 0;
+  const start = performance.now();
+  let now = start;
+  while (now - start < ROUND_MS) {
+    const granted = limit ? limit.take('', BATCH) : BATCH;
+    for (let n = 0; n < granted; n++) sum += JSON.parse(message).n;
+    done += granted;
+    await new Promise(setImmediate); // the next batch comes from elsewhere
+    now = performance.now();
+  }
+  if (sum !== done) throw new Error('messages were lost');
+  return done / ((now - start) / 1000);
+}
+
+/** A reader without a limit: in a process that is in no pool, in one that is in a pool, and one that has a limit of it. */
+async function readers() {
+  const rates = { none: [], pool: [], limit: [] };
+  const store = memoryStore();
+  await reading(); // once to warm up
+  for (let round = 0; round < ROUNDS; round++) {
+    rates.none.push(await reading());
+    const place = pool(store, { id: `reader ${round}`, stale: 400, sync: 100 });
+    rates.pool.push(await reading());
+    const own = limiter({ limit: LIMITS.ramp, share: place });
+    while (place.view().rank < 0 || own.take('', 1) === 0) await later(10);
+    rates.limit.push(await reading(own));
+    await place.close();
+  }
+  const ratio = (name) => median(rates[name].map((rate, round) => rate / rates.none[round]));
+  return { none: median(rates.none), pool: ratio('pool'), limit: ratio('limit') };
+}
+
+const LIMITS = {
+  bucket: { bucket: { rate: 1e9, burst: 1e9 } },
+  ramp: { ramp: { min: 1e9, max: 1e9, over: '1s' } },
+};
+
 const table = [
   row([
     'members',
@@ -168,15 +210,12 @@ for (const count of COUNTS) {
   console.log(table.at(-1));
 }
 
-const LIMITS = {
-  bucket: { bucket: { rate: 1e9, burst: 1e9 } },
-  ramp: { ramp: { min: 1e9, max: 1e9, over: '1s' } },
-};
 const decisions = [row(['', 'alone', 'in a pool', 'ratio']), row(['---', '---:', '---:', '---:'])];
 for (const [name, limit] of Object.entries(LIMITS)) {
   const { alone, pooled, ratio } = await beside(limit);
   decisions.push(row([name, millions(alone), millions(pooled), ratio.toFixed(2)]));
 }
+const read = await readers();
 const text = `Members that sync every 100 ms with one Redis, each on a connection of its own, for ${SPAN_MS / 1000} s
 (\`npm run bench:pool\`; ${machineLine()}). CPU is what Redis used in all, network included; the script's time is
 by the clock on the wall. All members are in one process that shares the machine with Redis: "seen here" is mostly the
@@ -186,7 +225,10 @@ ${table.join('\n')}
 
 Decisions a second of one limit, alone and in a pool of three; medians of ${ROUNDS} rounds, and of their ratios.
 
-${decisions.join('\n')}`;
+${decisions.join('\n')}
+
+A reader of batches of 500 small messages that has no limit reads ${millions(read.none)} of them. In a process that is in a pool it
+reads ${read.pool.toFixed(2)} times as many, and with a limit of that pool, which is asked once a batch, ${read.limit.toFixed(2)} times.`;
 console.log(`\n${text}`);
 if (process.argv.includes('--write')) writeSection('Pools', text);
 server.kill('SIGKILL');

@@ -473,13 +473,16 @@ function wouldRefuse(calls: readonly Call[]): Refused | undefined {
 const isLonger = (a: Millis, b: Millis): boolean =>
   b === WHEN_SETTLED ? a !== WHEN_SETTLED : a > b;
 
-function sumOf(a: Stats, b: Stats): Stats {
+/** Sizes of pools do not add up. */
+type Summed = Omit<Stats, 'poolSize'>;
+
+function sumOf({ poolSize: _, ...a }: Stats, b: Stats): Stats {
   const sum: Record<string, unknown> = {};
-  for (const name of Object.keys(a) as (keyof Stats)[]) sum[name] = added(a[name], b[name]);
+  for (const name of Object.keys(a) as (keyof Summed)[]) sum[name] = added(a[name], b[name]);
   return sum as unknown as Stats;
 }
 
-function added(a: Stats[keyof Stats], b: typeof a): unknown {
+function added(a: Summed[keyof Summed], b: typeof a): unknown {
   if (typeof a === 'number') return a + (b as number);
   if ('boundsMs' in a) return addedSpans(a, b as Histogram);
   const [one, other] = [a, b as Counted['settled']];

@@ -134,6 +134,8 @@ export interface Stats extends Counted {
   readonly waiting: number;
   /** Permits that are out. */
   readonly held: number;
+  /** In a pool: how many share the limit; 0: this process has no part of it. */
+  readonly poolSize?: number;
 }
 
 export { LIMIT_KINDS };
@@ -276,7 +278,7 @@ export class Engine implements Limiter {
    * name costs more than a decision: undefined if somebody wants to know it, so ask by name.
    */
   askHashed({ low, high }: KeyHash, cost: number): Decision | undefined {
-    if (!this.#pauses.isEmpty || this.#ledger.isHeard) return undefined;
+    if (!this.#pauses.isEmpty || this.#ledger.isHeard || this.#share.wantsNames) return undefined;
     const decision = this.#share.askHashed(low, high, cost);
     this.#ledger.count(decision);
     return decision;
@@ -468,8 +470,9 @@ export class Engine implements Limiter {
   }
 
   stats(): Stats {
-    const { keys, evicted, bytes } = this.#share;
-    return { keys, evicted, bytes, waiting: this.#room.size, ...this.#ledger.read() };
+    const { keys, evicted, bytes, poolSize } = this.#share;
+    const part = poolSize === undefined ? {} : { poolSize };
+    return { keys, evicted, bytes, ...part, waiting: this.#room.size, ...this.#ledger.read() };
   }
 
   #askNow(key: string, cost: number, now: Millis, part?: number): Decision {

@@ -19,7 +19,9 @@ type WarningCode =
   /** Nobody knows where requests come from. */
   | 'NO_ADDRESS'
   /** A fleet cannot be reached, or anybody could take part in it. */
-  | 'PEERS';
+  | 'PEERS'
+  /** A pool's store cannot be reached, and nobody listens. */
+  | 'POOL';
 
 interface Host {
   readonly process?: { emitWarning?(message: string, options: object): void };

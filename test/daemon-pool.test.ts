@@ -168,6 +168,7 @@ describe.skipIf(redisServer() === undefined)('daemons in a pool', () => {
     const metrics = await (await fetch(`http://${a.at.http[0]}/metrics`)).text();
     expect(metrics).toMatch(/^sluice_pool_size 2$/m);
     expect(metrics).toMatch(/^sluice_pool_agreed 1$/m);
+    expect(metrics).toMatch(/^sluice_pool_saturation\{limit="[^"]+"\} 0(\.\d+)?$/m);
     expect(metrics).toMatch(/^sluice_pool_syncs_total\{result="failed"\} 0$/m);
     const shown = sluice('pool', '--at', a.at.http[0]).stdout;
     expect(shown).toMatch(/^sluice, redis: 2 active, agreed\n {2}a has 1 of 2, rank \d; the store/);
@@ -186,7 +187,7 @@ describe.skipIf(redisServer() === undefined)('daemons in a pool', () => {
     await a.logged(/warn "?pool out of reach/);
     expect(await ask(a, 'key', 5)).toBe(0); // nobody knows how many there are
     const waits = sluice('pool', '--at', a.at.http[0]).stdout;
-    expect(waits).toMatch(/a has no part; the store was heard never/);
+    expect(waits).toMatch(/a has no part; the store was heard never\n/);
     expect(waits).toMatch(/syncs failed: .*out of reach/);
     await redis.restart();
     await agree(a, b);
@@ -229,6 +230,31 @@ describe('daemons that meet elsewhere', () => {
     40_000,
   );
 
+  test.skipIf(natsServer() === undefined)(
+    'NATS: an outage is told once, and why, what holds after that, and when it is over',
+    async () => {
+      const nats = await serve(startJetStream);
+      await nats.kill();
+      const store = `nats: 'nats://127.0.0.1:${nats.port}', stale: 1s, hold: 1s, onUnavailable: allow`;
+      const a = await join(store, 'a');
+      await a.logged(/warn pool out of reach pool=.*connection refused/i);
+      await nats.restart();
+      await agree(a);
+      await nats.kill();
+      await a.logged(/warn pool out of reach for too long .*onUnavailable=allow/);
+      expect(await ask(a, 'key', 2 * LIMIT)).toBe(2 * LIMIT);
+      await sleep(3000); // a client that waits longer and longer would not be back within a second
+      await nats.restart();
+      const backAt = Date.now();
+      await until(async () => (await view(a)).reason === undefined);
+      expect(Date.now() - backAt).toBeLessThan(1500);
+      await agree(a);
+      expect(a.log().match(/pool out of reach (?!for)/g)).toHaveLength(2);
+      expect(a.log().match(/pool in reach again/g)).toHaveLength(2);
+    },
+    40_000,
+  );
+
   test.skipIf(etcdServer() === undefined)(
     'etcd',
     async () => {
@@ -237,6 +263,12 @@ describe('daemons that meet elsewhere', () => {
     },
     40_000,
   );
+
+  test('whatever a member is called does not reach into the terminal of who looks', async () => {
+    const config = 'pool: { size: 3, id: "red\\e[31m" }';
+    const a = await own.start([...EPHEMERAL, '--config', own.place().file('a.yaml', config)]);
+    expect(sluice('pool', '--at', a.at.http[0]).stdout).toMatch(/^ {2}red\?\[31m has /m);
+  });
 
   test('nowhere: they were told how many they are', async () => {
     const a = await join('size: 3', 'a');

@@ -1,16 +1,16 @@
 /**
  * One of many pods that divide a limit: takes all it can get, on a clock that is wrong, and tells its parent of it.
  *
- *     { id, port, limit, skewMs, options }     as JSON in the first argument
- *     'leave' from the parent                  leaves the pool and ends
+ *     { store, id, port, limit, skewMs, options }     as JSON in the first argument
+ *     'leave' from the parent                         leaves the pool and ends
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import { createClient } from 'redis';
 import { limiter, systemClock } from 'sluice';
-import { pool, redisStore } from 'sluice/pool';
+import { pool } from 'sluice/pool';
+import { STORES } from './pool-stores.mjs';
 
-const { id, port, limit, skewMs, options } = JSON.parse(process.argv[2]);
+const { store, id, port, limit, skewMs, options } = JSON.parse(process.argv[2]);
 
 const TAKE_EVERY_MS = 2;
 
@@ -19,13 +19,7 @@ const clock = {
   wakeAt: (at, act, keepAlive) => systemClock.wakeAt(at - skewMs, act, keepAlive),
 };
 
-const client = createClient({
-  socket: { port, host: '127.0.0.1', reconnectStrategy: 50 },
-  disableOfflineQueue: true,
-});
-client.on('error', () => {});
-client.connect().catch(() => {}); // it goes on trying
-const place = pool(redisStore(client), { ...options, id, clock });
+const place = pool(await STORES[store].reach(port), { ...options, id, clock });
 const own = limiter({ limit, share: place, clock });
 let isOver = false;
 
@@ -37,17 +31,24 @@ process.on('message', async (word) => {
 });
 process.on('disconnect', () => process.exit(1));
 
-/** What was taken while the second changed counts for one of two, and nobody can tell which: it is told apart. */
+/** What was taken while one second became another counts for one of them, and nobody can tell which: both are told. */
 function take() {
-  const second = Math.floor(Date.now() / 1000);
+  const from = Math.floor(Date.now() / 1000);
   const taken = own.take('', Infinity);
-  const isSure = Math.floor(Date.now() / 1000) === second;
-  if (taken > 0) process.send({ type: 'taken', second, taken, isSure });
+  const to = Math.floor(Date.now() / 1000);
+  if (taken > 0) process.send({ type: 'taken', from, to, taken });
 }
 
-for (let size; !isOver; await sleep(TAKE_EVERY_MS)) {
+/** Tells what part it has, and when it last asked a store that answered, on this machine's clock. */
+let told;
+function tellPart() {
+  const { size, rank, syncs, ageMs } = place.view();
+  const news = `${size} ${rank} ${syncs}`;
+  if (news !== told) process.send({ type: 'part', size, rank, heardAt: Date.now() - ageMs });
+  told = news;
+}
+
+for (; !isOver; await sleep(TAKE_EVERY_MS)) {
   take();
-  const view = place.view();
-  if (view.size !== size) process.send({ type: 'size', size: view.size });
-  size = view.size;
+  tellPart();
 }

@@ -2,20 +2,20 @@
 
 import { type RequestOptions, request } from 'node:http';
 import { request as requestTls } from 'node:https';
-import { readText, UsageError } from './command.ts';
+import { type Command, EXIT_OK, readArgs, readText, type Terminal, UsageError } from './command.ts';
 
-/** What `look` is told on the command line; the help of it is `LOOK_HELP`. */
-export const LOOK_OPTIONS = {
+/** What `look` is told on the command line. */
+const LOOK_OPTIONS = {
   at: { type: 'string' },
   tls: { type: 'boolean' },
   ca: { type: 'string' },
 } as const;
 
-export const LOOK_HELP = `  --at ADDRESS   where its HTTP surface is: host:port or a path; default 127.0.0.1:7612
+const LOOK_HELP = `  --at ADDRESS   where its HTTP surface is: host:port or a path; default 127.0.0.1:7612
   --tls          speak TLS
   --ca FILE      whose certificates to trust, in PEM; default: those the system trusts. Implies --tls`;
 
-export interface LookFlags {
+interface LookFlags {
   readonly at?: string | undefined;
   readonly tls?: boolean | undefined;
   readonly ca?: string | undefined;
@@ -26,8 +26,53 @@ const ANSWER_WITHIN_MS = 5000;
 /** A page of a daemon is never larger. */
 const PAGE_BYTES_MAX = 16 * 1024 * 1024;
 
+/** A page of a daemon, and how a terminal shows it. */
+export interface Page<Shown> {
+  /** What the command is called, and the page. */
+  readonly name: string;
+  readonly summary: string;
+  /** What it shows, for its help. */
+  readonly about: string;
+  /** What is said if the daemon has nothing to show there: its page has no `id` then. */
+  readonly nothing: string;
+  show(shown: Shown, terminal: Terminal): void;
+}
+
+/** The command that shows a page. */
+export const lookAt = <Shown extends { readonly id: unknown }>(page: Page<Shown>): Command => ({
+  name: page.name,
+  summary: page.summary,
+  help: `usage: sluice ${page.name} [options]
+
+${page.about}
+
+options:
+${LOOK_HELP}
+  --json         everything it knows, for machines
+
+The admin token, if the daemon wants one, comes from $SLUICE_ADMIN_TOKEN.
+
+example:
+  sluice ${page.name} --at 127.0.0.1:7612`,
+
+  async run(args, terminal) {
+    const { values, positionals } = readArgs(args, { ...LOOK_OPTIONS, json: { type: 'boolean' } });
+    if (positionals.length > 0) {
+      throw new UsageError(`expected no "${positionals[0]}"; see --help`);
+    }
+    const shown = (await look(`/${page.name}`, values)) as Shown | { readonly id?: undefined };
+    if (values.json) terminal.print(JSON.stringify(shown, undefined, 2));
+    else if (shown.id !== undefined) page.show(shown, terminal);
+    else terminal.print(page.nothing);
+    return EXIT_OK;
+  },
+});
+
+/** What others have chosen, such as a name: it need not reach into this terminal. */
+export const printable = (text: string): string => text.replace(/\p{Cc}/gu, '?');
+
 /** The page as JSON. @throws {UsageError} if it cannot be had, which says why and what to do. */
-export async function look(page: string, flags: LookFlags): Promise<unknown> {
+async function look(page: string, flags: LookFlags): Promise<unknown> {
   const { at = '127.0.0.1:7612' } = flags;
   const { status, text } = await get(page, at, flags);
   if (status === 200) {

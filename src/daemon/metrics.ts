@@ -185,6 +185,11 @@ function ofPool(view: PoolView): Family[] {
       'How long ago the store was heard.',
       Math.min(view.ageMs, AGE_MS_MAX) / 1000,
     ),
+    gauge(
+      'sluice_pool_saturation',
+      'How much of its part of a limit this one used in the last ten seconds: 0 to 1.',
+      Object.entries(view.saturation).map(([limit, value]) => [{ limit }, value]),
+    ),
     counter('sluice_pool_syncs_total', 'Syncs with the store.', [
       [{ result: 'ok' }, view.syncs - view.failures],
       [{ result: 'failed' }, view.failures],

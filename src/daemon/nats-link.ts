@@ -7,13 +7,16 @@ import type { Log } from './log.ts';
 /** How long a server may take to answer, and how soon it is tried again if it did not. */
 const CONNECT_WITHIN_MS: Millis = 2000;
 const CONNECT_AGAIN_MS: Millis = 1000;
+/** The same once there was a connection: those who meet there are back within a second of its return. */
+const RECONNECT = { reconnectTimeWait: 200, reconnectJitter: 100, reconnectJitterTLS: 100 };
 
 type NatsPackage = typeof import('@nats-io/transport-node');
 export type NatsConnection = Awaited<ReturnType<NatsPackage['connect']>>;
 
 export interface NatsLinkSetting {
   readonly clock: Clock;
-  readonly log: Log;
+  /** Left out if whoever uses the connection tells of outages itself. */
+  readonly log?: Log;
   /** What is out of reach without it, as the configuration calls it: `peers`, `pool`. */
   readonly what: string;
 }
@@ -22,6 +25,7 @@ export class NatsLink {
   readonly #setting: NatsLinkSetting;
   readonly #connect: () => Promise<NatsConnection>;
   #connection: NatsConnection | undefined;
+  #reason: string | undefined;
   #isClosed = false;
   #cancel = (): void => {};
   /** Resolves with the connection, as soon as there is one; with undefined if it was closed before. */
@@ -31,7 +35,8 @@ export class NatsLink {
   static async to(servers: readonly string[], setting: NatsLinkSetting): Promise<NatsLink> {
     const { connect } = await natsPackage(setting.what);
     const options = { ...whereAndWho(servers), name: 'sluice', timeout: CONNECT_WITHIN_MS };
-    return new NatsLink(() => connect({ ...options, maxReconnectAttempts: -1 }), setting);
+    const always = { ...RECONNECT, maxReconnectAttempts: -1 };
+    return new NatsLink(() => connect({ ...options, ...always }), setting);
   }
 
   private constructor(connect: () => Promise<NatsConnection>, setting: NatsLinkSetting) {
@@ -45,6 +50,11 @@ export class NatsLink {
     return this.#connection;
   }
 
+  /** Why there is none yet, once that is known. */
+  get reason(): string | undefined {
+    return this.#reason;
+  }
+
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#cancel();
@@ -52,20 +62,20 @@ export class NatsLink {
   }
 
   async #try(): Promise<NatsConnection | undefined> {
-    const { log, what } = this.#setting;
-    let told = '';
+    const { log = () => {}, what } = this.#setting;
     while (!this.#isClosed) {
       try {
         const connection = await this.#connect();
         if (this.#isClosed) return void (await connection.close());
         this.#connection = connection;
-        if (told !== '') log('info', `${what} in reach again`, { through: 'nats' });
+        if (this.#reason !== undefined) log('info', `${what} in reach again`, { through: 'nats' });
         tellOf(connection, what, log).catch(() => {}); // it ends with the connection
         return connection;
       } catch (error) {
         const reason = reasonOf(error);
-        if (reason !== told) log('warn', `${what} out of reach`, { through: 'nats', reason });
-        told = reason;
+        if (reason !== this.#reason)
+          log('warn', `${what} out of reach`, { through: 'nats', reason });
+        this.#reason = reason;
       }
       await this.#later();
     }

@@ -56,6 +56,7 @@ export class PoolPlace {
   ) {
     this.#store = store;
     this.#name = options.name;
+    const { onUnavailable } = options;
     const pool = new Pool(store, options, clock, random);
     this.#pool = pool;
     this.share = {
@@ -64,9 +65,10 @@ export class PoolPlace {
     };
     pool.on(({ type, view }) => {
       const { name, size, active, reason = '' } = view;
-      if (type === 'size') log('info', 'size of the pool', { pool: name, size, active });
-      else if (type === 'in-reach') log('info', 'pool in reach again', { pool: name });
-      else log('warn', 'pool out of reach', { pool: name, reason });
+      if (type === 'in-reach') log('info', 'pool in reach again', { pool: name });
+      else if (type === 'out-of-reach') log('warn', 'pool out of reach', { pool: name, reason });
+      else if (view.isAvailable) log('info', 'size of the pool', { pool: name, size, active });
+      else log('warn', 'pool out of reach for too long', { pool: name, onUnavailable });
     });
     pool.open();
   }
@@ -85,8 +87,9 @@ export class PoolPlace {
   }
 
   /** Leaves: the others have its part within a second. */
-  close(): Promise<void> {
-    return this.#pool.close();
+  async close(): Promise<void> {
+    await this.#pool.close();
+    await this.#store.close();
   }
 }
 
@@ -99,18 +102,14 @@ interface Found {
 async function storeOf(config: StoreConfig, setting: PoolSetting): Promise<Found> {
   if (config.kind === 'own') return { store: config.make(), reached: Promise.resolve() };
   if (config.kind === 'redis') {
-    const { url, prefix } = config;
-    const client = setting.clients.clientOf(url);
-    const store = redisStore(client, prefix === undefined ? {} : { prefix });
+    const client = setting.clients.clientOf(config.url);
+    const store = redisStore(client, config.options);
     const ready = new Promise((resolve) => client.once('ready', resolve));
     return { store, reached: client.isReady ? Promise.resolve() : ready };
   }
-  const { servers, bucket } = config;
-  const { clock, log } = setting;
   const { natsStore } = await natsStores();
-  const link = await NatsLink.to(servers, { clock, log, what: 'pool' });
-  const make = (connection: NatsConnection): PoolStore =>
-    natsStore(connection, bucket === undefined ? {} : { bucket });
+  const link = await NatsLink.to(config.servers, { clock: setting.clock, what: 'pool' });
+  const make = (connection: NatsConnection): PoolStore => natsStore(connection, config.options);
   return { store: onLink(link, make), reached: link.connected };
 }
 
@@ -128,8 +127,8 @@ async function natsStores(): Promise<typeof import('../pool/nats.ts')> {
 function onLink(link: NatsLink, make: (connection: NatsConnection) => PoolStore): PoolStore {
   let made: PoolStore | undefined;
   const store = (): PoolStore => {
-    const { connection } = link;
-    if (!connection) throw new UnavailableError('nats', 'there is no connection yet');
+    const { connection, reason = 'there is no connection yet' } = link;
+    if (!connection) throw new UnavailableError('nats', reason);
     made ??= make(connection);
     return made;
   };
@@ -137,6 +136,8 @@ function onLink(link: NatsLink, make: (connection: NatsConnection) => PoolStore)
     name: 'nats',
     sync: async (...asked) => store().sync(...asked),
     leave: async (...asked) => store().leave(...asked),
+    note: async (...asked) => store().note(...asked),
+    recall: async (...asked) => store().recall(...asked),
     members: async (...asked) => store().members(...asked),
     async close() {
       await made?.close();

@@ -1,7 +1,7 @@
 /** Where an etcd is, and how one gets in: what everything that is kept there is told first. */
 
 import { ConfigError } from '../errors.ts';
-import { type Fields, isRecord } from '../options.ts';
+import { Fields, isRecord } from '../options.ts';
 import type { EtcdHttpOptions, EtcdTls } from './http.ts';
 
 export interface EtcdPlace {
@@ -16,8 +16,18 @@ const ENDPOINTS_MAX = 20;
 /** @throws {ConfigError} if it makes no sense. */
 export function readPlace(fields: Fields): Pick<EtcdHttpOptions, 'endpoints' | 'auth' | 'tls'> {
   const auth = readAuth(fields);
-  const tls = fields.optional('tls', isRecord, '{ ca, cert, key }');
+  const tls = readTls(fields);
   return { endpoints: readEndpoints(fields), auth, tls };
+}
+
+/** A certificate under a misspelt name would be none. */
+function readTls(fields: Fields): EtcdTls | undefined {
+  const given = fields.optional('tls', isRecord, '{ ca, cert, key }');
+  if (!given) return undefined;
+  const tls = new Fields(fields.at('tls'), given);
+  for (const name of ['ca', 'cert', 'key']) tls.raw(name);
+  tls.done();
+  return given;
 }
 
 /** What is wrong with it is not shown: it may be a password. */

@@ -96,6 +96,8 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
 
     postpone,
     ...dividingOf(policies),
+    ...pacingOf(parts),
+    ...resumingOf(policies),
 
     available: (state, i, now) =>
       least(({ policy, offset }) => policy.available(state, i + offset, now)),
@@ -163,6 +165,20 @@ function withOffsets(policies: readonly Policy[]): Part[] {
     offset += policy.width;
     return part;
   });
+}
+
+function pacingOf(parts: readonly Part[]): Pick<Policy, 'pace'> {
+  if (!parts.some(({ policy }) => policy.pace)) return {};
+  const paceOf = ({ policy, offset }: Part, state: State, i: number, now: Millis): number =>
+    policy.pace?.(state, i + offset, now) ?? Infinity;
+  return { pace: (state, i, now) => Math.min(...parts.map((part) => paceOf(part, state, i, now))) };
+}
+
+/** Only one ramp can be told what it had reached: of several, nobody could tell whose that was. */
+function resumingOf(policies: readonly Policy[]): Pick<Policy, 'resumeForMs'> {
+  const ramps = policies.filter(({ isBySecond }) => isBySecond);
+  const [{ resumeForMs } = {}] = ramps;
+  return ramps.length === 1 && resumeForMs !== undefined ? { resumeForMs } : {};
 }
 
 /** Divided if each of them can be; what takes longest to fill again decides how long that takes. */

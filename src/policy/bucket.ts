@@ -153,6 +153,7 @@ export function bucket(options: BucketOptions, path = 'bucket'): Policy {
       room = Math.max(burst, size);
       turns = Math.floor(burst);
     },
+    pace: () => (perMs * 1000) / size,
     refillMs: burst / perMs,
 
     hear(state, i, news, now) {

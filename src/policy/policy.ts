@@ -66,6 +66,8 @@ export interface View {
   remaining: number;
   /** ramp: tokens in the pool this second, over all members. */
   pool?: number;
+  /** In a pool of processes: how many share the limit; 0: this one has no part of it at the moment. */
+  poolSize?: number;
   /** adaptive: calls allowed in flight. busy: calls allowed a second. */
   limit?: number;
   /** adaptive: calls in flight. */
@@ -146,8 +148,14 @@ export interface Policy {
   /** From now on only this part of the limit is spent here, whatever the key; absent if it cannot be divided. */
   divide?(part: Part, now: Millis): void;
 
+  /** Units a second that a key can have here, its part; absent where calls in flight are counted, not calls a second. */
+  pace?(state: State, i: number, now: Millis): number;
+
   /** True if what it hands out is counted by the second: a new one must not begin twice. */
   readonly isBySecond?: boolean;
+
+  /** How old a `pool` reached elsewhere may be to go on from; absent unless somebody said so. */
+  readonly resumeForMs?: Millis;
 
   /** What a key that has spent everything takes to be as good as new; absent if that is no time at all. */
   readonly refillMs?: Millis;

@@ -84,7 +84,26 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
   /** The part that is spent here, if all keys have been told of one. */
   let own: Part | undefined;
 
-  /** Brings a key to that part. */
+  /** What would be left of this second, had nobody else been heard of. */
+  const ownLeft = (state: State, i: number): number => {
+    const whole = isRanked(state, i) ? partOf(state, i) : wholeOf(state[i + POOL]);
+    return whole - state[i + TAKEN] * price(state, i);
+  };
+
+  /**
+   * Brings a key to a part that nobody else uses in this second: if it has grown, what it has grown by is there
+   * at once.
+   */
+  const regrow = (state: State, i: number, { size, rank }: Part): void => {
+    if (state[i + SIZE] === size && state[i + RANK] === rank) return;
+    const heard = (ownLeft(state, i) - state[i + LEFT]) / price(state, i);
+    state[i + SIZE] = size;
+    state[i + RANK] = rank;
+    const left = ownLeft(state, i) - Math.max(0, heard) * price(state, i);
+    state[i + LEFT] = Math.max(0, left) || 0;
+  };
+
+  /** Brings a key to a part that others may have used before in this second. */
   const align = (state: State, i: number, { size, rank }: Part): void => {
     if (state[i + SIZE] === size && state[i + RANK] === rank) return;
     const left = state[i + LEFT] / price(state, i);
@@ -131,7 +150,7 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
 
   /** Brings the state to the second of `now`. Nothing happens twice in a second. */
   const roll = (state: State, i: number, now: Millis): void => {
-    if (own) align(state, i, own);
+    if (own) regrow(state, i, own);
     const second = Math.floor(now / 1000);
     const last = state[i + SECOND];
     if (Number.isNaN(last)) open(state, i, second, state[i + POOL]);
@@ -185,6 +204,7 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
     learns: false,
     reserves: false,
     isBySecond: true,
+    ...(options.resumeFor !== undefined && { resumeForMs }),
     expireMs: Infinity,
     formulas: [{ kind, numbers: formula }],
 
@@ -242,6 +262,8 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
     divide(part) {
       own = part;
     },
+
+    pace: (state, i, now) => wholeOf(peek(state, i, now)[POOL]) / scratch[SIZE],
 
     // A pool that has climbed is worth keeping. One at `min` is a new one as soon as its second is
     // over, unless the clock alone would have made it climb meanwhile.

@@ -119,6 +119,8 @@ export function spacing(options: SpacingOptions, path = 'spacing'): Policy {
     divide(part) {
       everyMs = ownMs * part.size;
     },
+
+    pace: () => 1000 / everyMs,
     refillMs: ownMs,
 
     forgetAt: (state, i) => state[i],

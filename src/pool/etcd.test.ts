@@ -52,11 +52,12 @@ if (etcdServer() !== undefined) {
       await call('auth/role/add', { name: 'root' });
       await call('auth/user/grant', { user: 'root', role: 'root' });
       await call('auth/enable', {});
-      const open = etcdStore({ endpoints: [address] });
+      const patient = { endpoints: [address], deadline: '5s' }; // it takes its time to look at a password
+      const open = etcdStore(patient);
       await expect(open.sync('p', REQUEST, OPTIONS)).rejects.toThrow(/it says 4\d\d: .*user name/);
-      const wrong = etcdStore({ endpoints: [address], auth: { ...root, password: 'guess' } });
+      const wrong = etcdStore({ ...patient, auth: { ...root, password: 'guess' } });
       await expect(wrong.sync('p', REQUEST, OPTIONS)).rejects.toThrow(/it says 4\d\d: .*invalid/);
-      const known = etcdStore({ endpoints: [address], auth: root });
+      const known = etcdStore({ ...patient, auth: root });
       expect(await known.sync('p', REQUEST, OPTIONS)).toMatchObject({ active: 1 });
       // Tokens do not outlive the server: another is asked for.
       await server.kill();
@@ -96,6 +97,7 @@ describe('a server that is not etcd', () => {
     [{ endpoints: ['etcd:2379'] }, /`endpoints\[0\]` to be an address .* got "etcd:2379"/],
     [{ endpoints: ['http://a'], auth: { name: 'root' } }, /`auth`/],
     [{ endpoints: ['http://a'], user: 'root' }, /`user`/],
+    [{ endpoints: ['http://a'], tls: { crt: 'x' } }, /`tls.crt` to be one of ca, cert, key/],
   ])('nor are options that make no sense: %o', (setting, message) => {
     expect(() => etcdStore(setting as never)).toThrow(message);
   });

@@ -20,6 +20,7 @@ import type { Duration } from '../duration.ts';
 import { base64, EtcdHttp, textIn } from '../etcd/http.ts';
 import { type EtcdPlace, readPlace } from '../etcd/place.ts';
 import { Fields } from '../options.ts';
+import { systemRandom } from '../random.ts';
 import { Ahead } from '../share/pool/ahead.ts';
 import { type DocumentServer, documentStore } from '../share/pool/document.ts';
 import type { PoolStore } from '../share/pool/store.ts';
@@ -41,7 +42,7 @@ export function etcdStore(setting: EtcdStoreSetting): PoolStore {
   const place = readPlace(fields);
   fields.done();
   const http = new EtcdHttp({ ...place, deadlineMs, clock });
-  return documentStore(etcdServer(http, prefix, clock), deadlineMs, clock);
+  return documentStore(etcdServer(http, prefix, clock), deadlineMs, clock, systemRandom);
 }
 
 function etcdServer(http: EtcdHttp, prefix: string, clock: Clock): DocumentServer {

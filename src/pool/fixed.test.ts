@@ -48,7 +48,14 @@ describe('a pool of a fixed size', () => {
     [2.5, 0, /size/],
     [3, 3, /rank/],
     [3, -2, /rank/],
+    [1e308, 0, /size/],
   ])('takes no size %s with rank %s', (size, rank, message) => {
     expect(() => fixedPool(size, rank)).toThrow(message);
+  });
+
+  test('takes no clock that is none, and no variables without a name', () => {
+    expect(() => fixedPool(3, 0, 5 as never)).toThrow('`clock`');
+    expect(() => poolFromEnvironment(undefined as never)).toThrow('`sizeVariable`');
+    expect(() => poolFromEnvironment('PODS', '', { PODS: '3' })).toThrow('`rankVariable`');
   });
 });

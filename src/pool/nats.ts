@@ -15,6 +15,7 @@ import { type Clock, isClock, type Millis, systemClock } from '../clock.ts';
 import type { Duration } from '../duration.ts';
 import { ConfigError, UnavailableError } from '../errors.ts';
 import { Fields } from '../options.ts';
+import { systemRandom } from '../random.ts';
 import { Ahead } from '../share/pool/ahead.ts';
 import { type DocumentServer, documentStore } from '../share/pool/document.ts';
 import type { PoolStore } from '../share/pool/store.ts';
@@ -45,7 +46,12 @@ export function natsStore(connection: NatsConnection, setting: NatsStoreSetting 
   const deadlineMs = fields.duration('deadline', 500);
   const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;
   fields.done();
-  return documentStore(natsServer(connection, bucket, deadlineMs, clock), deadlineMs, clock);
+  return documentStore(
+    natsServer(connection, bucket, deadlineMs, clock),
+    deadlineMs,
+    clock,
+    systemRandom,
+  );
 }
 
 function natsServer(

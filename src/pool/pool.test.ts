@@ -1,9 +1,11 @@
 import { describe, expect, test } from 'vitest';
+import { prometheus } from '../adapters/metrics/prometheus.ts';
 import { limiter } from '../limiter.ts';
 import type { Limit } from '../policy/limit.ts';
 import { memoryStore } from '../share/pool/memory.ts';
 import type { PoolStore } from '../share/pool/store.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
+import { fixedPool } from './fixed.ts';
 import { type PoolSetting, pool } from './pool.ts';
 
 /** Pods on virtual time that take all they can get, ten times a second. */
@@ -111,6 +113,33 @@ describe('a pool of pods', () => {
   });
 });
 
+test('metrics say in how many parts a limit is divided, and that one has none', async () => {
+  const clock = new VirtualClock(0);
+  const pods = pool(fixedPool(3, 0, clock), { clock });
+  const alone = limiter({ name: 'alone', limit: { bucket: { rate: 1 } }, clock });
+  const api = limiter({ name: 'api', limit: { bucket: { rate: 1 } }, share: pods, clock });
+  const shown = (): string[] =>
+    prometheus([api, alone])
+      .text()
+      .match(/^sluice_parts.*$/gm) ?? [];
+  await clock.pass(10);
+  expect(shown()).toEqual(['sluice_parts{limit="api"} 3']);
+  await pods.close();
+  expect(shown()).toEqual(['sluice_parts{limit="api"} 0']);
+});
+
+test('what a crashed one leaves is used in the very second in which the others agree', async () => {
+  const { add, pass, pods, clock } = world(RAMP);
+  for (let n = 0; n < 5; n++) add();
+  await pass(6500);
+  pods[0].crash();
+  const crashedIn = Math.floor(clock.now() / 1000);
+  await pass(4000);
+  const sumOf = (second: number): number =>
+    pods.reduce((sum, { taken }) => sum + (taken.get(second) ?? 0), 0);
+  expect([1, 2, 3].map((later) => sumOf(crashedIn + later))).toEqual([80, 100, 100]);
+});
+
 describe('a bucket in a pool', () => {
   test.each([
     [{ rate: '30/s', burst: 60 }, 3, 0.93],
@@ -136,6 +165,30 @@ describe('a bucket in a pool', () => {
     },
   );
 
+  test('nor does one that was away for a moment, whether or not somebody asked meanwhile', async () => {
+    const { add, pass, pods } = world({ bucket: { rate: '1/s', burst: 100 } });
+    const [idle] = [add(), add()];
+    await pass(5000);
+    idle.stop(); // nobody asks it any more, and it fills up
+    await pass(120_000);
+    void idle.place.pause(); // all of it is the other's now, and is spent
+    await pass(120_000);
+    expect(pods[1].place.view().size).toBe(1);
+    idle.place.resume();
+    await pass(4000);
+    expect(idle.place.view().size).toBe(2);
+    expect(idle.own.take('', Infinity)).toBeLessThanOrEqual(3);
+  });
+
+  test('a limit made in a pool fills up from then on, not from when it is first asked', async () => {
+    const clock = new VirtualClock(0);
+    const pods = pool(fixedPool(2, 0, clock), { clock });
+    await clock.pass(1000);
+    const own = limiter({ limit: { bucket: { rate: '10/s', burst: 10 } }, share: pods, clock });
+    await clock.pass(600);
+    expect(own.take('', Infinity)).toBe(3); // of five a second
+  });
+
   test('one that comes to others brings no burst along', async () => {
     const { add, pass, pods } = world({ bucket: { rate: '10/s', burst: 100 } });
     add();
@@ -146,6 +199,20 @@ describe('a bucket in a pool', () => {
     expect(got).toBeLessThanOrEqual(25);
     expect(got).toBeGreaterThan(10);
   });
+});
+
+test('one that comes back alone has not saved up what others have spent meanwhile', async () => {
+  const { add, pass, pods } = world({ bucket: { rate: '10/s', burst: 100 } });
+  add();
+  await pass(20_000); // spends its burst
+  await pods[0].place.pause();
+  pods[0].taken.clear();
+  await pass(20_000);
+  pods[0].place.resume();
+  await pass(5000);
+  const got = [...pods[0].taken.values()].reduce((sum, own) => sum + own, 0);
+  expect(got).toBeLessThanOrEqual(50);
+  expect(got).toBeGreaterThan(15);
 });
 
 test('members do not sync in step: each is a little early or late, by chance', async () => {
@@ -175,4 +242,38 @@ test('members do not sync in step: each is a little early or late, by chance', a
     expect([next, syncedAt[1] - syncedAt[0]]).toEqual([next, expect.closeTo(ms, 6)]);
   }
   await place.close();
+});
+
+test.each([
+  ['no store', undefined, {}, '`store` to be one such as redisStore(client), got nothing'],
+  ['a client of Redis, which has a `sync` too', { sync() {} }, {}, '`store`'],
+  ['no options', memoryStore(), null, 'an object, got null'],
+  ['a store twice', memoryStore(), { store: 1 }, '`store` to be one of clock'],
+  ['a sync that is too rare', memoryStore(), { sync: '1s' }, '`sync` to be at most a quarter'],
+  ['a hold between two syncs', memoryStore(), { hold: 150 }, '`hold` to be at least twice `sync`'],
+])('options that make no sense are refused in words: %s', (_, store, setting, message) => {
+  expect(() => pool(store as never, setting as never)).toThrow(message);
+});
+
+test.each([
+  [5, 25],
+  [60, 60],
+  [1000, 100],
+])('while members differ, one of %i syncs every %i ms', async (active, everyMs) => {
+  const clock = new VirtualClock(1_000_000);
+  const sentAt: number[] = [];
+  const claim = { size: 0, rank: -1, round: 0 };
+  const store: PoolStore = {
+    ...memoryStore(clock),
+    sync: async () => {
+      sentAt.push(clock.now());
+      return { claim, fromAt: 0, active, isAgreed: false, now: clock.now() };
+    },
+  };
+  const place = pool(store, { clock, random: () => 0.5 });
+  await clock.pass(350);
+  await place.close();
+  expect(sentAt.slice(0, 4).map((at) => at - 1_000_000)).toEqual(
+    [0, 1, 2, 3].map((n) => n * everyMs),
+  );
 });

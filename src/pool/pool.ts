@@ -11,6 +11,7 @@
 import { hostname } from 'node:os';
 import { type Clock, isClock, systemClock } from '../clock.ts';
 import type { Duration } from '../duration.ts';
+import { ConfigError } from '../errors.ts';
 import { Fields } from '../options.ts';
 import { type Random, systemRandom } from '../random.ts';
 import { Pool, type PoolFallback, type PoolListener, type PoolView } from '../share/pool/pool.ts';
@@ -36,7 +37,7 @@ export interface PoolSetting {
 }
 
 export interface PoolPlace extends ShareMaker {
-  /** Resolves with the store's first answer; rejects if it does not come. */
+  /** Resolves with the store's first answer; rejects if none comes for `stale`. It is tried on all the same. */
   readonly opened: Promise<void>;
   view(): PoolView;
   /** Everybody, as the store knows them. */
@@ -46,14 +47,14 @@ export interface PoolPlace extends ShareMaker {
   /** Spends nothing for a while, and leaves its part to the others. */
   pause(): Promise<void>;
   resume(): void;
-  /** Leaves for good. */
+  /** Leaves for good. The store stays open: it is its maker's. */
   close(): Promise<void>;
 }
 
 /** Joins a pool. @throws {ConfigError} if the options make no sense. */
 export function pool(store: PoolStore, setting: PoolSetting = {}): PoolPlace {
-  const fields = new Fields('', { ...setting, store });
-  fields.optional('store', isStore, 'a store, such as redisStore(client)');
+  if (!isStore(store)) throw new ConfigError('store', 'one such as redisStore(client)', store);
+  const fields = new Fields('', setting);
   const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;
   const random = fields.optional('random', isRandom, 'a function') ?? systemRandom;
   const options = readPoolOptions(fields, random);
@@ -78,12 +79,14 @@ export function readPoolOptions(fields: Fields, random: Random) {
   const staleMs = fields.duration('stale', 2000);
   const syncMs = fields.duration('sync', Math.min(100, staleMs / 4));
   if (syncMs > staleMs / 4) fields.fail('sync', 'at most a quarter of `stale`');
+  const holdMs = fields.duration('hold', Math.max(10_000, 2 * syncMs));
+  if (holdMs < 2 * syncMs) fields.fail('hold', 'at least twice `sync`'); // else it stops between two
   return {
     name: fields.optional('name', isName, NAMED) ?? 'sluice',
     id: fields.optional('id', isName, NAMED) ?? `${hostname()}-${hex(random)}`,
     syncMs,
     staleMs,
-    holdMs: fields.duration('hold', 10_000),
+    holdMs,
     onUnavailable: fields.oneOf('onUnavailable', ['deny', 'allow', 'keep'] as const, 'deny'),
   };
 }
@@ -94,7 +97,10 @@ const NAMED = 'a text of 1 to 200 letters';
 const isName = (value: unknown): value is string =>
   typeof value === 'string' && value !== '' && value.length <= 200;
 
+/** All of it: a client of Redis may have a `sync` too, which is something else. */
 const isStore = (value: unknown): value is PoolStore =>
-  typeof (value as PoolStore | null)?.sync === 'function';
+  ['sync', 'leave', 'members', 'close'].every(
+    (name) => typeof (value as Record<string, unknown> | null | undefined)?.[name] === 'function',
+  );
 
 const isRandom = (value: unknown): value is Random => typeof value === 'function';

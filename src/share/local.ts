@@ -40,6 +40,9 @@ interface Page {
 /** What a stranger is told when every key in sight holds calls in flight and none can make room. */
 const CROWDED_RETRY_MS: Millis = 1000;
 
+/** Places looked at for each key of a sample: a table may be all but empty. */
+const SAMPLE_LOOKS = 64;
+
 export class LocalShare implements Share {
   readonly #policy: Policy;
   readonly #clock: Clock;
@@ -147,6 +150,17 @@ export class LocalShare implements Share {
     const now = this.#clock.now();
     const i = this.#table.placeHashed(low, high, now);
     if (i >= 0) change(this.#table.cells, i, now);
+  }
+
+  /** What is read of a few keys, any of them: of no more than so many, and only as far as they are easily found. */
+  sample(most: number, read: Touch<number>): number[] {
+    const now = this.#clock.now();
+    const { cells } = this.#table;
+    const found: number[] = [];
+    const note = (_low: number, _high: number, i: number): unknown =>
+      found.push(read(cells, i, now));
+    this.#table.each(0, most, now, note, most * SAMPLE_LOOKS);
+    return found;
   }
 
   /** Hash and whatever is read of each key from a place on, at most so many; and where to go on, 0: nowhere. */

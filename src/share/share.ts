@@ -30,6 +30,8 @@ export interface ShareMaker {
 export interface Share {
   /** May it happen? `part` is the place of a partition in the policy's list. */
   ask(key: string, cost: number, part?: number): Decision;
+  /** True if it must hear the names of keys: `askHashed` will not do. */
+  readonly wantsNames?: boolean;
   /** The same by the key's hash, for who has made it with this share's hasher. */
   askHashed(low: number, high: number, cost: number): Decision;
   /** The same for who cannot use a place later: allow or deny, and nothing is reserved. */
@@ -58,6 +60,8 @@ export interface Share {
   readonly keys: number;
   /** Keys that had to make room while still in use: above 0, `keysMax` is too small. */
   readonly evicted: number;
+  /** How many share the limit, if it is divided; 0: this process has no part of it. */
+  readonly poolSize?: number;
   /** Memory held for keys. */
   readonly bytes: number;
 }

@@ -169,10 +169,14 @@ export class KeyTable {
     }
   }
 
-  /** Shows keys that are not as good as new, from a place on, at most so many; where to go on, 0: nowhere. */
-  each(cursor: number, most: number, now: Millis, show: ShowKey): number {
+  /**
+   * Shows keys that are not as good as new, from a place on, at most so many, and looks for them in at most so
+   * many places; where to go on, 0: nowhere.
+   */
+  each(cursor: number, most: number, now: Millis, show: ShowKey, looksMax = Infinity): number {
     let slot = cursor;
-    for (let shown = 0; slot <= this.#mask && shown < most; slot++) {
+    const end = Math.min(this.#mask, cursor + looksMax - 1);
+    for (let shown = 0; slot <= end && shown < most; slot++) {
       if (!this.#isLive(slot, now)) continue;
       const at = slot * this.#stride;
       show(this.#hashes[at * 2], this.#hashes[at * 2 + 1], at + 1);

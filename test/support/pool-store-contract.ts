@@ -220,6 +220,17 @@ export function poolStoreContract(
       expect(processes[0].last).toMatchObject({ active: 1, claim: { size: 1, rank: 0 } });
     });
 
+    test('keeps a text for those who come later, apart from other pools', async () => {
+      const [{ store }, other] = [add('one'), add('other', `${pool}.`)];
+      expect(await store.recall(pool)).toBeUndefined();
+      await store.note(pool, '"ä\u0000\n', HOUR_MS);
+      await store.note(pool, 'second', HOUR_MS);
+      await other.store.note(`${pool}.`, 'other', HOUR_MS);
+      expect(await add('later').store.recall(pool)).toBe('second');
+      processes = [];
+      expect(await store.members(pool)).toEqual([]);
+    });
+
     test('says who is there', async () => {
       const { store } = add('asks');
       processes = [];

@@ -130,6 +130,12 @@ export const FIGURES: readonly Figure[] = [
     points: whole((stats) => stats.makeshift),
   },
   {
+    name: 'sluice.parts',
+    kind: 'gauge',
+    help: 'In how many parts a pool divides the limit, as this process uses it; 0: it has none.',
+    points: whole(({ poolSize }) => poolSize),
+  },
+  {
     name: 'sluice.keys',
     kind: 'gauge',
     help: 'Keys that have a state right now.',

@@ -147,6 +147,11 @@ colour: red
       'pool: { redis: { url: "redis://x", prefix: "{" } }',
       '`pool.redis.prefix` to be a text without',
     ],
+    [
+      'pool: { redis: { url: "redis://x", deadline: 0 } }',
+      '`pool.redis.deadline` to be a duration',
+    ],
+    ['pool: { nats: { servers: x, deadline: 0 } }', '`pool.nats.deadline` to be a duration'],
     ['pool: { nats: [] }', '`pool.nats.servers` to be addresses'],
     ['pool: { nats: { servers: x, bucket: "a.b" } }', '`pool.nats.bucket` to be letters, digits'],
     ['pool: { etcd: 7 }', '`pool.etcd` to be an object'],
@@ -321,10 +326,24 @@ describe('a configuration with a pool', () => {
   });
 
   test.each([
-    ['redis: "redis://x"', { kind: 'redis', url: 'redis://x', prefix: undefined }],
-    ['redis: { url: "redis://x", prefix: p }', { kind: 'redis', url: 'redis://x', prefix: 'p' }],
-    ['nats: "nats://x"', { kind: 'nats', servers: ['nats://x'], bucket: undefined }],
-    ['nats: { servers: [a, b], bucket: p }', { kind: 'nats', servers: ['a', 'b'], bucket: 'p' }],
+    ['redis: "redis://x"', { kind: 'redis', url: 'redis://x', options: {} }],
+    [
+      'redis: { url: "redis://x", prefix: p }',
+      { kind: 'redis', url: 'redis://x', options: { prefix: 'p' } },
+    ],
+    [
+      'redis: { url: "redis://x", deadline: 1s }',
+      { kind: 'redis', url: 'redis://x', options: { deadline: '1s' } },
+    ],
+    ['nats: "nats://x"', { kind: 'nats', servers: ['nats://x'], options: {} }],
+    [
+      'nats: { servers: [a, b], bucket: p }',
+      { kind: 'nats', servers: ['a', 'b'], options: { bucket: 'p' } },
+    ],
+    [
+      'nats: { servers: x, deadline: 1s }',
+      { kind: 'nats', servers: ['x'], options: { deadline: '1s' } },
+    ],
   ])('says where daemons meet: %s', (where, store) => {
     expect(configOf(`pool: { ${where} }`).pool?.store).toEqual(store);
   });

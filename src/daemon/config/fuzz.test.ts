@@ -34,6 +34,13 @@ const WORDS = [
     'snapshot',
     'bounds',
     'http',
+    'pool',
+    'etcd',
+    'nats',
+    'dns',
+    'environment',
+    'size',
+    'endpoints',
   ],
   ...[
     '10/s',
@@ -78,18 +85,42 @@ const yaml = fc.oneof(
 
 /** A configuration that is nearly right: values of all kinds in places that exist. */
 const anything = fc.oneof(fc.anything({ maxDepth: 3 }), fc.constantFrom(...WORDS));
+/** Where daemons meet, in every way there is, with anything in its place. */
+const onePool = fc
+  .tuple(
+    fc.constantFrom('redis', 'nats', 'etcd', 'size', 'environment', 'dns'),
+    fc.oneof(
+      anything,
+      fc.record(
+        {
+          ...{ url: anything, prefix: anything, deadline: anything },
+          ...{ servers: anything, bucket: anything, endpoints: anything, auth: anything },
+          ...{ tls: anything, size: anything, rank: anything, host: anything, every: anything },
+        },
+        { requiredKeys: [] },
+      ),
+    ),
+    fc.record({ name: anything, stale: anything, hold: anything }, { requiredKeys: [] }),
+  )
+  .map(([where, value, options]) => ({ [where]: value, ...options }));
+
 const nearly = fc.record(
   {
     listen: fc.oneof(anything, fc.record({ line: anything, resp: anything, http: anything })),
     limits: fc.dictionary(
       fc.constantFrom('a', 'b', 'a b', '__proto__', ''),
-      fc.oneof(anything, fc.record({ bucket: anything, match: anything, overrides: anything })),
+      fc.oneof(
+        anything,
+        fc.record({ bucket: anything, match: anything, overrides: anything }),
+        fc.record({ bucket: fc.constant({ rate: 1 }), pool: fc.oneof(fc.boolean(), anything) }),
+      ),
     ),
     http: anything,
     bounds: anything,
     snapshot: anything,
     admin: anything,
     allow: anything,
+    pool: fc.oneof(anything, onePool),
   },
   { requiredKeys: [] },
 );

@@ -3,7 +3,7 @@
  * `sluice/pool`.
  *
  *     pool:
- *       redis: redis://10.0.0.9:6379                       # or { url, prefix }
+ *       redis: redis://10.0.0.9:6379                       # or { url, prefix, deadline }
  *       nats: { servers: nats://10.0.0.9:4222, bucket: sluice }
  *       etcd: { endpoints: [http://10.0.0.9:2379] }
  *       size: 3                                            # no store: always so many
@@ -17,22 +17,23 @@ import { Fields, isRecord } from '../../options.ts';
 import { dnsPool } from '../../pool/dns.ts';
 import { etcdStore } from '../../pool/etcd.ts';
 import { fixedPool, poolFromEnvironment } from '../../pool/fixed.ts';
+import type { NatsStoreSetting } from '../../pool/nats.ts';
 import { BUCKET_NAMED, isBucket } from '../../pool/nats-bucket.ts';
 import { readPoolOptions } from '../../pool/pool.ts';
 import { systemRandom } from '../../random.ts';
 import type { PoolOptions } from '../../share/pool/pool.ts';
-import { isRedisPrefix, REDIS_PREFIX } from '../../share/pool/redis.ts';
+import { type RedisStoreOptions, redisStore } from '../../share/pool/redis.ts';
 import type { PoolStore } from '../../share/pool/store.ts';
 import { readEtcdPlace } from './etcd.ts';
 import { readServers } from './peers.ts';
-import { readRedisUrl, safe } from './redis.ts';
+import { NOBODY, readRedisUrl, safe } from './redis.ts';
 
 export type StoreConfig =
-  | { readonly kind: 'redis'; readonly url: string; readonly prefix: string | undefined }
+  | { readonly kind: 'redis'; readonly url: string; readonly options: RedisStoreOptions }
   | {
       readonly kind: 'nats';
       readonly servers: readonly string[];
-      readonly bucket: string | undefined;
+      readonly options: NatsStoreSetting;
     }
   /** One that has its own way there, or needs none. @throws {ConfigError} if files cannot be read. */
   | { readonly kind: 'own'; make(): PoolStore };
@@ -84,16 +85,20 @@ const READ: Readonly<
     const fields = new Fields(path, isRecord(value) ? value : { url: safe(value) });
     const url = readRedisUrl(isRecord(value) ? value.url : value, fields.at('url'));
     fields.raw('url');
-    const prefix = fields.optional('prefix', isRedisPrefix, REDIS_PREFIX);
+    const options = written(fields, 'prefix', 'deadline');
     fields.done();
-    return { kind: 'redis', url, prefix };
+    within(path, () => redisStore(NOBODY, options));
+    return { kind: 'redis', url, options };
   },
   nats(value, path) {
     const fields = new Fields(path, isRecord(value) ? value : { servers: value });
     const servers = readServers(fields);
-    const bucket = fields.optional('bucket', isBucket, BUCKET_NAMED);
+    // The store would look at these, too, but its package may not be here.
+    fields.optional('bucket', isBucket, BUCKET_NAMED);
+    if (fields.has('deadline')) fields.duration('deadline');
+    const options = written(fields, 'bucket', 'deadline');
     fields.done();
-    return { kind: 'nats', servers, bucket };
+    return { kind: 'nats', servers, options };
   },
   etcd(value, path) {
     const options = ['prefix', 'deadline', 'auth'];
@@ -116,11 +121,16 @@ const READ: Readonly<
   dns(value, path) {
     const fields = new Fields(path, isRecord(value) ? value : { host: value });
     const host = fields.raw('host') as string;
-    const names = ['every', 'deadline', 'family'].filter((name) => fields.has(name));
+    const setting = written(fields, 'every', 'deadline', 'family');
     fields.done();
-    const setting = Object.fromEntries(names.map((name) => [name, fields.raw(name)]));
     return own(path, () => dnsPool(host, setting));
   },
 };
+
+/** Those options of a store that were written, as they were: it reads them itself. */
+function written(fields: Fields, ...names: string[]): Record<string, never> {
+  const own = names.filter((name) => fields.has(name));
+  return Object.fromEntries(own.map((name) => [name, fields.raw(name) as never]));
+}
 
 const isText = (value: unknown): value is string => typeof value === 'string' && value !== '';

@@ -41,7 +41,7 @@ export const safe = (value: unknown): unknown =>
 export const trial = ({ options }: RedisConfig): RemoteShareMaker => redis(NOBODY, options);
 
 /** A client that looks like one and is never asked. */
-const NOBODY = {
+export const NOBODY = {
   sendCommand: () => Promise.reject(new Error('nobody is there')),
   evalSha: () => Promise.reject(new Error('nobody is there')),
 };

@@ -1,11 +1,12 @@
 /** A store in this process: for tests, and for limits that several parts of one process share. */
 
-import { type Clock, systemClock } from '../../clock.ts';
+import { type Clock, type Millis, systemClock } from '../../clock.ts';
 import { emptyPool, leave, type PoolState, sync } from './agreement.ts';
 import type { PoolStore } from './store.ts';
 
 export function memoryStore(clock: Clock = systemClock): PoolStore {
   const pools = new Map<string, PoolState>();
+  const notes = new Map<string, { readonly text: string; readonly keptTo: Millis }>();
   return {
     name: 'memory',
     async sync(name, request, options) {
@@ -17,6 +18,13 @@ export function memoryStore(clock: Clock = systemClock): PoolStore {
     async leave(name, id) {
       const pool = pools.get(name);
       if (pool) leave(pool, id, clock.now());
+    },
+    async note(name, text, keepMs) {
+      notes.set(name, { text, keptTo: clock.now() + keepMs });
+    },
+    async recall(name) {
+      const note = notes.get(name);
+      return note && clock.now() < note.keptTo ? note.text : undefined;
     },
     async members(name) {
       const now = clock.now();

@@ -13,9 +13,12 @@
 import { alarm, type Clock, type Millis } from '../../clock.ts';
 import { reasonOf, UnavailableError } from '../../errors.ts';
 import type { Random } from '../../random.ts';
+import { warn } from '../../warning.ts';
 import type { AgreementOptions, Claim, SyncAnswer } from './agreement.ts';
+import { type Climbing, Keeper } from './keeper.ts';
 import { PoolMember } from './member.ts';
 import type { PoolStore } from './store.ts';
+import { within } from './within.ts';
 
 export type PoolFallback = 'deny' | 'allow' | 'keep';
 
@@ -47,21 +50,39 @@ export interface PoolView {
   readonly ageMs: Millis;
   readonly syncs: number;
   readonly failures: number;
+  /** By limit, how much of this member's part was used in the last ten seconds: from 0 to 1. */
+  readonly saturation: Readonly<Record<string, number>>;
   /** Why the last sync failed, if it did. */
   readonly reason?: string;
 }
 
-/** Hears of what should not be silent. */
-export type PoolListener = (event: {
+/** A limit that is divided. */
+export interface PooledLimit {
+  readonly name: string;
+  /** Present if what it has reached is kept for those who come later. */
+  readonly climbing?: Climbing;
+  /** Something was heard: it may have another part now. */
+  partChanged(): void;
+  /** How much of it was used lately. */
+  saturation(now: Millis): number;
+}
+
+export interface PoolEvent {
   readonly type: 'out-of-reach' | 'in-reach' | 'size';
   readonly view: PoolView;
-}) => void;
+}
 
-/** While members differ, they sync sooner: each step of an agreement takes one. */
+/** Hears of what should not be silent. */
+export type PoolListener = (event: PoolEvent) => void;
+
+/** While members differ, they sync sooner: each step of an agreement takes one. With more than 25, after a ms for each. */
 const AGREEING_MS: Millis = 25;
 
 /** By this part a sync comes sooner or later than it should, so that a thousand members do not beat in step. */
 const JITTER = 0.1;
+
+/** Stores have deadlines of their own. One that forgets about it stops neither the heartbeat nor who leaves. */
+const ANSWER_MS_MAX: Millis = 5000;
 
 export class Pool {
   readonly onUnavailable: PoolFallback;
@@ -70,18 +91,21 @@ export class Pool {
   readonly #store: PoolStore;
   readonly #options: PoolOptions;
   readonly #member: PoolMember;
-  readonly #changed = new Set<() => void>();
+  readonly #limits = new Set<PooledLimit>();
+  readonly #keeper: Keeper;
   readonly #listeners = new Set<PoolListener>();
   #isOpen = false;
   #isPaused = false;
   #cancel = (): void => {};
+  /** What is said to the store, one after the other: a leave that overtakes a sync would leave a ghost behind. */
+  #said: Promise<void> = Promise.resolve();
   #syncs = 0;
   #failures = 0;
   #reason: string | undefined;
-  #isAnswered = false;
+  #isSettled = false;
   #seen = { size: 0, isInReach: true };
   #settle: { done(): void; failed(error: Error): void } | undefined;
-  /** Resolves with the first answer of the store; rejects if there is none for as long as a claim is held. */
+  /** Resolves with the first answer of the store; rejects if there is none for `stale`. */
   readonly opened = new Promise<void>((done, failed) => {
     this.#settle = { done, failed };
   });
@@ -94,13 +118,14 @@ export class Pool {
     this.onUnavailable = options.onUnavailable;
     const holdMs = options.onUnavailable === 'keep' ? Infinity : options.holdMs;
     this.#member = new PoolMember({ id: options.id, holdMs });
-    this.opened.catch(() => {}); // who does not ask is told by `on`
+    this.#keeper = new Keeper(store, options.name);
+    this.opened.catch(() => {}); // who does not ask is told by `on`, or warned
   }
 
   open(): void {
     if (this.#isOpen) return;
     this.#isOpen = true;
-    void this.#sync();
+    this.#syncInTurn();
   }
 
   /** What may be used now. */
@@ -123,14 +148,28 @@ export class Pool {
     return this.#member.aheadMs;
   }
 
-  isAvailable(now: Millis): boolean {
-    return this.#member.isHeard(now);
+  /** Whether anything goes: the store is out of reach for too long, and that is what the user wants then. */
+  isFree(now: Millis): boolean {
+    return this.onUnavailable === 'allow' && this.#isFailing && !this.#isAvailable(now);
   }
 
-  /** Calls `act` whenever something was heard, until what comes back is called. */
-  onChange(act: () => void): () => void {
-    this.#changed.add(act);
-    return () => this.#changed.delete(act);
+  #isAvailable(now: Millis): boolean {
+    return this.#isPaused || this.#member.isHeard(now);
+  }
+
+  get #isFailing(): boolean {
+    return this.#reason !== undefined;
+  }
+
+  /** Divides a limit, until what comes back is called. */
+  add(limit: PooledLimit): () => void {
+    const { climbing } = limit;
+    const forget = climbing ? this.#keeper.add(climbing) : () => {};
+    this.#limits.add(limit);
+    return () => {
+      this.#limits.delete(limit);
+      forget();
+    };
   }
 
   on(listener: PoolListener): () => void {
@@ -150,51 +189,78 @@ export class Pool {
       rank: claim.rank,
       active,
       isAgreed,
-      isAvailable: this.isAvailable(now),
+      isAvailable: this.#isAvailable(now),
       ageMs,
       syncs: this.#syncs,
       failures: this.#failures,
+      saturation: Object.fromEntries(
+        [...this.#limits].map((limit) => [limit.name, limit.saturation(now)]),
+      ),
       ...(this.#reason !== undefined && { reason: this.#reason }),
     };
   }
 
   /** Spends nothing for a while, and leaves its part to the others. */
   async pause(): Promise<void> {
+    if (this.#isPaused) return this.#said;
     this.#isPaused = true;
     this.#cancel();
+    const noted = this.#keeper.note(this.#storeNow());
     this.#member.forget();
     this.#tell();
-    await this.#leave();
+    await this.#inTurn(() => this.#leave());
+    await noted.catch(() => {}); // what was noted before counts
   }
 
   resume(): void {
     if (!this.#isPaused) return;
     this.#isPaused = false;
-    if (this.#isOpen) void this.#sync();
+    this.#syncInTurn();
   }
 
-  /** Leaves: the others have its part within a second. */
+  /** Leaves: the others have its part within a second. The store stays open, as others may use it. */
   async close(): Promise<void> {
-    if (!this.#isOpen) return;
     this.#isOpen = false;
     await this.pause();
-    this.#settle?.failed(new UnavailableError(`the pool ${this.#options.name} was closed`));
-    await this.#store.close();
+    this.#settle?.failed(new UnavailableError(this.#called, 'it was closed'));
+  }
+
+  get #called(): string {
+    return `the pool ${this.#options.name}`;
+  }
+
+  #inTurn(act: () => Promise<void>): Promise<void> {
+    this.#said = this.#said.then(act);
+    return this.#said;
+  }
+
+  #syncInTurn(): void {
+    void this.#inTurn(() => this.#sync());
+  }
+
+  /** As far as it is known. */
+  #storeNow(): Millis {
+    return this.#clock.now() + this.aheadMs;
   }
 
   async #leave(): Promise<void> {
-    await this.#store.leave(this.#options.name, this.#options.id).catch(() => {}); // it is soon missed
+    const { name, id } = this.#options;
+    try {
+      await this.#answer(() => this.#store.leave(name, id), true);
+    } catch {} // it is soon missed
+  }
+
+  #answer<T>(ask: () => Promise<T>, keepAlive: boolean): Promise<T> {
+    return within(this.#clock, ANSWER_MS_MAX, this.#store.name, async () => ask(), keepAlive);
   }
 
   async #sync(): Promise<void> {
+    this.#cancel(); // who was paused and resumed has one heartbeat still
+    if (!this.#isOpen || this.#isPaused) return;
     const sentAt = this.#clock.now();
-    const request = this.#member.request(sentAt);
-    const { name, staleMs, holdMs } = this.#options;
-    const agreement: AgreementOptions = { staleMs, isStrict: holdMs <= staleMs };
     this.#syncs++;
     try {
-      const answer = await this.#store.sync(name, request, agreement);
-      if (answer && !this.#isPaused) this.#hear(request.seq, answer);
+      await this.#exchange();
     } catch (error) {
       this.#failures++;
       this.#reason = reasonOf(error);
@@ -202,18 +268,38 @@ export class Pool {
     this.#tell();
     if (!this.#isOpen || this.#isPaused) return;
     this.#giveUp(sentAt);
-    const { isAgreed } = this.#member.view(this.#clock.now());
-    const everyMs = isAgreed ? this.#options.syncMs : Math.min(AGREEING_MS, this.#options.syncMs);
-    const waitMs = this.#reason === undefined ? everyMs : this.#options.syncMs;
+    this.#syncLater(sentAt);
+  }
+
+  #syncLater(sentAt: Millis): void {
+    const { syncMs } = this.#options;
+    const { isAgreed, active } = this.#member.view(this.#clock.now());
+    const soonMs = Math.min(Math.max(AGREEING_MS, active), syncMs);
+    const waitMs = isAgreed || this.#isFailing ? syncMs : soonMs;
     const jitter = 1 + JITTER * (2 * this.#random() - 1);
     const at = Math.max(sentAt + waitMs * jitter, this.#clock.now() + 1);
-    this.#cancel = alarm(this.#clock, at, () => void this.#sync(), false);
+    // Whoever waits for `opened` is told, even if the process has nothing else to do.
+    this.#cancel = alarm(this.#clock, at, () => this.#syncInTurn(), !this.#isSettled);
+  }
+
+  async #exchange(): Promise<void> {
+    const keepAlive = !this.#isSettled;
+    if (!this.#keeper.hasRecalled) await this.#answer(() => this.#keeper.recall(), keepAlive); // before there is anything to spend
+    const request = this.#member.request(this.#clock.now());
+    const { name, id, staleMs, holdMs } = this.#options;
+    const agreement: AgreementOptions = { staleMs, isStrict: holdMs <= staleMs };
+    const answer = await this.#answer(() => this.#store.sync(name, request, agreement), keepAlive);
+    // Each of ours comes after the one before it, so a later one is not ours.
+    if (!answer) throw new Error(`another member is called ${id}, or was a moment ago`);
+    if (this.#isPaused) return;
+    this.#hear(request.seq, answer);
+    this.#keeper.noteInTime(this.#storeNow()).catch(() => {}); // the next time, then
   }
 
   #hear(seq: number, answer: SyncAnswer): void {
     this.#reason = undefined;
     this.#member.answered(seq, answer, this.#clock.now());
-    this.#isAnswered = true;
+    this.#isSettled = true;
     this.#settle?.done();
   }
 
@@ -221,24 +307,35 @@ export class Pool {
 
   /** Nobody was there from the start: whoever waits for it is told. */
   #giveUp(sentAt: Millis): void {
-    if (this.#isAnswered) return;
+    if (this.#isSettled) return;
     this.#openedAt ??= sentAt;
     if (this.#clock.now() - this.#openedAt < this.#options.staleMs) return;
-    const why = `the pool ${this.#options.name} cannot be reached: ${this.#reason ?? 'no answer'}`;
-    this.#settle?.failed(new UnavailableError(why));
+    this.#isSettled = true;
+    this.#settle?.failed(new UnavailableError(this.#called, this.#reason));
   }
 
   #tell(): void {
-    for (const act of this.#changed) act();
-    if (this.#listeners.size === 0) return;
+    for (const limit of this.#limits) limit.partChanged();
     const view = this.view();
-    const isInReach = this.#reason === undefined;
     const before = this.#seen;
-    this.#seen = { size: view.size, isInReach };
-    const say = (type: 'out-of-reach' | 'in-reach' | 'size'): void => {
-      for (const listener of this.#listeners) listener({ type, view });
-    };
-    if (isInReach !== before.isInReach) say(isInReach ? 'in-reach' : 'out-of-reach');
-    if (view.size !== before.size) say('size');
+    this.#seen = { size: view.size, isInReach: !this.#isFailing };
+    const { isInReach } = this.#seen;
+    if (isInReach !== before.isInReach) this.#say(isInReach ? 'in-reach' : 'out-of-reach', view);
+    if (view.size !== before.size) this.#say('size', view);
+    if (this.#listeners.size === 0 && this.#isFailing && !view.isAvailable) {
+      const then = `until it is back, onUnavailable answers: ${this.onUnavailable}`;
+      warn('POOL', `${this.#called} is out of reach: ${this.#reason}; ${then}`, view.name);
+    }
+  }
+
+  /** A listener's own mistake stops no heartbeat. */
+  #say(type: PoolEvent['type'], view: PoolView): void {
+    for (const listener of this.#listeners) {
+      try {
+        listener({ type, view });
+      } catch (error) {
+        warn('LISTENER', `a listener of ${this.#called} failed: ${reasonOf(error)}`, view.name);
+      }
+    }
   }
 }

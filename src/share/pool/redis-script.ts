@@ -23,9 +23,14 @@ const PARTS = ['state', 'claims', 'heard', 'order', 'sizes', 'turns'] as const;
 
 /** Where a pool lives: in braces, so that a cluster keeps all of it in one place. */
 export function poolKeys(prefix: string, pool: string): string[] {
-  const name = pool.replace(/[%:{}]/g, encodeURIComponent);
-  return PARTS.map((part) => `${prefix}:pool:{${name}}:${part}`);
+  return PARTS.map((part) => keyOf(prefix, pool, part));
 }
+
+/** Where it is left what others want to know later. */
+export const noteKey = (prefix: string, pool: string): string => keyOf(prefix, pool, 'note');
+
+const keyOf = (prefix: string, pool: string, part: string): string =>
+  `${prefix}:pool:{${pool.replace(/[%:{}]/g, encodeURIComponent)}}:${part}`;
 
 /** The first argument of each script: the time in microseconds, for tests; '' for Redis's own clock. */
 const STATE = `
@@ -227,3 +232,9 @@ for _, id in ipairs(call('ZRANGE', ORDER, 0, -1)) do
 end
 return answer
 `;
+
+/** KEYS: the note's. ARGV: the text, for how many milliseconds. */
+export const NOTE = `redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) return { 'noted' }`;
+
+/** KEYS: the note's. Answers with it, or with nothing. */
+export const RECALL = `return { redis.call('GET', KEYS[1]) or nil }`;

@@ -15,7 +15,7 @@ import { Fields } from '../../options.ts';
 import { Outstanding } from '../../outstanding.ts';
 import { connectionOf, type RedisClient, type Reply } from '../redis/client.ts';
 import type { SyncAnswer } from './agreement.ts';
-import { LEAVE, MEMBERS, poolKeys, SYNC } from './redis-script.ts';
+import { LEAVE, MEMBERS, NOTE, noteKey, poolKeys, RECALL, SYNC } from './redis-script.ts';
 import type { PoolMemberRecord, PoolStore } from './store.ts';
 
 export interface RedisStoreOptions {
@@ -47,7 +47,7 @@ export function redisStoreAt(
     const now = time();
     const at = now === undefined ? '' : microsOf(now);
     const keys = poolKeys(prefix, pool);
-    return calls.wait(pool, () => connection.run(script, keys, [at, ...args]));
+    return calls.wait(() => connection.run(script, keys, [at, ...args]));
   };
   return {
     name: 'redis',
@@ -60,6 +60,15 @@ export function redisStoreAt(
     async leave(pool, id) {
       await run(LEAVE, pool, [id]);
     },
+    async note(pool, text, keepMs) {
+      const args = [text, `${Math.ceil(Math.min(keepMs, NOTE_MS_MAX))}`];
+      await calls.wait(() => connection.run(NOTE, [noteKey(prefix, pool)], args));
+    },
+    async recall(pool) {
+      const run = () => connection.run(RECALL, [noteKey(prefix, pool)], []);
+      const [text] = await calls.wait(run);
+      return typeof text === 'string' ? text : undefined;
+    },
     async members(pool) {
       return recordsOf(await run(MEMBERS, pool, []));
     },
@@ -67,8 +76,11 @@ export function redisStoreAt(
   };
 }
 
-export const REDIS_PREFIX = 'a text without braces';
-export const isRedisPrefix = (value: unknown): value is string =>
+/** Redis takes no number of milliseconds that ends after its time. */
+const NOTE_MS_MAX: Millis = 365 * 86_400_000;
+
+const REDIS_PREFIX = 'a text without braces';
+const isRedisPrefix = (value: unknown): value is string =>
   typeof value === 'string' && !/[{}]/.test(value);
 
 const microsOf = (ms: Millis): string => `${Math.round(ms * 1000)}`;
@@ -111,12 +123,12 @@ class Calls {
     this.#waiting = new Outstanding(clock, deadlineMs, ({ giveUp }) => giveUp());
   }
 
-  async wait(pool: string, run: () => Promise<Reply>): Promise<Reply> {
+  async wait(run: () => Promise<Reply>): Promise<Reply> {
     try {
       if (this.#underway >= UNDERWAY_MAX) throw new Error(`${UNDERWAY_MAX} calls are not answered`);
       return await this.#inTime(run);
     } catch (error) {
-      throw new UnavailableError(`the pool ${pool} in Redis`, inWords(error));
+      throw new UnavailableError('redis', inWords(error));
     }
   }
 

@@ -8,44 +8,68 @@
 import type { Clock, Millis } from '../../clock.ts';
 import { allow, type Decision, deny } from '../../decision.ts';
 import { ConfigError } from '../../errors.ts';
-import type { News, Policy, Settlement, Standing, View } from '../../policy/policy.ts';
+import type { News, Policy, Settlement, Standing, State, View } from '../../policy/policy.ts';
 import { LocalShare } from '../local.ts';
 import type { Share, ShareMaker, ShareSetting } from '../share.ts';
 import type { TableCopy } from '../table.ts';
+import type { Climbing } from './keeper.ts';
+import { Climb, type Level } from './levels.ts';
+import { Meter } from './meter.ts';
 import type { Pool } from './pool.ts';
 
 /** What one is told who has no part yet, or none any more. */
 const NO_PART_RETRY_MS: Millis = 100;
+
+/** What a share needs of its pool. */
+export type PartOf = Pick<Pool, 'claim' | 'claimTo' | 'secondEnd' | 'aheadMs' | 'isFree' | 'add'>;
 
 const ANYTHING = allow(Number.MAX_SAFE_INTEGER);
 
 export class PoolShare implements Share {
   readonly #local: LocalShare;
   readonly #policy: Policy;
-  readonly #pool: Pool;
+  readonly #pool: PartOf;
   readonly #clock: Clock;
-  readonly #stopHearing: () => void;
+  readonly #leavePool: () => void;
+  readonly #meter: Meter;
+  readonly #climb: Climb | undefined;
+  /** True if names are noted. */
+  readonly wantsNames: boolean;
   /** When it has to be looked again what may be used. */
   #lookAt: Millis = -Infinity;
   /** What everybody is told, if it is not the limit's to say. */
   #instead: Decision | undefined;
-  #hasPart = false;
+  #size = 0;
+  /** Whether it ever had a part. */
+  #wasHere = false;
   #aheadMs: Millis = 0;
   /** When the last question came, on the store's clock: a look at the clock costs as much as deciding. */
   #storeNow: Millis = 0;
 
   /** @throws {ConfigError} if the rule cannot be divided. */
-  constructor(policy: Policy, setting: ShareSetting, pool: Pool) {
+  constructor(policy: Policy, setting: ShareSetting, pool: PartOf) {
     requireDivisible(policy);
-    const { name: _, clock, ...own } = setting;
+    const { name, clock, ...own } = setting;
     const storeTime = { now: () => this.#storeNow };
     this.#policy = policy;
     this.#pool = pool;
     this.#clock = clock;
     this.#local = new LocalShare(policy, { ...own, clock: storeTime });
-    this.#stopHearing = pool.onChange(() => {
-      this.#lookAt = -Infinity;
+    const paceOf = (cells: State, i: number, at: Millis): number =>
+      policy.pace?.(cells, i, at) ?? 0;
+    this.#meter = new Meter(() => meanOf(this.#local, paceOf) * this.#local.keys);
+    const { resumeForMs } = policy;
+    this.wantsNames = resumeForMs !== undefined;
+    const climb = resumeForMs === undefined ? undefined : this.#climbing(name, resumeForMs);
+    this.#climb = climb?.climb;
+    this.#leavePool = pool.add({
+      name,
+      ...(climb && { climbing: climb }),
+      // At once, asked or not: what one comes back to after a while without a part, others may have spent.
+      partChanged: () => this.#look(clock.now()),
+      saturation: (now) => this.#saturation(now),
     });
+    this.#look(clock.now());
   }
 
   get keys(): number {
@@ -60,16 +84,28 @@ export class PoolShare implements Share {
     return this.#local.bytes;
   }
 
+  get poolSize(): number {
+    this.#toldInstead();
+    return this.#size;
+  }
+
   ask(key: string, cost: number, part?: number): Decision {
-    return this.#toldInstead() ?? this.#local.ask(key, cost, part);
+    const told = this.#toldInstead();
+    if (told) return told;
+    this.#climb?.called(key);
+    return this.#counted(cost, this.#local.ask(key, cost, part));
   }
 
   askHashed(low: number, high: number, cost: number): Decision {
-    return this.#toldInstead() ?? this.#local.askHashed(low, high, cost);
+    const told = this.#toldInstead();
+    return told ?? this.#counted(cost, this.#local.askHashed(low, high, cost));
   }
 
   askNow(key: string, cost: number, now: Millis, part?: number): Decision {
-    return this.#toldInstead() ?? this.#local.askNow(key, cost, now + this.#aheadMs, part);
+    const told = this.#toldInstead();
+    if (told) return told;
+    this.#climb?.called(key);
+    return this.#counted(cost, this.#local.askNow(key, cost, now + this.#aheadMs, part));
   }
 
   peek(key: string, cost: number, part?: number): Decision {
@@ -78,14 +114,19 @@ export class PoolShare implements Share {
 
   take(key: string, most: number): number {
     const told = this.#toldInstead();
-    if (!told) return this.#local.take(key, most);
-    return told.verdict === 'allow' && Number.isFinite(most) ? most : 0;
+    if (told) return told.verdict === 'allow' && Number.isFinite(most) ? most : 0;
+    this.#climb?.called(key);
+    const taken = this.#local.take(key, most);
+    this.#meter.count(taken, this.#storeNow);
+    return taken;
   }
 
   settle(key: string, settlement: Settlement): void {
     this.#toldInstead();
+    const { outcome, cost, used = cost } = settlement;
     const dueAt = settlement.dueAt + this.#aheadMs;
     this.#local.settle(key, { ...settlement, dueAt });
+    this.#meter.count(outcome === 'ignored' ? -cost : used - cost, this.#storeNow);
   }
 
   hear(key: string, news: News): boolean {
@@ -94,13 +135,23 @@ export class PoolShare implements Share {
   }
 
   inspect(key: string): View {
-    this.#toldInstead();
-    return this.#local.inspect(key);
+    const told = this.#toldInstead();
+    const view = this.#local.inspect(key);
+    view.poolSize = this.#size;
+    if (told?.verdict === 'deny') view.remaining = Math.min(0, view.remaining);
+    return view;
   }
 
+  /** Who has no part has nothing left, whatever the limit says. */
   standings(key: string): Standing[] {
-    this.#toldInstead();
-    return this.#local.standings(key);
+    const told = this.#toldInstead();
+    const standings = this.#local.standings(key);
+    if (told?.verdict !== 'deny') return standings;
+    return standings.map((own) => ({
+      ...own,
+      remaining: 0,
+      opensInMs: Math.max(own.opensInMs ?? 0, told.retryAfterMs),
+    }));
   }
 
   copy(): TableCopy {
@@ -114,7 +165,29 @@ export class PoolShare implements Share {
   }
 
   leave(): void {
-    this.#stopHearing();
+    this.#leavePool();
+  }
+
+  #counted(cost: number, decision: Decision): Decision {
+    if (decision.verdict !== 'deny') this.#meter.count(cost, this.#storeNow);
+    return decision;
+  }
+
+  #saturation(now: Millis): number {
+    if (this.#policy.pace) return this.#meter.read(now + this.#aheadMs);
+    const { width } = this.#policy;
+    return meanOf(this.#local, (cells, i, at) => {
+      const { inFlight = 0, limit = 1 } = this.#policy.view(cells.slice(i, i + width), 0, at);
+      return inFlight / limit;
+    });
+  }
+
+  #climbing(name: string, resumeForMs: Millis): Climbing {
+    const resume = (key: string, [pool, at]: Level): void => {
+      this.#local.hear(key, { resume: pool, reachedAt: at });
+    };
+    const levelOf = (key: string): number | undefined => this.#local.inspect(key).pool;
+    return { name, resumeForMs, climb: new Climb(resume), levelOf };
   }
 
   #toldInstead(): Decision | undefined {
@@ -129,23 +202,32 @@ export class PoolShare implements Share {
     const { size, rank } = pool.claim(now);
     this.#aheadMs = pool.aheadMs;
     this.#storeNow = now + this.#aheadMs;
-    const hadPart = this.#hasPart;
-    this.#hasPart = size > 0;
+    const hadPart = this.#size > 0;
+    this.#size = size;
     if (size === 0) {
-      const isFree = pool.onUnavailable === 'allow' && !pool.isAvailable(now);
-      this.#instead = isFree ? ANYTHING : deny(NO_PART_RETRY_MS);
+      this.#instead = pool.isFree(now) ? ANYTHING : deny(NO_PART_RETRY_MS);
       this.#lookAt = Math.min(pool.claimTo(now), now + NO_PART_RETRY_MS);
       return;
     }
     const { isBySecond = false, refillMs = 0 } = this.#policy;
     this.#policy.divide?.({ size, rank }, this.#storeNow);
-    // Who comes to others has not saved up anything: what they had, they may have spent.
-    if (!hadPart && size > 1 && refillMs > 0) this.#local.raiseAll(this.#storeNow + refillMs);
+    // Who comes to others, or comes back, has not saved up anything: what there was, they may have spent.
+    const isFirst = size === 1 && !this.#wasHere;
+    if (!hadPart && !isFirst && refillMs > 0) this.#local.raiseAll(this.#storeNow + refillMs);
+    this.#wasHere = true;
     const [from, to] = isBySecond ? pool.secondEnd(now) : [Infinity, Infinity];
     const isBetween = now >= from; // one second may be over, and the next may not have begun
     this.#instead = isBetween ? deny(Math.max(1, Math.ceil(to - now))) : undefined;
     this.#lookAt = Math.min(pool.claimTo(now), isBetween ? to : from);
   }
+}
+
+/** Keys that are looked at to know how the others stand, too. */
+const SAMPLE = 64;
+
+function meanOf(local: LocalShare, read: (...at: [State, number, Millis]) => number): number {
+  const values = local.sample(SAMPLE, read);
+  return values.reduce((sum, value) => sum + value, 0) / Math.max(1, values.length);
 }
 
 /** A pool of nobody else, to see what a rule would be in one. */

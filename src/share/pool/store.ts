@@ -5,6 +5,7 @@
  * asked in the background, never for a decision.
  */
 
+import type { Millis } from '../../clock.ts';
 import type { AgreementOptions, SyncAnswer, SyncRequest } from './agreement.ts';
 
 export interface PoolStore {
@@ -21,9 +22,13 @@ export interface PoolStore {
   ): Promise<SyncAnswer | undefined>;
   /** A member goes. */
   leave(pool: string, id: string): Promise<void>;
+  /** Leaves a short text to those who come later, for at least so long; nothing if there is nowhere to. */
+  note(pool: string, text: string, keepMs: Millis): Promise<void>;
+  /** What was left last, if anything. */
+  recall(pool: string): Promise<string | undefined>;
   /** Everybody who is there, for people. */
   members(pool: string): Promise<readonly PoolMemberRecord[]>;
-  /** Ends what it has opened itself. */
+  /** Ends what it has opened itself. Up to whoever made the store: several pools may meet in it. */
   close(): Promise<void>;
 }
 

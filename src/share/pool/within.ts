@@ -3,12 +3,16 @@
 import { alarm, type Clock, type Millis } from '../../clock.ts';
 import { UnavailableError } from '../../errors.ts';
 
-/** Rejects if the work takes longer than that, and lets it know: it is not waited for any more. */
+/**
+ * Rejects if the work takes longer than that, and lets it know: it is not waited for any more. A process does not end
+ * meanwhile if `keepAlive`, whatever the work waits for.
+ */
 export async function within<T>(
   clock: Clock,
   ms: Millis,
   who: string,
   work: (isOver: () => boolean) => Promise<T>,
+  keepAlive = false,
 ): Promise<T> {
   let isOver = false;
   let cancel = (): void => {};
@@ -17,7 +21,7 @@ export async function within<T>(
       isOver = true;
       giveUp(new UnavailableError(who, `no answer in ${ms} ms`));
     };
-    cancel = alarm(clock, clock.now() + ms, tell, false);
+    cancel = alarm(clock, clock.now() + ms, tell, keepAlive);
   });
   try {
     return await Promise.race([work(() => isOver), late]);
