@@ -272,9 +272,10 @@ export class RemoteEngine implements RemoteLimiter {
     const seen = await this.#share.look(key);
     if (!seen) return undefined;
     const { state, at } = seen;
+    const { policy = this.#policy } = this.#share;
     const pausedMs = this.#pauses.leftMs(key, this.clock.now());
-    const view = this.#policy.view(state.slice(), 0, at);
-    return inspectionOf(this.name, view, this.#policy.standings(state, 0, at), pausedMs);
+    const view = policy.view(state.slice(), 0, at);
+    return inspectionOf(this.name, view, policy.standings(state, 0, at), pausedMs);
   }
 
   on(listener: Listener): () => void {

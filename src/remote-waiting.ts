@@ -309,7 +309,7 @@ export class RemoteWaitingRoom {
     { at, isMakeshift = false }: Pick<Answer, 'at' | 'isMakeshift'>,
     waitMs: Millis,
   ): void {
-    const { clock, keepAlive, expireMs } = this.#options;
+    const { share, clock, keepAlive, expireMs } = this.#options;
     const line = this.#lines.get(key);
     const isTooLong = clock.now() + waitMs > waiter.deadline;
     if (!waiter.isWaiting || isTooLong || !this.#seat(waiter)) {
@@ -323,7 +323,7 @@ export class RemoteWaitingRoom {
     const dueHere = clock.now() + waitMs; // an answer travels, so this is late rather than early
     const use = (): void => {
       waiter.release = undefined;
-      const isLate = clock.now() > dueHere + expireMs;
+      const isLate = clock.now() > dueHere + expireMs || share.isMissed?.(at + waitMs);
       if (waiter.isWaiting && isLate) this.#rejoin(key, waiter);
       else this.#grant(key, waiter, { verdict: 'allow', dueAt: at + waitMs, isMakeshift });
     };

@@ -74,13 +74,15 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   // Surfaces for other processes. They meet limiters, and of a share only where it is.
   daemon: [
     ...[...WORDS, 'counts', 'events', 'inspection', 'permit', 'share'],
-    ...['limiter', 'remote-limiter', 'all-of', 'adapters', 'peers', 'pool'],
+    ...['limiter', 'remote-limiter', 'all-of', 'adapters', 'peers', 'pool', 'etcd'],
   ],
   client: WORDS,
   // A fleet without a server: what its engine meets the world with.
   peers: [...WORDS, 'policy', 'share'],
   // Processes that split a limit: what their place in a pool meets the world with.
-  pool: [...WORDS, 'policy', 'share'],
+  pool: [...WORDS, 'policy', 'share', 'etcd'],
+  // How etcd is spoken to, and a limit that it decides.
+  etcd: [...WORDS, 'policy', 'share'],
   // Regions far apart: how they reach each other.
   groups: [...WORDS, 'share'],
   testing: WORDS,
@@ -92,7 +94,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
 
 /** Rooms that also run in a browser, and so know nothing of Node. */
 const EVERYWHERE = Object.keys(MAY_IMPORT).filter(
-  (room) => !['cli', 'daemon', 'client', 'peers', 'pool', 'groups'].includes(room),
+  (room) => !['cli', 'daemon', 'client', 'peers', 'pool', 'etcd', 'groups'].includes(room),
 );
 
 /** What comes with the daemon. Nobody else may meet them. */

@@ -134,8 +134,8 @@ export class Daemon {
     this.#pool = own.pool;
     const hash = own.hasher;
     const held = heldClock(own.clock);
-    const shareOf: ShareOf = ({ redis, peers, pool }) => {
-      if (redis) return own.clients.shareOf(redis);
+    const shareOf: ShareOf = ({ redis, etcd, peers, pool }) => {
+      if (redis || etcd) return redis ? own.clients.shareOf(redis) : etcd?.make();
       return peers ? own.place?.share : pool ? own.pool?.share : undefined;
     };
     this.#shelf = new Shelf({ hasher: hash, held, clock, shareOf });

@@ -65,6 +65,7 @@ function whyApplied({ limit, name, by }: Applied): string {
     limit.per === 'limit' && 'all keys count together',
     limit.shadow && 'shadow mode: counts, never refuses',
     limit.redis && 'shared through Redis',
+    limit.etcd && 'shared through etcd',
   ].filter((note) => note !== false && note !== undefined);
   return [`${what}, ${how}`, ...notes].join('; ');
 }

@@ -238,7 +238,7 @@ function inBraces(labels: Readonly<Record<string, string>>): string {
 /** The limits there are, for whoever wants to list them. */
 export function describeLimits(limits: readonly LimitConfig[], shelf: Shelf): unknown {
   return limits.map(
-    ({ name, rule, match, always, per, shadow, overrides, redis, peers, pool }) => ({
+    ({ name, rule, match, always, per, shadow, overrides, redis, etcd, peers, pool }) => ({
       name,
       rule: rule.limit,
       match: match.map(({ text }) => text),
@@ -247,6 +247,7 @@ export function describeLimits(limits: readonly LimitConfig[], shelf: Shelf): un
       shadow,
       overrides: overrides.map((own) => ({ match: own.match.text, rule: own.rule.limit })),
       ...(redis && { redis: safeUrl(redis.url) }),
+      ...(etcd && { etcd: etcd.endpoints }),
       ...(peers && { peers }),
       ...(pool && { pool }),
       stats: shelf.get(name)?.engine.stats(),

@@ -36,7 +36,7 @@ export interface ShelfSetting {
 
 /** Nobody else: undefined. */
 export type ShareOf = (
-  limit: Pick<LimitConfig, 'redis' | 'peers' | 'pool'>,
+  limit: Pick<LimitConfig, 'redis' | 'etcd' | 'peers' | 'pool'>,
 ) => RemoteShareMaker | ShareMaker | undefined;
 
 /** How the shelf has changed. */
@@ -82,8 +82,9 @@ export class Shelf {
   }
 
   #keptOrMade(name: string, rule: RuleOptions, limit: LimitConfig): Shelved {
-    const { redis, peers, pool } = limit;
-    const sharedBy = [redis && JSON.stringify(redis), peers && 'peers', pool && 'pool'];
+    const { redis, etcd, peers, pool } = limit;
+    const decider = redis ? JSON.stringify(redis) : etcd?.text;
+    const sharedBy = [decider, peers && 'peers', pool && 'pool'];
     const text = fingerprint(rule) + sharedBy.filter(Boolean).join();
     const old = this.#shelved.get(name);
     if (old?.fingerprint === text) return old;
@@ -98,8 +99,8 @@ export class Shelf {
 
 /** A shelf for looking at only: nobody is connected to. */
 export function shelfFor(limits: readonly LimitConfig[]): Shelf {
-  const shareOf: ShareOf = ({ redis, peers, pool }) => {
-    if (redis) return trial(redis);
+  const shareOf: ShareOf = ({ redis, etcd, peers, pool }) => {
+    if (redis || etcd) return redis ? trial(redis) : etcd?.trial;
     return peers ? alone : pool ? undivided : undefined;
   };
   const shelf = new Shelf({ hasher: hasher([0, 0]), shareOf });

@@ -3,7 +3,7 @@
  *
  *     const pods = pool(etcdStore({ endpoints: ['http://etcd:2379'] }), { name: 'enrich' });
  *
- * Each pool is one key (`share/pool/document.ts`). etcd is spoken to as JSON over HTTP (`etcd-http.ts`), since all that is
+ * Each pool is one key (`share/pool/document.ts`). etcd is spoken to as JSON over HTTP (`etcd/http.ts`), since all that is
  * needed is one `range` and one `txn`.
  *
  * etcd keeps no time with a revision. But every answer over HTTP has a `Date`: the server's clock in whole
@@ -17,27 +17,21 @@
 
 import { alarm, type Clock, isClock, type Millis, systemClock } from '../clock.ts';
 import type { Duration } from '../duration.ts';
-import { ConfigError } from '../errors.ts';
-import { Fields, isRecord } from '../options.ts';
+import { base64, EtcdHttp, textIn } from '../etcd/http.ts';
+import { type EtcdPlace, readPlace } from '../etcd/place.ts';
+import { Fields } from '../options.ts';
 import { systemRandom } from '../random.ts';
 import { Ahead } from '../share/pool/ahead.ts';
 import { type DocumentServer, documentStore } from '../share/pool/document.ts';
 import type { PoolStore } from '../share/pool/store.ts';
-import { EtcdHttp, type EtcdTls } from './etcd-http.ts';
 
-export interface EtcdStoreSetting {
-  /** Servers of one cluster, such as `https://etcd-0:2379`: the first is asked until it fails, then the next. */
-  readonly endpoints: readonly string[];
+export interface EtcdStoreSetting extends EtcdPlace {
   /** What the keys of pools begin with. Default `/sluice/pools/`. */
   readonly prefix?: string;
   /** How long a sync may take. Default 500 ms. */
   readonly deadline?: Duration;
-  readonly auth?: { readonly name: string; readonly password: string };
-  readonly tls?: EtcdTls;
   readonly clock?: Clock;
 }
-
-const ENDPOINTS_MAX = 20;
 
 /** @throws {ConfigError} if the options make no sense. */
 export function etcdStore(setting: EtcdStoreSetting): PoolStore {
@@ -45,41 +39,10 @@ export function etcdStore(setting: EtcdStoreSetting): PoolStore {
   const deadlineMs = fields.duration('deadline', 500);
   const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;
   const prefix = fields.optional('prefix', isText, 'a text') ?? '/sluice/pools/';
-  const auth = readAuth(fields);
-  const tls = readTls(fields);
-  const endpoints = readEndpoints(fields);
+  const place = readPlace(fields);
   fields.done();
-  const http = new EtcdHttp({ endpoints, deadlineMs, clock, auth, tls });
+  const http = new EtcdHttp({ ...place, deadlineMs, clock });
   return documentStore(etcdServer(http, prefix, clock), deadlineMs, clock, systemRandom);
-}
-
-/** What is wrong with it is not shown: it may be a password. */
-function readAuth(fields: Fields): EtcdStoreSetting['auth'] {
-  const auth = fields.raw('auth');
-  if (auth === undefined || isAuth(auth)) return auth;
-  throw new ConfigError('auth', '{ name, password }', 'something else');
-}
-
-/** A certificate under a misspelt name would be none. */
-function readTls(fields: Fields): EtcdTls | undefined {
-  const given = fields.optional('tls', isRecord, '{ ca, cert, key }');
-  if (!given) return undefined;
-  const tls = new Fields('tls', given);
-  for (const name of ['ca', 'cert', 'key']) tls.raw(name);
-  tls.done();
-  return given;
-}
-
-function readEndpoints(fields: Fields): URL[] {
-  const given = fields.raw('endpoints');
-  const isList = Array.isArray(given) && given.length > 0 && given.length <= ENDPOINTS_MAX;
-  if (!isList) fields.fail('endpoints', `1 to ${ENDPOINTS_MAX} addresses`);
-  return given.map((text: unknown, n) => {
-    const url = typeof text === 'string' && URL.canParse(text) ? new URL(text) : undefined;
-    if (url && /^https?:$/.test(url.protocol)) return url;
-    const shown = typeof text === 'string' ? text.replace(/\/\/.*@/s, '//') : text;
-    throw new ConfigError(`endpoints[${n}]`, 'an address such as http://etcd:2379', shown);
-  });
 }
 
 function etcdServer(http: EtcdHttp, prefix: string, clock: Clock): DocumentServer {
@@ -93,8 +56,7 @@ function etcdServer(http: EtcdHttp, prefix: string, clock: Clock): DocumentServe
       const { kvs } = await http.post('/v3/kv/range', { key: base64(prefix + pool) });
       const [found] = Array.isArray(kvs) ? kvs : [];
       if (!found) return undefined;
-      const text = Buffer.from(String(found.value ?? ''), 'base64').toString();
-      return { text, revision: String(found.mod_revision) };
+      return { text: textIn(found.value), revision: String(found.mod_revision) };
     },
     async put(pool, text, revision) {
       const key = base64(prefix + pool);
@@ -131,9 +93,4 @@ const sleep = (clock: Clock, until: Millis): Promise<void> =>
     alarm(clock, until, wake, false);
   });
 
-const base64 = (text: string): string => Buffer.from(text).toString('base64');
-
 const isText = (value: unknown): value is string => typeof value === 'string';
-
-const isAuth = (value: unknown): value is { name: string; password: string } =>
-  isRecord(value) && isText(value.name) && isText(value.password);

@@ -1,11 +1,11 @@
 /** Processes that split a limit and agree how many they are: `sluice/pool`. */
 
+export type { EtcdTls } from '../etcd/http.ts';
 export { memoryStore } from '../share/pool/memory.ts';
 export type { PoolFallback, PoolListener, PoolView } from '../share/pool/pool.ts';
 export { type RedisStoreOptions, redisStore } from '../share/pool/redis.ts';
 export type { PoolMemberRecord, PoolStore } from '../share/pool/store.ts';
 export { type DnsPoolSetting, dnsPool } from './dns.ts';
 export { type EtcdStoreSetting, etcdStore } from './etcd.ts';
-export type { EtcdTls } from './etcd-http.ts';
 export { type Environment, fixedPool, poolFromEnvironment } from './fixed.ts';
 export { type PoolPlace, type PoolSetting, pool } from './pool.ts';

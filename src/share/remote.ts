@@ -35,7 +35,7 @@ export interface LineAnswer {
 }
 
 export interface RemoteShare {
-  /** The rule it goes by, if that is only a part of the limit's. */
+  /** The rule that is run there, where it is not quite the one that was asked for, or only a part of it. */
   readonly policy?: Policy;
   /** The answer without asking anybody, where permits were taken ahead; undefined: ask. */
   askHere?(key: string, cost: number): Decision | undefined;
@@ -45,6 +45,8 @@ export interface RemoteShare {
   askNow(key: string, cost: number): Promise<Answer>;
   /** The costs of those who stand in line, first come first served: nobody passes who is refused. */
   askLine(key: string, costs: readonly number[]): Promise<LineAnswer>;
+  /** True if a place that was due then, on the decider's clock, is lost because nobody came for it in time. */
+  isMissed?(dueAt: Millis): boolean;
   /** Takes up to `most` whole units, and says how many it got. */
   take(key: string, most: number): Promise<number>;
   settle(key: string, settlement: Settlement): Promise<void>;

@@ -142,22 +142,38 @@ export function etcdServer(): string | undefined {
 
 /** An etcd of one's own, a cluster of one. */
 export async function startEtcd(): Promise<Service> {
+  const [member] = await startEtcdCluster(1);
+  return member;
+}
+
+/** Several that are one etcd: it answers as long as more than half of them do. */
+export async function startEtcdCluster(size = 3): Promise<Service[]> {
   const command = etcdServer();
   if (command === undefined) throw new Error('there is no etcd to start');
-  const port = await freePort();
-  const clients = `http://127.0.0.1:${port}`;
-  const peers = `http://127.0.0.1:${await freePort()}`;
-  const flags = [
-    ...['--listen-client-urls', clients, '--advertise-client-urls', clients],
-    ...['--listen-peer-urls', peers, '--initial-advertise-peer-urls', peers],
-    ...['--name', 'own', '--initial-cluster', `own=${peers}`],
-  ];
-  const isHealthy = async (): Promise<boolean> => {
-    const answer = await fetch(`${clients}/health`).catch(() => undefined);
-    return answer?.ok === true; // it listens before it has elected itself
-  };
-  const argsIn = (folder: string): string[] => ['--data-dir', join(folder, 'data'), ...flags];
-  return start(command, argsIn, port, isHealthy);
+  const members = await Promise.all(
+    Array.from({ length: size }, async (_, n) => ({
+      name: `m${n}`,
+      port: await freePort(),
+      peers: `http://127.0.0.1:${await freePort()}`,
+    })),
+  );
+  const cluster = members.map(({ name, peers }) => `${name}=${peers}`).join();
+  return Promise.all(
+    members.map(({ name, port, peers }) => {
+      const clients = `http://127.0.0.1:${port}`;
+      const flags = [
+        ...['--listen-client-urls', clients, '--advertise-client-urls', clients],
+        ...['--listen-peer-urls', peers, '--initial-advertise-peer-urls', peers],
+        ...['--name', name, '--initial-cluster', cluster],
+      ];
+      const isHealthy = async (): Promise<boolean> => {
+        const answer = await fetch(`${clients}/health`).catch(() => undefined);
+        return answer?.ok === true; // it listens before it has a leader
+      };
+      const argsIn = (folder: string): string[] => ['--data-dir', join(folder, 'data'), ...flags];
+      return start(command, argsIn, port, isHealthy);
+    }),
+  );
 }
 
 let canNest: boolean | undefined;

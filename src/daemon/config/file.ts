@@ -163,7 +163,7 @@ function finish(
 }
 
 /** Fields whose line is not shown, in case it ends up in a log. */
-const HOLDS_SECRETS = /^(?:admin|resp|peers|pool)(?:\.|$)|\.redis(?:\.|$)/;
+const HOLDS_SECRETS = /^(?:admin|resp|peers|pool)(?:\.|$)|\.(?:redis|etcd)(?:\.|$)/;
 
 /** Lines that hold a secret, whatever is wrong with them. */
 const LOOKS_SECRET = /(?:token|password|key)["']?\s*:|:\/\/\S*@/i;

@@ -27,6 +27,8 @@ const WORDS = [
     'per',
     'shadow',
     'redis',
+    'etcd',
+    'endpoints',
     'url',
     'tls',
     'snapshot',

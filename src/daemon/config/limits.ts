@@ -20,8 +20,10 @@ import { engineOf, LIMIT_KINDS, type LimiterOptions } from '../../limiter.ts';
 import { Fields, isRecord } from '../../options.ts';
 import { alone } from '../../share/peers/share.ts';
 import { undivided } from '../../share/pool/share.ts';
+import type { RemoteShareMaker } from '../../share/remote.ts';
 import type { ShareMaker } from '../../share/share.ts';
 import { EVERYTHING, type Pattern, readPattern, readPatterns } from '../pattern.ts';
+import { type EtcdConfig, readEtcd } from './etcd.ts';
 import { type RedisConfig, readRedis, trial } from './redis.ts';
 
 /** A rule as it was written: what `limiter()` takes, but for its name. */
@@ -47,6 +49,7 @@ export interface LimitConfig {
   readonly deny: readonly Pattern[];
   readonly overrides: readonly OverrideConfig[];
   readonly redis: RedisConfig | undefined;
+  readonly etcd: EtcdConfig | undefined;
   /** Whether it is kept together with the fleet. */
   readonly peers: boolean;
   /** Whether it is divided in the pool. */
@@ -118,30 +121,35 @@ function readLimit(name: string, value: unknown, path: string, others: Others): 
 function readRules(
   fields: Fields,
   { hasPeers, hasPool }: Others,
-): Pick<LimitConfig, 'rule' | 'overrides' | 'redis' | 'peers' | 'pool'> {
+): Pick<LimitConfig, 'rule' | 'overrides' | 'redis' | 'etcd' | 'peers' | 'pool'> {
   const redis = fields.has('redis')
     ? readRedis(fields.raw('redis'), fields.at('redis'))
     : undefined;
+  const etcd = fields.has('etcd') ? readEtcd(fields.raw('etcd'), fields.at('etcd')) : undefined;
+  if (redis && etcd) throw new ConfigError(fields.at('etcd'), 'left out beside redis', 'both');
+  const decider = redis ? trial(redis) : etcd?.trial;
   const asked = fields.optional('peers', isFlag, 'true or false');
-  if (asked && redis) fields.fail('peers', 'left out of a limit that Redis decides');
+  const who = redis ? 'Redis' : 'etcd';
+  if (asked && decider) fields.fail('peers', `left out of a limit that ${who} decides`);
   if (asked && !hasPeers) {
     fields.fail('peers', 'left out, or a section `peers` beside `limits` to say who they are');
   }
   const pool = fields.flag('pool', false);
-  if (pool && (redis || asked)) fields.fail('pool', 'left out of a limit that is shared otherwise');
+  if (pool && (decider || asked))
+    fields.fail('pool', 'left out of a limit that is shared otherwise');
   if (pool && !hasPool) fields.fail('pool', 'left out, or a section `pool` beside `limits`');
-  const overrides = readOverrides(fields, redis);
-  const rule = readRule(fields, redis);
+  const overrides = readOverrides(fields, decider);
+  const rule = readRule(fields, decider);
   const rules = [rule, ...overrides.map((own) => own.rule)];
   const isForPeers = (own: RuleOptions): boolean => canBeShared(own, alone);
-  const peers = asked ?? (hasPeers && !redis && !pool && rules.every(isForPeers));
+  const peers = asked ?? (hasPeers && !decider && !pool && rules.every(isForPeers));
   if (asked && !rules.every(isForPeers)) {
     fields.fail('peers', 'left out: peers can keep buckets together, and nothing else');
   }
   if (pool && !rules.every((own) => canBeShared(own, undivided))) {
     fields.fail('pool', 'left out: this limit cannot be divided');
   }
-  return { redis, overrides, rule, peers, pool };
+  return { redis, etcd, overrides, rule, peers, pool };
 }
 
 const isFlag = (value: unknown): value is boolean => typeof value === 'boolean';
@@ -157,7 +165,10 @@ function canBeShared(rule: RuleOptions, share: ShareMaker): boolean {
   }
 }
 
-function readOverrides(limit: Fields, redis: RedisConfig | undefined): readonly OverrideConfig[] {
+function readOverrides(
+  limit: Fields,
+  decider: RemoteShareMaker | undefined,
+): readonly OverrideConfig[] {
   const value = limit.raw('overrides');
   const path = limit.at('overrides');
   if (value === undefined) return [];
@@ -173,14 +184,14 @@ function readOverrides(limit: Fields, redis: RedisConfig | undefined): readonly 
     const match = readPattern(fields.raw('match'), fields.at('match'));
     if (seen.has(match.text)) fields.fail('match', 'unlike that of the other overrides');
     seen.add(match.text);
-    const rule = readRule(fields, redis);
+    const rule = readRule(fields, decider);
     fields.done();
     return { match, rule };
   });
 }
 
 /** The one rule among the fields, tried out so that what is wrong with it is known now. */
-function readRule(fields: Fields, redis: RedisConfig | undefined): RuleOptions {
+function readRule(fields: Fields, decider: RemoteShareMaker | undefined): RuleOptions {
   for (const name of ['keysMax', 'holdMax']) fields.raw(name);
   const kinds = LIMIT_KINDS.filter((kind) => fields.has(kind));
   const stray = fields.names().find((name) => !fields.knows(name));
@@ -203,7 +214,7 @@ function readRule(fields: Fields, redis: RedisConfig | undefined): RuleOptions {
     ...Object.fromEntries(bounds.map((name) => [name, fields.raw(name)])),
   } as unknown as RuleOptions;
   try {
-    engineOf({ ...rule, ...(redis && { share: trial(redis) }) }, { path: fields.path });
+    engineOf({ ...rule, ...(decider && { share: decider }) }, { path: fields.path });
   } catch (error) {
     if (!(error instanceof ConfigError) || error.field.startsWith(fields.path)) throw error;
     throw error.within(fields.path);

@@ -12,8 +12,7 @@
  *       name: enrich
  */
 
-import { readFileSync } from 'node:fs';
-import { ConfigError, reasonOf } from '../../errors.ts';
+import { ConfigError } from '../../errors.ts';
 import { Fields, isRecord } from '../../options.ts';
 import { dnsPool } from '../../pool/dns.ts';
 import { etcdStore } from '../../pool/etcd.ts';
@@ -25,6 +24,7 @@ import { systemRandom } from '../../random.ts';
 import type { PoolOptions } from '../../share/pool/pool.ts';
 import { type RedisStoreOptions, redisStore } from '../../share/pool/redis.ts';
 import type { PoolStore } from '../../share/pool/store.ts';
+import { readEtcdPlace } from './etcd.ts';
 import { readServers } from './peers.ts';
 import { NOBODY, readRedisUrl, safe } from './redis.ts';
 
@@ -101,14 +101,10 @@ const READ: Readonly<
     return { kind: 'nats', servers, options };
   },
   etcd(value, path) {
-    const isPlain = typeof value === 'string' || Array.isArray(value);
-    const fields = new Fields(path, isPlain ? { endpoints: value } : hidden(value));
-    const endpoints = [fields.raw('endpoints')].flat() as string[];
-    const tls = fields.has('tls') ? readFiles(new Fields(fields.at('tls'), fields.raw('tls'))) : {};
-    const rest = written(fields, 'prefix', 'deadline', 'auth');
-    fields.done();
+    const options = ['prefix', 'deadline', 'auth'];
+    const { endpoints, rest, tls } = readEtcdPlace(value, path, options);
     within(path, () => etcdStore({ ...rest, endpoints }));
-    return { kind: 'own', make: () => etcdStore({ ...rest, endpoints, tls: contents(tls, path) }) };
+    return { kind: 'own', make: () => etcdStore({ ...rest, endpoints, tls: tls() }) };
   },
   size: (value, path) =>
     own(path.slice(0, path.lastIndexOf('.')), () => fixedPool(value as number)),
@@ -136,29 +132,5 @@ function written(fields: Fields, ...names: string[]): Record<string, never> {
   const own = names.filter((name) => fields.has(name));
   return Object.fromEntries(own.map((name) => [name, fields.raw(name) as never]));
 }
-
-type TlsFiles = { readonly [Name in 'ca' | 'cert' | 'key']?: string };
-
-function readFiles(fields: Fields): TlsFiles {
-  const names = (['ca', 'cert', 'key'] as const).filter((name) => fields.has(name));
-  const files = names.map((name) => [name, fields.optional(name, isText, "a file's name")]);
-  fields.done();
-  return Object.fromEntries(files);
-}
-
-function contents(files: TlsFiles, path: string): Readonly<Record<string, Buffer>> {
-  const read = ([name, file]: [string, string]): [string, Buffer] => {
-    try {
-      return [name, readFileSync(file)];
-    } catch (error) {
-      const expected = `a file that can be read (${reasonOf(error)})`;
-      throw new ConfigError(`${path}.tls.${name}`, expected, file);
-    }
-  };
-  return Object.fromEntries(Object.entries(files).map(read));
-}
-
-/** What is not even an object may be a password. */
-const hidden = (value: unknown): unknown => (isRecord(value) ? value : '…');
 
 const isText = (value: unknown): value is string => typeof value === 'string' && value !== '';

@@ -9,8 +9,8 @@
 
 import type { Millis } from '../../clock.ts';
 
-/** How much faster or slower than the store's our clock may go. */
-const DRIFT = 0.0005;
+/** How much faster or slower than another our clock may go. */
+export const DRIFT = 0.0005;
 
 /** What an answer says of the store's clock. */
 export interface TimeTold {

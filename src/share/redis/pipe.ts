@@ -15,7 +15,7 @@
 import { atEndOfTurn, type Clock, endOfTick, type Millis } from '../../clock.ts';
 import { UnavailableError } from '../../errors.ts';
 import { Outstanding } from '../../outstanding.ts';
-import { Breaker } from './breaker.ts';
+import { Breaker } from '../breaker.ts';
 import type { Told } from './call.ts';
 import type { Connection, Reply } from './client.ts';
 import { SLOTS, slotOf } from './slot.ts';

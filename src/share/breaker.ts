@@ -1,5 +1,5 @@
 /**
- * Knows whether Redis can be reached, so that an outage costs one deadline and not one for each call.
+ * Knows whether whoever decides can be reached, so that an outage costs one deadline and not one for each call.
  *
  *     closed ── a call fails or takes too long ──▶ open: nobody is sent
  *        ▲                                           │ after a while
@@ -8,7 +8,7 @@
  * Calls are never used as probes: while it is open they are answered at once by whatever stands in.
  */
 
-import { alarm, type Clock } from '../../clock.ts';
+import { alarm, type Clock } from '../clock.ts';
 
 /** How long after a failure to try again, at first and at most: it is noticed within a second. */
 const PROBE_MS_FIRST = 50;

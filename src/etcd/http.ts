@@ -20,6 +20,7 @@ export interface EtcdTls {
 
 export interface EtcdHttpOptions {
   readonly endpoints: readonly URL[];
+  /** For each server that is asked: how long it is waited for. */
   readonly deadlineMs: Millis;
   readonly clock: Clock;
   readonly auth: { readonly name: string; readonly password: string } | undefined;
@@ -149,3 +150,9 @@ function accepted(answer: Answer): Record<string, unknown> {
 
 const refusalOf = ({ status, body }: Answer): string =>
   `it says ${status}: ${String(body.message ?? body.error)}`;
+
+/** Keys and values travel like this. */
+export const base64 = (text: string): string => Buffer.from(text).toString('base64');
+
+export const textIn = (value: unknown): string =>
+  Buffer.from(String(value ?? ''), 'base64').toString();

@@ -1,0 +1,105 @@
+/** Three servers that are one etcd, each in its own network where that can be had: killed, stopped, cut off, started again. */
+
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+export const MEMBERS = 3;
+const READY_WITHIN_MS = 20_000;
+
+export async function startCluster(network) {
+  const folder = mkdtempSync(join(tmpdir(), 'sluice-soak-etcd-'));
+  const members = [];
+  for (let n = 0; n < MEMBERS; n++) {
+    const [clients, peers] = [await freePort(), await freePort()];
+    const at = (port) => `http://${network.addressOf(n)}:${port}`;
+    members.push({ n, name: `m${n}`, clients: at(clients), peers: at(peers), child: undefined });
+  }
+  const initial = members.map(({ name, peers }) => `${name}=${peers}`).join();
+
+  const start = ({ n, name, clients, peers }) => {
+    const flags = [
+      ...['--name', name, '--data-dir', join(folder, name), '--initial-cluster', initial],
+      ...['--listen-client-urls', clients, '--advertise-client-urls', clients],
+      ...['--listen-peer-urls', peers, '--initial-advertise-peer-urls', peers],
+    ];
+    const [command, ...args] = [...network.within(n), 'etcd', ...flags];
+    members[n].child = spawn(command, args, { stdio: 'ignore' });
+  };
+  const kill = async (n) => {
+    const { child } = members[n];
+    if (child.exitCode !== null || child.signalCode !== null) return;
+    const ended = once(child, 'exit');
+    child.kill('SIGKILL');
+    await ended;
+  };
+  const run = (n, ...words) => {
+    const [command, ...args] = [...network.within(n), ...words];
+    return spawnSync(command, args);
+  };
+  /** Asked in its own network: nobody else may reach it. */
+  const ask = (n, path, ...words) =>
+    String(run(n, 'curl', '-s', '-m', '1', ...words, members[n].clients + path).stdout);
+  const isReady = (n) => /"health" *: *"?true/.test(ask(n, '/health'));
+  const ready = async (n) => {
+    const by = performance.now() + READY_WITHIN_MS;
+    while (!isReady(n)) {
+      if (performance.now() > by)
+        throw new Error(`etcd ${n} is not ready after ${READY_WITHIN_MS} ms`);
+      await sleep(20);
+    }
+  };
+  const stopNow = () => {
+    for (const { child } of members) child?.kill('SIGKILL');
+    rmSync(folder, { recursive: true, force: true, maxRetries: 5 });
+  };
+  process.once('exit', stopNow); // whatever ends it
+
+  for (const member of members) start(member);
+  for (const { n } of members) await ready(n);
+  const others = (n) => members.filter((member) => member.n !== n).map((member) => member.n);
+  /** Its own packets to the others go nowhere; its clients still reach it. */
+  const route = (n, word) => {
+    for (const other of others(n)) {
+      const { status } = run(n, 'ip', 'route', word, 'blackhole', `${network.addressOf(other)}/32`);
+      if (status !== 0) throw new Error(`the way from ${n} to ${other} could not be changed`);
+    }
+  };
+  return {
+    endpoints: members.map(({ clients }) => clients),
+    kill,
+    restart: (n) => start(members[n]),
+    pause: (n) => members[n].child.kill('SIGSTOP'),
+    resume: (n) => members[n].child.kill('SIGCONT'),
+    cutFromOthers: (n) => route(n, 'add'),
+    healFromOthers: (n) => route(n, 'delete'),
+    ready,
+    others,
+    leader() {
+      for (const { n } of members) {
+        const said = ask(n, '/v3/maintenance/status', '-d', '{}');
+        const { leader, header } = said ? JSON.parse(said) : {};
+        if (leader && leader === header?.member_id) return n;
+      }
+      throw new Error('nobody leads');
+    },
+    async stop() {
+      for (const { n } of members) await kill(n);
+      process.off('exit', stopNow);
+      stopNow();
+    },
+  };
+}
+
+async function freePort() {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address();
+  server.close();
+  await once(server, 'close');
+  return port;
+}

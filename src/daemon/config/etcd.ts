@@ -1,0 +1,88 @@
+/**
+ * An etcd as a configuration spells it: where it is, and files instead of what they hold. Pools meet in one, and limits
+ * are decided by one.
+ */
+
+import { readFileSync } from 'node:fs';
+import { ConfigError, reasonOf } from '../../errors.ts';
+import { type EtcdOptions, etcd } from '../../etcd/etcd.ts';
+import type { EtcdPlace, EtcdTls } from '../../etcd/index.ts';
+import { Fields, isRecord } from '../../options.ts';
+import type { RemoteShareMaker } from '../../share/remote.ts';
+import { safe } from './redis.ts';
+
+/** A limit that etcd decides. */
+export interface EtcdConfig {
+  /** Without passwords. */
+  readonly endpoints: readonly string[];
+  /** What was written: another text, another limit. */
+  readonly text: string;
+  /** A share that is made to see whether it can be, and never asked. */
+  readonly trial: RemoteShareMaker;
+  /** @throws {ConfigError} if files cannot be read. */
+  make(): RemoteShareMaker;
+}
+
+const OPTIONS = ['prefix', 'deadline', 'auth', 'slack', 'onUnavailable'];
+
+export function readEtcd(value: unknown, path: string): EtcdConfig {
+  const { endpoints, rest, tls } = readEtcdPlace(value, path, OPTIONS);
+  const make = (own: object): RemoteShareMaker =>
+    etcd({ ...rest, ...own, endpoints } as EtcdOptions, path);
+  return {
+    endpoints: endpoints.map((text) => String(safe(text))),
+    text: JSON.stringify(value),
+    trial: make({}),
+    make: () => make({ tls: tls() }),
+  };
+}
+
+export interface EtcdWritten {
+  readonly endpoints: EtcdPlace['endpoints'];
+  /** Whatever else was written, as it was. */
+  readonly rest: object;
+  /** What the files hold. @throws {ConfigError} if they cannot be read. */
+  tls(): EtcdTls;
+}
+
+/** An address, several, or an object with `endpoints` and any of these options. */
+export function readEtcdPlace(
+  value: unknown,
+  path: string,
+  options: readonly string[],
+): EtcdWritten {
+  const isPlain = typeof value === 'string' || Array.isArray(value);
+  const fields = new Fields(path, isPlain ? { endpoints: value } : hidden(value));
+  const endpoints = [fields.raw('endpoints')].flat() as string[];
+  const tls = fields.has('tls') ? readFiles(new Fields(fields.at('tls'), fields.raw('tls'))) : {};
+  const names = options.filter((name) => fields.has(name));
+  const rest = Object.fromEntries(names.map((name) => [name, fields.raw(name)]));
+  fields.done();
+  return { endpoints, rest, tls: () => contents(tls, path) };
+}
+
+type TlsFiles = { readonly [Name in 'ca' | 'cert' | 'key']?: string };
+
+function readFiles(fields: Fields): TlsFiles {
+  const names = (['ca', 'cert', 'key'] as const).filter((name) => fields.has(name));
+  const files = names.map((name) => [name, fields.optional(name, isText, "a file's name")]);
+  fields.done();
+  return Object.fromEntries(files);
+}
+
+function contents(files: TlsFiles, path: string): EtcdTls {
+  const read = ([name, file]: [string, string]): [string, Buffer] => {
+    try {
+      return [name, readFileSync(file)];
+    } catch (error) {
+      const expected = `a file that can be read (${reasonOf(error)})`;
+      throw new ConfigError(`${path}.tls.${name}`, expected, file);
+    }
+  };
+  return Object.fromEntries(Object.entries(files).map(read));
+}
+
+/** What is not even an object may be a password. */
+const hidden = (value: unknown): unknown => (isRecord(value) ? value : '…');
+
+const isText = (value: unknown): value is string => typeof value === 'string' && value !== '';

@@ -1,0 +1,56 @@
+/** Where an etcd is, and how one gets in: what everything that is kept there is told first. */
+
+import { ConfigError } from '../errors.ts';
+import { Fields, isRecord } from '../options.ts';
+import type { EtcdHttpOptions, EtcdTls } from './http.ts';
+
+export interface EtcdPlace {
+  /** Servers of one cluster, such as `https://etcd-0:2379`: the first is asked until it fails, then the next. */
+  readonly endpoints: readonly string[];
+  readonly auth?: { readonly name: string; readonly password: string };
+  readonly tls?: EtcdTls;
+}
+
+const ENDPOINTS_MAX = 20;
+
+/** @throws {ConfigError} if it makes no sense. */
+export function readPlace(fields: Fields): Pick<EtcdHttpOptions, 'endpoints' | 'auth' | 'tls'> {
+  const auth = readAuth(fields);
+  const tls = readTls(fields);
+  return { endpoints: readEndpoints(fields), auth, tls };
+}
+
+/** A certificate under a misspelt name would be none. */
+function readTls(fields: Fields): EtcdTls | undefined {
+  const given = fields.optional('tls', isRecord, '{ ca, cert, key }');
+  if (!given) return undefined;
+  const tls = new Fields(fields.at('tls'), given);
+  for (const name of ['ca', 'cert', 'key']) tls.raw(name);
+  tls.done();
+  return given;
+}
+
+/** What is wrong with it is not shown: it may be a password. */
+function readAuth(fields: Fields): EtcdPlace['auth'] {
+  const auth = fields.raw('auth');
+  if (auth === undefined || isAuth(auth)) return auth;
+  throw new ConfigError(fields.at('auth'), '{ name, password }', 'something else');
+}
+
+function readEndpoints(fields: Fields): URL[] {
+  const given = fields.raw('endpoints');
+  const isList = Array.isArray(given) && given.length > 0 && given.length <= ENDPOINTS_MAX;
+  if (!isList) fields.fail('endpoints', `1 to ${ENDPOINTS_MAX} addresses`);
+  return given.map((text: unknown, n) => {
+    const url = typeof text === 'string' && URL.canParse(text) ? new URL(text) : undefined;
+    if (url && /^https?:$/.test(url.protocol)) return url;
+    const shown = typeof text === 'string' ? text.replace(/^(\w+:\/\/)?.*@/s, '$1') : text;
+    const expected = 'an address such as http://etcd:2379';
+    throw new ConfigError(`${fields.at('endpoints')}[${n}]`, expected, shown);
+  });
+}
+
+const isText = (value: unknown): value is string => typeof value === 'string';
+
+const isAuth = (value: unknown): value is { name: string; password: string } =>
+  isRecord(value) && isText(value.name) && isText(value.password);

@@ -1,0 +1,33 @@
+/**
+ * What is needed of a server that keeps registers: to replace a text only if nobody else has, and to forget by itself.
+ *
+ * Everybody must see the same order of swaps, whichever server of a cluster is asked and whoever fails meanwhile. A swap
+ * that is rejected may have happened, or may happen yet.
+ */
+
+/** The revision of what is not there. */
+export const NO_REVISION = '0';
+
+export interface Found {
+  readonly text: string;
+  readonly revision: string;
+}
+
+export type Swapped =
+  | { readonly isSame: true; readonly revision: string }
+  /** Somebody else was faster, and this is what is there now, if anything. */
+  | { readonly isSame: false; readonly found: Found | undefined };
+
+/** What is put in place of a revision, and with which lease it goes. */
+export interface Put {
+  readonly text: string;
+  readonly lease: string;
+}
+
+export interface RegisterServer {
+  /** Puts it if the key still has that revision; without `put` it only looks whether it has. */
+  swap(key: string, revision: string, put?: Put): Promise<Swapped>;
+  /** A lease that ends in so many seconds, no sooner, and takes with it what was put under it last. */
+  lease(seconds: number): Promise<string>;
+  close(): void;
+}

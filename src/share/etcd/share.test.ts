@@ -1,0 +1,146 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { Registers, type Weather, wrongClock } from '../../../test/support/registers.ts';
+import { limiter } from '../../limiter.ts';
+import type { Limit } from '../../policy/limit.ts';
+import { seededRandom } from '../../random.ts';
+import type { RemoteLimiter } from '../../remote-limiter.ts';
+import { VirtualClock } from '../../testing/virtual-clock.ts';
+import type { RemoteShareMaker } from '../remote.ts';
+import { RegisterShare } from './share.ts';
+
+const HOUR_MS = 3_600_000;
+const DEADLINE_MS = 200;
+const SLACK_MS = 5;
+/** How much later than it was decided a permit of a bucket may begin, and a process may be held up besides. */
+const LATE_MS_MAX = DEADLINE_MS + 30;
+
+/** Lets time pass a little at a time, and everybody finish what they do. */
+async function pass(world: VirtualClock, ms: number): Promise<void> {
+  for (let n = 0; n < ms; n++) {
+    world.advance(1);
+    await new Promise((turn) => setImmediate(turn));
+  }
+}
+
+interface Played {
+  /** When permits began, in the world's time. */
+  readonly starts: number[];
+  readonly refused: number;
+  readonly unheard: number;
+}
+
+interface Play {
+  readonly seed: number;
+  readonly limit: Limit;
+  readonly weather: Weather;
+  readonly processes?: number;
+  readonly ms?: number;
+}
+
+/** Some processes wait for permits all the time, others ask now and then. */
+async function play({ seed, limit, weather, processes = 6, ms = 4000 }: Play): Promise<Played> {
+  const random = seededRandom(seed);
+  const world = new VirtualClock(1_000_000);
+  const registers = new Registers(world, random, weather);
+  const starts: number[] = [];
+  let refused = 0;
+  let isOver = false;
+  const made = Array.from({ length: processes }, () => {
+    const wrong = { aheadMs: (2 * random() - 1) * HOUR_MS, faster: (random() - 0.5) * 0.0005 };
+    const clock = wrongClock(world, wrong, weather, random);
+    const options = {
+      prefix: '/',
+      deadlineMs: DEADLINE_MS,
+      slackMs: SLACK_MS,
+      onUnavailable: 'deny',
+    } as const;
+    const share: RemoteShareMaker = {
+      isRemote: true,
+      make: (policy, setting) =>
+        new RegisterShare(policy, setting, registers.server(DEADLINE_MS / 3), options),
+    };
+    return limiter({ name: 'api', limit, share, clock, random });
+  });
+  const tell = (verdict: string): unknown =>
+    verdict === 'allow' ? starts.push(world.now()) : refused++;
+  const wait = async (api: RemoteLimiter): Promise<void> => {
+    while (!isOver) {
+      const maxWaitMs = random() < 0.5 ? Infinity : 200 * random(); // some give back what they have reserved
+      tell((await api.acquire('token', 1, { maxWaitMs })).verdict);
+    }
+  };
+  const ask = async (api: RemoteLimiter): Promise<void> => {
+    while (!isOver) {
+      const entry = await api.tryAcquire('token');
+      tell(entry.verdict);
+      await new Promise<void>((later) => {
+        world.wakeAt(world.now() + random() * 50, later);
+      });
+    }
+  };
+  for (const [n, api] of made.entries()) (n % 3 === 2 ? ask : wait)(api);
+  await pass(world, ms);
+  isOver = true;
+  const closing = Promise.all(made.map((api) => api.close()));
+  await pass(world, 500);
+  await closing;
+  return { starts: starts.sort((a, b) => a - b), refused, unheard: registers.unheard };
+}
+
+const leastGap = (starts: readonly number[]): number =>
+  Math.min(...starts.slice(1).map((at, n) => at - starts[n]));
+
+const weathers = fc.record({
+  lost: fc.constantFrom(0, 0.02, 0.1),
+  slowMs: fc.constantFrom(10, 100, 400),
+  heldUp: fc.constantFrom(0, 0.1),
+});
+
+describe('a limit decided by registers', () => {
+  test('keeps calls apart, whatever is lost or late, on clocks an hour apart', async () => {
+    let begun = 0;
+    let unheard = 0;
+    const spacings = fc.record({
+      every: fc.constantFrom(10, 40, 200),
+      reserve: fc.constantFrom(0, 0, 3),
+    });
+    await fc.assert(
+      fc.asyncProperty(fc.nat(), spacings, weathers, async (seed, spacing, weather) => {
+        const played = await play({ seed, limit: { spacing }, weather, ms: 1500 });
+        begun += played.starts.length;
+        unheard += played.unheard;
+        expect(leastGap(played.starts)).toBeGreaterThanOrEqual(spacing.every);
+      }),
+      { numRuns: 25 },
+    );
+    expect(begun).toBeGreaterThan(200); // or the property would prove little,
+    expect(unheard).toBeGreaterThan(20); // and so without swaps that nobody heard of
+  }, 120_000);
+
+  test('lets through no more than a bucket holds, in any stretch of time, and what flows in until it begins', async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.nat(), weathers, async (seed, weather) => {
+        const limit = { bucket: { rate: 50, burst: 5 } };
+        const { starts } = await play({ seed, limit, weather, ms: 1500 });
+        expect(starts.length).toBeGreaterThan(10);
+        for (const [from, since] of starts.entries()) {
+          for (const [more, until] of starts.slice(from).entries()) {
+            const spanMs = until - since + LATE_MS_MAX;
+            expect(more + 1).toBeLessThanOrEqual(5.001 + 0.05 * spanMs * 1.0005);
+          }
+        }
+      }),
+      { numRuns: 10 },
+    );
+  }, 120_000);
+
+  test('uses nearly all of it when the weather is fine', async () => {
+    const limit = { spacing: { every: 100 } };
+    const weather = { lost: 0, slowMs: 5, heldUp: 0 };
+    const { starts } = await play({ seed: 1, limit, weather });
+    const use = (100 * (starts.length - 1)) / (starts[starts.length - 1] - starts[0]);
+
+    expect(use).toBeGreaterThan(0.85);
+  }, 60_000);
+});
