@@ -1,5 +1,6 @@
 /** The same where somebody else keeps the group's bucket: a Redis of its region. */
 
+import type { Millis } from '../../clock.ts';
 import type { Decision } from '../../decision.ts';
 import type { Policy, Settlement } from '../../policy/policy.ts';
 import type { Answer, LineAnswer, RemoteShare } from '../remote.ts';
@@ -20,7 +21,7 @@ export class RemoteGroupShare implements RemoteShare {
     { name, burst, onRoom }: GroupBucket,
     company: Company,
   ) {
-    this.policy = policy;
+    this.policy = inner.policy ?? policy;
     this.#inner = inner;
     this.#company = company;
     this.enter = inner.enter && ((...asked) => this.#entered(...asked));
@@ -73,6 +74,10 @@ export class RemoteGroupShare implements RemoteShare {
     const answer = await this.#inner.askLine(key, costs);
     if (answer.refused) this.#watch(key, sum(costs.slice(answer.granted)), answer.refused);
     return answer;
+  }
+
+  isMissed(dueAt: Millis): boolean {
+    return this.#inner.isMissed?.(dueAt) ?? false;
   }
 
   async take(key: string, most: number): Promise<number> {
