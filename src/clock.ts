@@ -39,12 +39,7 @@ export const systemClock: Clock = {
 const TIMER_MS_MAX = 2 ** 31 - 1;
 
 /** Sleeps on the system's timers until `clock` says that it is time. */
-export function sleepUntil(
-  clock: Clock,
-  at: Millis,
-  act: () => void,
-  keepAlive: boolean,
-): () => void {
+function sleepUntil(clock: Clock, at: Millis, act: () => void, keepAlive: boolean): () => void {
   let timer: ReturnType<typeof setTimeout>;
   const sleep = (): void => {
     const left = Math.max(0, Math.ceil(at - clock.now()));

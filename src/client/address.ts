@@ -12,7 +12,7 @@ export type Address =
 /** What `net.connect` takes. */
 export type Place = { readonly host: string; readonly port: number } | { readonly path: string };
 
-export const PORT_DEFAULT = 7611;
+const PORT_DEFAULT = 7611;
 const HOST_DEFAULT = '127.0.0.1';
 
 const EXPECTED = 'an address such as "127.0.0.1:7611" or "/run/sluice.sock"';

@@ -72,7 +72,7 @@ const REMEMBERED = 65_536;
 const ROUTES_MAX = 10_000;
 
 /** The key under which all keys of a limit count together. */
-export const TOGETHER = '*';
+const TOGETHER = '*';
 
 export class Routes {
   readonly #config: RoutesConfig;

@@ -152,7 +152,7 @@ function settlementOf([outcome, ...words]: readonly string[], now: Millis): Sett
 }
 
 /** A number as a person would write it: to the microsecond or the millionth, and no minus zero. */
-export const plain = (value: number): string => String(Math.round(value * 1e6) / 1e6 + 0);
+const plain = (value: number): string => String(Math.round(value * 1e6) / 1e6 + 0);
 
 export function spell(decision: Decision): string {
   switch (decision.verdict) {
@@ -189,11 +189,7 @@ function spellView(view: View, expected: string): string {
 const NEIGHBOUR = -77;
 
 /** A key in the middle of an array, between two neighbours that nobody may touch. */
-export function onArray(
-  policy: Policy,
-  startAt: Millis,
-  freshAt?: Millis,
-): Subject & { state: State } {
+function onArray(policy: Policy, startAt: Millis, freshAt?: Millis): Subject & { state: State } {
   const state = new Float64Array(policy.width + 2).fill(NEIGHBOUR);
   const i = 1;
 

@@ -105,8 +105,7 @@ function hexDigit(code: number): number {
   return letter >= 97 && letter <= 102 ? letter - 87 : -1;
 }
 
-export const isIpv4 = ([a, b, c, d, e, f]: Address): boolean =>
-  f === 0xffff && (a | b | c | d | e) === 0;
+const isIpv4 = ([a, b, c, d, e, f]: Address): boolean => f === 0xffff && (a | b | c | d | e) === 0;
 
 /** An address and how many of its bits count. */
 export interface Network {

@@ -46,7 +46,7 @@ function state(rule: NamedStanding): string {
 }
 
 /** For how long what is left has to last; undefined where that has no time. */
-export function effectiveSeconds(rule: NamedStanding): number | undefined {
+function effectiveSeconds(rule: NamedStanding): number | undefined {
   const ms = rule.remaining < 1 ? rule.opensInMs : rule.freshInMs;
   return ms === undefined || ms === Infinity ? undefined : wholeSeconds(ms);
 }

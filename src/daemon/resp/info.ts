@@ -8,7 +8,7 @@ import type { Gate } from '../gate.ts';
 import { replyWith } from './reply.ts';
 
 /** Tools look for a version of Redis and do without what came later. */
-export const LIKE_REDIS = '7.0.0';
+const LIKE_REDIS = '7.0.0';
 
 /** One text for all who ask within so long: it is a long answer to a short question. */
 const FRESH_MS: Millis = 100;

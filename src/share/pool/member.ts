@@ -148,7 +148,7 @@ export class PoolMember {
 }
 
 /** Whether one claim is more than another. */
-export function isMore(one: Claim, other: Claim): boolean {
+function isMore(one: Claim, other: Claim): boolean {
   if (one.size === 0) return false;
   if (other.size === 0 || one.size < other.size) return true;
   return (
