@@ -74,7 +74,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   // Surfaces for other processes. They meet limiters, and of a share only where it is.
   daemon: [
     ...[...WORDS, 'counts', 'events', 'inspection', 'permit', 'share'],
-    ...['limiter', 'remote-limiter', 'all-of', 'adapters', 'peers', 'pool', 'etcd'],
+    ...['limiter', 'remote-limiter', 'all-of', 'adapters', 'peers', 'pool', 'etcd', 'groups'],
   ],
   client: WORDS,
   // A fleet without a server: what its engine meets the world with.

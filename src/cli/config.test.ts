@@ -5,6 +5,8 @@ import { sluice } from '../../test/support/terminal.ts';
 import { DEFAULT_ADDRESS } from '../daemon/config/read.ts';
 import { LIMIT_KINDS } from '../limiter.ts';
 
+const KEY = 'a secret of us all';
+
 const place = folder();
 afterAll(() => place.remove());
 
@@ -31,10 +33,18 @@ describe('sluice config check', () => {
   test('takes a secret from the environment, as the daemon does', () => {
     const file = place.file('fleet.yaml', 'peers: { udp: 239.0.0.1:7613 }');
     expect(sluice('config', 'check', file).err).toMatch(/fleet.yaml:1:\d+: expected `peers.key`/);
-    vi.stubEnv('SLUICE_PEERS_KEY', 'a secret of us all');
+    vi.stubEnv('SLUICE_PEERS_KEY', KEY);
     onTestFinished(() => void vi.unstubAllEnvs());
     expect(sluice('config', 'check', file)).toMatchObject({ code: 0, err: '' });
     expect(sluice('explain', 'alice', '--config', file)).toMatchObject({ code: 0, err: '' });
+  });
+
+  test('says where groups steal from each other', () => {
+    const text = `groups: { own: a, groups: { a: {}, b: { at: "http://b" } }, key: ${KEY}, listen: 7614 }`;
+    const { out } = sluice('config', 'check', place.file('groups.yaml', text));
+    expect(out).toMatch(
+      /\n {2}line {4}127\.0\.0\.1:7610\n(?:.*\n)* {2}groups {2}127\.0\.0\.1:7614$/,
+    );
   });
 
   test('wants one file', () => {
@@ -67,6 +77,8 @@ describe('sluice config check', () => {
     ['pool: { etcd: { endpoints: "http://a", tls: { STRAY: 1 } } }'],
     ['pool: { environment: { size: A, STRAY: 1 } }'],
     ['pool: { dns: { host: a, STRAY: 1 } }'],
+    [`groups: { own: a, groups: { a: {}, b: { at: "http://b" } }, key: ${KEY}, STRAY: 1 }`],
+    ['groups: { own: a, groups: { a: { STRAY: 1 }, b: {} } }'],
     ['limits: { a: { bucket: { rate: 1 }, STRAY: 1 } }'],
   ])('every option that %s could have meant is documented, and in the example', (text) => {
     const file = place.file('stray.yaml', text);
@@ -88,8 +100,8 @@ describe('the pages', () => {
   test.each(pages)('%s names no port of this family that nobody listens on', (name) => {
     const named = readFileSync(`docs/${name}`, 'utf8').match(/\b76\d\d\b/g) ?? [];
     const known = Object.values(DEFAULT_ADDRESS).map((at) => at.split(':').at(-1));
-    const peers = '7613'; // no default, but the port that examples of peers use
-    expect(named.filter((port) => ![...known, peers].includes(port))).toEqual([]);
+    const examples = ['7613', '7614']; // no defaults, but the ports that examples of peers and groups use
+    expect(named.filter((port) => ![...known, ...examples].includes(port))).toEqual([]);
   });
 
   test('tell of every command', () => {
@@ -101,6 +113,7 @@ describe('the pages', () => {
       'config check',
       'peers',
       'pool',
+      'groups',
       'trace',
       'simulate adaptive',
     ]) {

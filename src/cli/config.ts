@@ -43,16 +43,18 @@ example:
   },
 };
 
-function summarise(file: string, { limits, listen }: Config, terminal: Terminal): void {
+function summarise(file: string, { limits, listen, groups }: Config, terminal: Terminal): void {
   const overrides = limits.reduce((sum, limit) => sum + limit.overrides.length, 0);
   const counted = [
     `${limits.length} ${limits.length === 1 ? 'limit' : 'limits'}`,
     overrides > 0 && `${overrides} ${overrides === 1 ? 'override' : 'overrides'}`,
   ].filter((part) => part !== false);
   terminal.print(`${file} is fine: ${counted.join(', ')}`);
-  for (const [surface, listens] of Object.entries(listen)) {
+  const surfaces = Object.entries({ ...listen, ...(groups && { groups: groups.listen }) });
+  const width = Math.max(...surfaces.map(([surface]) => surface.length));
+  for (const [surface, listens] of surfaces) {
     const where = listens.map(showListen).join(', ') || 'off';
-    terminal.print(`  ${surface.padEnd(5)} ${where}`);
+    terminal.print(`  ${surface.padEnd(width)}  ${where}`);
   }
 }
 

@@ -12,6 +12,7 @@ import {
 } from './command.ts';
 import { config } from './config.ts';
 import { explain } from './explain.ts';
+import { groups } from './groups.ts';
 import { peers } from './peers.ts';
 import { pool } from './pool.ts';
 import { serve } from './serve.ts';
@@ -21,7 +22,7 @@ import { trace } from './trace.ts';
 const SLUICE: CommandGroup = {
   name: 'sluice',
   summary: 'keeps calls inside a limit',
-  commands: [serve, check, explain, config, peers, pool, trace, simulate],
+  commands: [serve, check, explain, config, peers, pool, groups, trace, simulate],
 };
 
 export function run(words: readonly string[], terminal: Terminal): number | Promise<number> {

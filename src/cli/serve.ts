@@ -45,8 +45,8 @@ options:
   --log text|json     how to write the log, which goes to standard error
 
 Options outweigh the environment (SLUICE_LINE, SLUICE_RESP, SLUICE_HTTP, SLUICE_ADMIN_TOKEN,
-SLUICE_RESP_PASSWORD, SLUICE_SNAPSHOT, SLUICE_PEERS, SLUICE_PEERS_KEY, SLUICE_LOG, SLUICE_UNMATCHED), and the
-environment outweighs the file.
+SLUICE_RESP_PASSWORD, SLUICE_SNAPSHOT, SLUICE_PEERS, SLUICE_PEERS_KEY, SLUICE_GROUPS_KEY, SLUICE_LOG,
+SLUICE_UNMATCHED), and the environment outweighs the file.
 
 signals:
   SIGHUP              reads the configuration again; a bad one changes nothing
@@ -159,11 +159,15 @@ const TRY: Readonly<Record<Surface, (listen: Listen) => string>> = {
         : `${listen.tls ? '--tls --insecure ' : ''}-h ${listen.host} -p ${listen.port}`;
     return `redis-cli ${where} CL.THROTTLE alice 9 1 1`;
   },
-  http: (listen) =>
-    listen.kind === 'unix'
-      ? `curl -i --unix-socket ${listen.path} 'http://localhost/check?key=alice'`
-      : `curl -i${listen.tls ? 'k' : ''} '${listen.tls ? 'https' : 'http'}://${showListen(listen)}/check?key=alice'`,
+  http: (listen) => curl(listen, '/check?key=alice'),
+  groups: (listen) =>
+    `${curl(listen, '/steal')} -H "Authorization: Bearer $SLUICE_GROUPS_KEY" -d '{"wants":[]}'`,
 };
+
+const curl = (listen: Listen, path: string): string =>
+  listen.kind === 'unix'
+    ? `curl -i --unix-socket ${listen.path} 'http://localhost${path}'`
+    : `curl -i${listen.tls ? 'k' : ''} '${listen.tls ? 'https' : 'http'}://${showListen(listen)}${path}'`;
 
 function announce(daemon: Daemon, from: string, terminal: Terminal): void {
   const { limits } = daemon.config;
@@ -174,9 +178,11 @@ function announce(daemon: Daemon, from: string, terminal: Terminal): void {
     at: showListen(listen),
     example: TRY[surface](listen),
   }));
-  const width = Math.max(0, ...shown.map(({ at }) => at.length));
+  const widest = (column: 'surface' | 'at'): number =>
+    Math.max(0, ...shown.map((own) => own[column].length));
   for (const { surface, at, example } of shown) {
-    terminal.print(`  ${surface.padEnd(4)}  ${at.padEnd(width)}  ${example}`);
+    const where = `${surface.padEnd(widest('surface'))}  ${at.padEnd(widest('at'))}`;
+    terminal.print(`  ${where}  ${example}`);
   }
   terminal.print('ready');
 }

@@ -21,6 +21,7 @@ import type { Loaded } from './config/file.ts';
 import { isLoopback, type Listen, showListen } from './config/listen.ts';
 import type { Config } from './config/read.ts';
 import { Gate } from './gate.ts';
+import { GroupsPlace } from './groups.ts';
 import { keyFrom } from './http/key.ts';
 import { type HttpNow, HttpSurface } from './http/surface.ts';
 import { lineProtocol } from './line.ts';
@@ -36,7 +37,7 @@ import { closeAll, countsFlights, type ShareOf, Shelf, type Shelved } from './sh
 import { readSnapshot, type Snapshot, type SnapshotPart, writeSnapshot } from './snapshot.ts';
 import { Streams } from './streams.ts';
 
-export type Surface = 'line' | 'resp' | 'http';
+export type Surface = 'line' | 'resp' | 'http' | 'groups';
 
 export interface DaemonSetting {
   readonly log: Log;
@@ -67,6 +68,7 @@ interface Own {
   readonly clients: RedisClients;
   readonly place: PeersPlace | undefined;
   readonly pool: PoolPlace | undefined;
+  readonly groups: GroupsPlace | undefined;
 }
 
 export class Daemon {
@@ -78,6 +80,7 @@ export class Daemon {
   readonly #clients: RedisClients;
   readonly #place: PeersPlace | undefined;
   readonly #pool: PoolPlace | undefined;
+  readonly #groups: GroupsPlace | undefined;
   readonly #shelf: Shelf;
   readonly #line: Streams;
   readonly #cells: Cells;
@@ -104,7 +107,8 @@ export class Daemon {
     const around = { clock, random, log, clients, hasher: hash };
     const place = peers && (await PeersPlace.prepare(peers, around));
     const pool = config.pool && (await PoolPlace.join(config.pool, around));
-    const own = { clock, seed, hasher: hash, clients, place, pool };
+    const groups = config.groups && new GroupsPlace(config.groups, around);
+    const own = { clock, seed, hasher: hash, clients, place, pool, groups };
     const daemon = new Daemon(config, setting, own);
     daemon.#inherit(left);
     try {
@@ -132,12 +136,15 @@ export class Daemon {
     this.#clients = own.clients;
     this.#place = own.place;
     this.#pool = own.pool;
+    this.#groups = own.groups;
     const hash = own.hasher;
     const held = heldClock(own.clock);
-    const shareOf: ShareOf = ({ redis, etcd, peers, pool }) => {
+    const keeperOf: ShareOf = ({ redis, etcd, peers, pool }) => {
       if (redis || etcd) return redis ? own.clients.shareOf(redis) : etcd?.make();
       return peers ? own.place?.share : pool ? own.pool?.share : undefined;
     };
+    const shareOf: ShareOf = (limit) =>
+      limit.groups ? own.groups?.share(keeperOf(limit)) : keeperOf(limit);
     this.#shelf = new Shelf({ hasher: hash, held, clock, shareOf });
     this.#watch(this.#shelf.stock(config.limits).made);
     const gate = new Gate(config, this.#shelf, hash, random);
@@ -167,20 +174,24 @@ export class Daemon {
         rules: () => this.#config,
         peers: () => this.#place?.view(),
         pool: async () => this.#pool?.shown(),
+        groups: () => this.#groups?.shown(),
         limits: () => describeLimits(this.#config.limits, this.#shelf),
         onError: (error) => log('error', 'a request over HTTP failed', { reason: reasonOf(error) }),
       },
       httpBy(config),
     );
     const watched = { line: this.#line, resp: this.#resp, http: this.#http, cells: this.#cells };
+    const { place, pool, groups } = own;
+    const others = { place, pool, groups };
     this.#metrics = new Metrics(
-      { ...watched, version, permits: gate.permits, place: own.place, pool: own.pool },
+      { ...watched, version, permits: gate.permits, ...others },
       this.#shelf,
     );
     this.#listeners = new Listeners({
       line: (socket) => this.#line.accept(socket),
       resp: (socket) => this.#resp.accept(socket),
       http: (socket, listen) => this.#http.accept(socket, isLoopback(listen)),
+      groups: (socket) => own.groups?.accept(socket, this.#config.bounds.connections),
     });
   }
 
@@ -221,6 +232,7 @@ export class Daemon {
     const changed = [
       ...(JSON.stringify(config.peers) === JSON.stringify(this.#config.peers) ? [] : ['peers']),
       ...(config.pool?.text === this.#config.pool?.text ? [] : ['pool']),
+      ...(config.groups?.text === this.#config.groups?.text ? [] : ['groups']),
     ];
     if (changed.length > 0) {
       const why = 'that takes a restart, which a snapshot makes harmless';
@@ -244,8 +256,8 @@ export class Daemon {
     return { ok: true, limits, kept: limits - made.length };
   }
 
-  async #listen({ listen, admin }: Config): Promise<Changed<Surface>> {
-    const changed = await this.#listeners.change(listen);
+  async #listen({ listen, admin, groups }: Config): Promise<Changed<Surface>> {
+    const changed = await this.#listeners.change({ ...listen, groups: groups?.listen ?? [] });
     const open = listen.http.find((own) => !isLoopback(own));
     if (open && admin.token === undefined) {
       const at = showListen(open);
@@ -266,15 +278,21 @@ export class Daemon {
       const { drainMs } = this.#config.bounds;
       const surfaces = [this.#line, this.#resp, this.#http];
       await Promise.all(surfaces.map((surface) => surface.drain(drainMs)));
-      await Promise.all([this.#place?.close(), this.#pool?.close()]);
+      await this.#leave();
       await this.save();
       await this.#letGo();
     });
   }
 
+  /** The fleet, the pool and the groups go on without it. */
+  async #leave(): Promise<void> {
+    this.#groups?.close();
+    await Promise.all([this.#place?.close(), this.#pool?.close()]);
+  }
+
   /** Whatever would keep a process alive. */
   async #letGo(): Promise<void> {
-    await Promise.all([this.#place?.close(), this.#pool?.close()]);
+    await this.#leave();
     await closeAll(this.#shelf.all);
     this.#clients.keepOnly(undefined);
   }

@@ -66,6 +66,7 @@ function whyApplied({ limit, name, by }: Applied): string {
     limit.shadow && 'shadow mode: counts, never refuses',
     limit.redis && 'shared through Redis',
     limit.etcd && 'shared through etcd',
+    limit.groups && 'shared with other groups',
   ].filter((note) => note !== false && note !== undefined);
   return [`${what}, ${how}`, ...notes].join('; ');
 }

@@ -200,7 +200,7 @@ function readTls(surface: string, listen: Listen, { cert, key, ca }: TlsConfig):
       return act();
     } catch (error) {
       const why = `${expected} (${reasonOf(error)})`;
-      throw new ConfigError(`listen.${surface}.tls`, why, showListen(listen));
+      throw new ConfigError(`${fieldOf(surface)}.tls`, why, showListen(listen));
     }
   };
   const secure = attempt('files that can be read', () => ({
@@ -227,8 +227,12 @@ function renewalOf<Surface extends string>(
 }
 
 function cannotListen(surface: string, listen: Listen, error: NodeJS.ErrnoException): ConfigError {
-  return new ConfigError(`listen.${surface}`, whyNot(listen, error), showListen(listen));
+  return new ConfigError(fieldOf(surface), whyNot(listen, error), showListen(listen));
 }
+
+/** Where a surface's addresses stand in a configuration. */
+const fieldOf = (surface: string): string =>
+  surface === 'groups' ? 'groups.listen' : `listen.${surface}`;
 
 function whyNot(listen: Listen, error: NodeJS.ErrnoException): string {
   if (error.code === 'EADDRINUSE') return 'an address that nobody else uses';
@@ -242,7 +246,7 @@ function whyNot(listen: Listen, error: NodeJS.ErrnoException): string {
 async function removeLeftover(surface: string, path: string): Promise<void> {
   const found = lstatSync(path, { throwIfNoEntry: false });
   if (!found) return;
-  if (!found.isSocket()) throw new ConfigError(`listen.${surface}`, 'a free path', path);
+  if (!found.isSocket()) throw new ConfigError(fieldOf(surface), 'a free path', path);
   const isAlive = await new Promise<boolean>((tell) => {
     const probe = connect(path, () => tell(true)).on('error', () => tell(false));
     probe.unref();

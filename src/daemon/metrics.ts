@@ -5,10 +5,12 @@
 import { type Prometheus, prometheus } from '../adapters/metrics/prometheus.ts';
 import type { FleetView } from '../peers/fleet.ts';
 import type { Cells } from '../share/cells.ts';
+import type { GroupsView } from '../share/groups/group.ts';
 import type { PeerView } from '../share/peers/peers.ts';
 import type { PoolView } from '../share/pool/pool.ts';
 import type { LimitConfig } from './config/limits.ts';
 import { safeUrl } from './config/redis.ts';
+import type { GroupsPlace } from './groups.ts';
 import type { HttpSurface } from './http/surface.ts';
 import type { PeersPlace } from './peers.ts';
 import type { Permits } from './permits.ts';
@@ -26,6 +28,7 @@ export interface Watched {
   readonly permits: Permits;
   readonly place: PeersPlace | undefined;
   readonly pool: PoolPlace | undefined;
+  readonly groups: GroupsPlace | undefined;
 }
 
 /**
@@ -72,7 +75,7 @@ export class Metrics {
   }
 
   #own(): readonly Family[] {
-    const { version, line, resp, http, cells, permits, place, pool } = this.#watched;
+    const { version, line, resp, http, cells, permits, place, pool, groups } = this.#watched;
     const surfaces = { line: line.counts, resp: resp.counts, http: http.counts };
     const by = (
       read: (counts: { open: number; accepted: number; refused: number; slow: number }) => number,
@@ -129,6 +132,7 @@ export class Metrics {
       ]),
       ...(place ? ofFleet(place.view()) : []),
       ...(pool ? ofPool(pool.view()) : []),
+      ...(groups ? ofGroups(groups.view()) : []),
     ];
   }
 }
@@ -197,6 +201,32 @@ function ofPool(view: PoolView): Family[] {
   ];
 }
 
+function ofGroups({ part, given, others }: GroupsView): Family[] {
+  const byGroup = (read: (other: GroupsView['others'][number]) => number): Sample[] =>
+    others.map((other) => [{ group: other.group }, read(other)]);
+  return [
+    gauge('sluice_groups_part', 'What part of the limits its own group has: 0 to 1.', [[{}, part]]),
+    counter('sluice_groups_given_total', 'What other groups stole from this daemon.', [
+      [{}, given],
+    ]),
+    counter(
+      'sluice_groups_stolen_total',
+      'What this daemon stole from other groups.',
+      byGroup(({ stolen }) => stolen),
+    ),
+    counter(
+      'sluice_groups_requests_total',
+      'Requests to other groups.',
+      byGroup(({ requests }) => requests),
+    ),
+    counter(
+      'sluice_groups_failures_total',
+      'Those that failed, or took too long.',
+      byGroup(({ failures }) => failures),
+    ),
+  ];
+}
+
 /** Never is a long time, but a number. */
 const AGE_MS_MAX = 86_400_000;
 
@@ -238,7 +268,7 @@ function inBraces(labels: Readonly<Record<string, string>>): string {
 /** The limits there are, for whoever wants to list them. */
 export function describeLimits(limits: readonly LimitConfig[], shelf: Shelf): unknown {
   return limits.map(
-    ({ name, rule, match, always, per, shadow, overrides, redis, etcd, peers, pool }) => ({
+    ({ name, rule, match, always, per, shadow, overrides, redis, etcd, peers, pool, groups }) => ({
       name,
       rule: rule.limit,
       match: match.map(({ text }) => text),
@@ -250,6 +280,7 @@ export function describeLimits(limits: readonly LimitConfig[], shelf: Shelf): un
       ...(etcd && { etcd: etcd.endpoints }),
       ...(peers && { peers }),
       ...(pool && { pool }),
+      ...(groups && { groups: true }),
       stats: shelf.get(name)?.engine.stats(),
     }),
   );

@@ -36,7 +36,7 @@ export interface ShelfSetting {
 
 /** Nobody else: undefined. */
 export type ShareOf = (
-  limit: Pick<LimitConfig, 'redis' | 'etcd' | 'peers' | 'pool'>,
+  limit: Pick<LimitConfig, 'redis' | 'etcd' | 'peers' | 'pool' | 'groups'>,
 ) => RemoteShareMaker | ShareMaker | undefined;
 
 /** How the shelf has changed. */
@@ -82,9 +82,10 @@ export class Shelf {
   }
 
   #keptOrMade(name: string, rule: RuleOptions, limit: LimitConfig): Shelved {
-    const { redis, etcd, peers, pool } = limit;
+    const { redis, etcd, peers, pool, groups } = limit;
     const decider = redis ? JSON.stringify(redis) : etcd?.text;
-    const sharedBy = [decider, peers && 'peers', pool && 'pool'];
+    const part = groups && `groups ${groups.part}`;
+    const sharedBy = [decider, peers && 'peers', pool && 'pool', part];
     const text = fingerprint(rule) + sharedBy.filter(Boolean).join();
     const old = this.#shelved.get(name);
     if (old?.fingerprint === text) return old;
@@ -99,10 +100,12 @@ export class Shelf {
 
 /** A shelf for looking at only: nobody is connected to. */
 export function shelfFor(limits: readonly LimitConfig[]): Shelf {
-  const shareOf: ShareOf = ({ redis, etcd, peers, pool }) => {
+  const keeperOf: ShareOf = ({ redis, etcd, peers, pool }) => {
     if (redis || etcd) return redis ? trial(redis) : etcd?.trial;
     return peers ? alone : pool ? undivided : undefined;
   };
+  const shareOf: ShareOf = (limit) =>
+    limit.groups ? limit.groups.trial(keeperOf(limit)) : keeperOf(limit);
   const shelf = new Shelf({ hasher: hasher([0, 0]), shareOf });
   shelf.stock(limits);
   return shelf;

@@ -158,6 +158,12 @@ describe('groups', () => {
       { door: undefined, groups: { a: {}, b: { at: 'http://b' } } },
       '`key` to be a secret of at least 16 letters',
     ],
+    ...['shorter than 16', 'sixteen lätters or more', 'sixteen letters or more\n'].map(
+      (key): [object, string] => [
+        { door: undefined, key, groups: { a: {}, b: { at: 'http://b' } } },
+        '`key` to be a secret of at least 16 letters, in ASCII and without spaces around it',
+      ],
+    ),
     [{ door: undefined, key: KEY }, '`groups.b.at` to be where it can be reached'],
     [{ keep: 2 }, '`keep`'],
     [{ listen: { port: -1 }, key: KEY }, '`listen.port`'],

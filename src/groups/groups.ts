@@ -18,11 +18,11 @@ import type { Duration } from '../duration.ts';
 import { ConfigError } from '../errors.ts';
 import { Fields, isRecord } from '../options.ts';
 import type { Door, Want } from '../share/groups/door.ts';
-import { Group, type GroupsView } from '../share/groups/group.ts';
+import { Group, type GroupOptions, type GroupsView } from '../share/groups/group.ts';
 import type { Claimed } from '../share/groups/parts.ts';
 import type { RemoteShareMaker } from '../share/remote.ts';
 import type { ShareMaker } from '../share/share.ts';
-import { HttpDoor, type HttpDoorOptions, openHttpDoor } from './http-door.ts';
+import { HttpDoor, type HttpDoorOptions, type HttpListen, openHttpDoor } from './http-door.ts';
 
 export interface GroupSetting {
   /** How much of the limit compared to others. Default 1. */
@@ -79,22 +79,18 @@ export function groups(
   setting: OwnBucket | RemoteBucket,
 ): GroupsPlace & (RemoteShareMaker | ShareMaker) {
   const fields = new Fields('', setting);
-  const claims = readGroups(fields);
-  const own = fields.optional('own', isText, 'the name of one of the groups') ?? '';
-  if (!claims.has(own)) fields.fail('own', `one of the groups: ${[...claims.keys()].join(', ')}`);
+  const options = readGroupsOptions(fields);
   const maker = fields.optional('bucket', isMaker, 'a share, such as redis(client) or peers(...)');
-  const keep = fields.number('keep', { min: 0, max: 1 }, 0.5);
-  const deadlineMs = fields.duration('deadline', 500);
   const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;
   const ownDoor = fields.optional('door', isDoor, 'an object with steal()');
-  const others = [...claims.keys()].filter((name) => name !== own);
-  const http = readHttp(fields, claims, others, deadlineMs, ownDoor !== undefined);
+  const http = readHttp(fields, options, ownDoor !== undefined);
+  const listen = readListen(fields);
   fields.done();
 
   const httpDoor = ownDoor ? undefined : new HttpDoor(http);
   const door = ownDoor ?? (httpDoor as HttpDoor);
-  const group = new Group({ own, groups: claims, keep, deadlineMs }, door, clock);
-  const opened = http.listen && openHttpDoor(http, (wants) => group.give(wants));
+  const group = new Group(options, door, clock);
+  const opened = listen && openHttpDoor(http, listen, (wants) => group.give(wants));
   const listening = opened ? opened.then(({ address }) => address) : Promise.resolve(undefined);
   listening.catch(() => {}); // who does not ask is told by those who try to steal
   const place: GroupsPlace = {
@@ -108,13 +104,31 @@ export function groups(
       await open?.close();
     },
   };
-  if (maker?.isRemote) return { ...place, ...group.remoteMaker(maker) };
-  return { ...place, ...group.ownMaker(maker) };
+  return { ...place, ...group.maker(maker) };
 }
 
 const GROUPS_MAX = 100;
 
-function readGroups(fields: Fields): Map<string, Claimed & { readonly at: readonly string[] }> {
+/** A group, and where its processes can be reached. */
+interface Placed extends Claimed {
+  readonly at: readonly string[];
+}
+
+interface PlacedOptions extends GroupOptions {
+  readonly groups: ReadonlyMap<string, Placed>;
+}
+
+/** What is said of groups however they reach each other. @throws {ConfigError} */
+export function readGroupsOptions(fields: Fields): PlacedOptions {
+  const groups = readGroups(fields);
+  const own = fields.optional('own', isText, 'the name of one of the groups') ?? '';
+  if (!groups.has(own)) fields.fail('own', `one of the groups: ${[...groups.keys()].join(', ')}`);
+  const keep = fields.number('keep', { min: 0, max: 1 }, 0.5);
+  const deadlineMs = fields.duration('deadline', 500);
+  return { own, groups, keep, deadlineMs };
+}
+
+function readGroups(fields: Fields): Map<string, Placed> {
   const given = fields.raw('groups');
   const names = isRecord(given) ? Object.keys(given) : [];
   if (!isRecord(given) || names.length < 2 || names.length > GROUPS_MAX) {
@@ -122,12 +136,13 @@ function readGroups(fields: Fields): Map<string, Claimed & { readonly at: readon
   }
   return new Map(
     names.map((name) => {
-      const own = new Fields(`groups.${name}`, given[name]);
+      const path = `${fields.at('groups')}.${name}`;
+      const own = new Fields(path, given[name]);
       const weight = own.number('weight', { min: 0 }, 1);
       const min = own.number('min', { min: 0, max: 1 }, 0);
       const at = own.raw('at') ?? [];
       own.done();
-      return [name, { weight, min, at: readAddresses(at, `groups.${name}.at`) }];
+      return [name, { weight, min, at: readAddresses(at, `${path}.at`) }];
     }),
   );
 }
@@ -143,27 +158,30 @@ function readAddresses(given: unknown, path: string): string[] {
   return texts;
 }
 
-function readHttp(
+/** It travels in a header, which takes no more than this. */
+const KEY = /^[\x21-\x7e][\x20-\x7e]{14,}[\x21-\x7e]$/;
+const KEY_EXPECTED = 'a secret of at least 16 letters, in ASCII and without spaces around it';
+
+/** How groups reach each other over HTTP; with another door, what of that was said anyway. @throws {ConfigError} */
+export function readHttp(
   fields: Fields,
-  groups: ReadonlyMap<string, { readonly at: readonly string[] }>,
-  others: readonly string[],
-  deadlineMs: number,
-  hasDoor: boolean,
+  { own, groups, deadlineMs }: PlacedOptions,
+  hasDoor = false,
 ): HttpDoorOptions {
-  const listen = readListen(fields);
+  const others = [...groups.keys()].filter((name) => name !== own);
   const key = fields.raw('key');
-  const isKey = typeof key === 'string' && key.length >= 16;
-  if (!isKey && !hasDoor)
-    throw new ConfigError('key', 'a secret of at least 16 letters', typeof key);
+  const isKey = typeof key === 'string' && KEY.test(key);
+  if (!isKey && !hasDoor) throw new ConfigError(fields.at('key'), KEY_EXPECTED, typeof key);
   const unreachable = others.find((name) => groups.get(name)?.at.length === 0);
   if (!hasDoor && unreachable !== undefined) {
-    throw new ConfigError(`groups.${unreachable}.at`, 'where it can be reached', undefined);
+    const path = `${fields.at('groups')}.${unreachable}.at`;
+    throw new ConfigError(path, 'where it can be reached', undefined);
   }
   const addresses = new Map(others.map((name) => [name, groups.get(name)?.at ?? []]));
-  return { addresses, key: isKey ? key : '', deadlineMs, ...(listen && { listen }) };
+  return { addresses, key: isKey ? key : '', deadlineMs };
 }
 
-function readListen(fields: Fields): HttpDoorOptions['listen'] {
+function readListen(fields: Fields): HttpListen | undefined {
   const given = fields.raw('listen');
   if (given === undefined) return undefined;
   const own = new Fields('listen', given);

@@ -20,7 +20,11 @@ export interface HttpDoorOptions {
   readonly addresses: ReadonlyMap<string, readonly string[]>;
   readonly key: string;
   readonly deadlineMs: Millis;
-  readonly listen?: { readonly port: number; readonly host: string };
+}
+
+export interface HttpListen {
+  readonly port: number;
+  readonly host: string;
 }
 
 /** A thousand wants of long keys. */
@@ -75,9 +79,11 @@ export class HttpDoor implements Door {
           'content-length': Buffer.byteLength(body),
         },
       });
-      asked.on('error', (error) =>
-        reject(error.name === 'TimeoutError' ? new Error(`no answer in ${deadlineMs} ms`) : error),
-      );
+      asked.on('error', (error: NodeJS.ErrnoException) => {
+        const isLate = error.name === 'TimeoutError';
+        const why = error.message || error.code; // several at once have no words
+        reject(new Error(isLate ? `no answer in ${deadlineMs} ms` : why, { cause: error }));
+      });
       asked.on('response', (response) => {
         readBody(response, BODY_BYTES_MAX).then((text) => {
           if (response.statusCode === 200) resolve(text);
@@ -104,12 +110,13 @@ export interface OpenDoor {
   close(): Promise<void>;
 }
 
-/** Lets others steal. Rejects if it cannot listen. */
-export async function openHttpDoor(
-  { key, listen, deadlineMs }: HttpDoorOptions,
-  give: (wants: readonly Want[]) => Promise<readonly number[]>,
-): Promise<OpenDoor> {
-  const { port, host } = listen ?? { port: 0, host: '127.0.0.1' };
+type Give = (wants: readonly Want[]) => Promise<readonly number[]>;
+
+/** The other end, where others steal: a server that does not listen yet. */
+export function httpDoorServer(
+  { key, deadlineMs }: Pick<HttpDoorOptions, 'key' | 'deadlineMs'>,
+  give: Give,
+): http.Server {
   const server = http.createServer((request, response) => {
     answer(request).then(
       ({ status, body }) => {
@@ -128,6 +135,16 @@ export async function openHttpDoor(
     return { status: 200, body: { given: await give(wants) } };
   };
   server.requestTimeout = Math.max(1000, deadlineMs * 2);
+  return server;
+}
+
+/** Lets others steal. Rejects if it cannot listen. */
+export async function openHttpDoor(
+  options: HttpDoorOptions,
+  { port, host }: HttpListen,
+  give: Give,
+): Promise<OpenDoor> {
+  const server = httpDoorServer(options, give);
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject);
     server.listen(port, host, resolve);

@@ -8,12 +8,14 @@ import { connect, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
+type Surface = 'line' | 'resp' | 'http' | 'groups';
+
 export interface RunningDaemon {
   readonly pid: number;
   /** `127.0.0.1:40123`, or a path, by surface, in the order of the configuration. */
-  readonly at: Readonly<Record<'line' | 'resp' | 'http', readonly string[]>>;
+  readonly at: Readonly<Record<Surface, readonly string[]>>;
   /** The port of a surface's first address. */
-  port(surface: 'line' | 'resp' | 'http'): number;
+  port(surface: Surface): number;
   /** What it has said so far, on standard output and on standard error. */
   readonly out: () => string;
   readonly log: () => string;
@@ -51,9 +53,9 @@ export async function startDaemon(
   if (child.exitCode !== null) {
     throw new Error(`ended with ${child.exitCode}: ${texts.log}${texts.out}`);
   }
-  const at = { line: [] as string[], resp: [] as string[], http: [] as string[] };
-  for (const [, surface, where] of texts.out.matchAll(/^ {2}(line|resp|http) +(\S+)/gm)) {
-    at[surface as keyof typeof at].push(where);
+  const at: Record<Surface, string[]> = { line: [], resp: [], http: [], groups: [] };
+  for (const [, surface, where] of texts.out.matchAll(/^ {2}(line|resp|http|groups) +(\S+)/gm)) {
+    at[surface as Surface].push(where);
   }
   return {
     pid: child.pid ?? 0,

@@ -58,6 +58,7 @@ export function surfaceWith(given: Given = {}): HttpSurface {
     limits: () => given.limits ?? LIMITS,
     peers: () => undefined,
     pool: async () => undefined,
+    groups: () => undefined,
     rules: () => rules,
     ...(onError && { onError }),
   };

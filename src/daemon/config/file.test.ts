@@ -12,6 +12,10 @@ const configOf = (text: string, env: NodeJS.ProcessEnv = {}) => {
   throw new Error(loaded.problems.join('\n'));
 };
 
+const TWO = 'groups: { eu: {}, us: { at: "http://us:7614" } }';
+const KEYED = 'key: a secret of all regions';
+const GROUPS = `groups: { own: eu, ${TWO}, ${KEYED} }\n`;
+
 describe('a configuration', () => {
   test('may be empty: everything has a default, and nothing leaves the machine', () => {
     const { listen, limits, snapshot, unmatched, admin } = configOf('');
@@ -180,6 +184,46 @@ colour: red
       'pool: { size: 3 }\nlimits: { a: { busy: {}, pool: true } }',
       '`limits.a.pool` to be left out: this limit cannot be divided',
     ],
+    ['groups: eu', '`groups` to be an object with `own` and `groups`'],
+    ['groups: {}', '`groups.groups` to be 2 to 100 groups by name'],
+    [`groups: { own: ap, ${TWO} }`, '`groups.own` to be one of the groups: eu, us, got "ap"'],
+    [`groups: { own: eu, ${TWO} }`, '`groups.key` to be a secret of at least 16 letters'],
+    [`groups: { own: us, ${TWO}, ${KEYED} }`, '`groups.groups.eu.at` to be where it can be'],
+    ['groups: { own: a, groups: { a: {}, b: { at: us } } }', '`groups.groups.b.at` to be an addr'],
+    ['groups: { own: a, groups: { a: { weight: -1 }, b: {} } }', '`groups.groups.a.weight`'],
+    [
+      `groups: { own: a, groups: { a: { min: 1 }, b: { min: 1, at: "http://b" } }, ${KEYED} }`,
+      '`groups.groups` to be guaranteed at most 1',
+    ],
+    [
+      `groups: { own: a, groups: { a: {}, 'b c': { at: "http://b" } }, ${KEYED} }`,
+      '`groups.groups.b c` to be named with letters',
+    ],
+    [`groups: { own: eu, ${TWO}, ${KEYED}, keep: 2 }`, '`groups.keep`'],
+    [`groups: { own: eu, ${TWO}, ${KEYED}, deadline: 0 }`, '`groups.deadline` to be a duration'],
+    [`groups: { own: eu, ${TWO}, ${KEYED}, listen: us }`, '`groups.listen` to be an address such'],
+    [`groups: { own: eu, ${TWO}, ${KEYED}, colour: red }`, '`groups.colour`'],
+    [
+      'limits: { a: { bucket: { rate: 1 }, groups: true } }',
+      '`limits.a.groups` to be left out, or',
+    ],
+    ['limits: { a: { bucket: { rate: 1 }, groups: x } }', '`limits.a.groups` to be true or false'],
+    [
+      `pool: { size: 3 }\n${GROUPS}limits: { a: { bucket: { rate: 9 }, groups: true, pool: true } }`,
+      '`limits.a.groups` to be left out beside pool',
+    ],
+    [
+      `${GROUPS}limits: { a: { spacing: { every: 1s }, groups: true } }`,
+      'sluice.yaml:2:11: expected `limits.a.limit` to be a bucket: only its tokens can be stored',
+    ],
+    [
+      `${GROUPS}limits: { a: { bucket: { rate: 1, burst: 1 }, groups: true } }`,
+      'bucket.burst` to be at least 2, so that group eu has one token of it, got 1',
+    ],
+    [
+      `${GROUPS}limits: { a: { bucket: { rate: 9 }, groups: true, overrides: [{ match: b, busy: {} }] } }`,
+      '`limits.a.overrides[0].limit` to be a bucket',
+    ],
     ['http: { key: { headr: x } }', '`http.key.header`'],
     ['http: { trustProxy: [nowhere] }', '`http.trustProxy[0]`'],
     ['snapshot: { every: 1s }', '`snapshot.file`'],
@@ -233,6 +277,12 @@ colour: red
     ['pool: { etcd: { endpoints: "http://x", auth: hunter2 } }'],
     ['pool: { etcd: { endpoints: "http://x", auth: { name: me, password: [hunter2] } } }'],
     ['pool: { etcd: { endpoints: "http://x", auth: { name: me, password: hunter2 }, user: x } }'],
+    ['groups: hunter2hunter2hunter2'],
+    [`groups: { own: eu, ${TWO}, key: hunter2 }`],
+    [`groups: { own: eu, ${TWO}, key: [hunter2hunter2hunter2] }`],
+    [`groups: { own: eu, ${TWO}, kye: hunter2hunter2hunter2 }`],
+    [`groups: { own: ap, ${TWO}, key: hunter2hunter2hunter2 }`],
+    ['groups: { own: a, groups: { a: {}, b: { at: "http://me:hunter2@host" } } }'],
   ])('nor any other secret: %s', (text) => {
     const problems = problemsOf(text);
     expect(problems).not.toEqual([]);
@@ -310,6 +360,43 @@ describe('a configuration with peers', () => {
       transport: { kind: 'udp', options: { peers: ['127.0.0.1:1', '127.0.0.1:2'] } },
       key: 'a secret of us all',
     });
+  });
+});
+
+describe('a configuration with groups', () => {
+  const limitsOf = (limits: string, more = '') =>
+    configOf(`${GROUPS}${more}limits: { ${limits} }`).limits;
+
+  test('has its part of the limits that say so, and of no others', () => {
+    const limits = limitsOf('a: { bucket: { rate: 9 }, groups: true }, b: { bucket: { rate: 9 } }');
+    expect(limits.map((own) => [own.name, own.groups?.part])).toEqual([
+      ['a', 0.5],
+      ['b', undefined],
+    ]);
+  });
+
+  test.each([
+    ['alone', '', '', { peers: false }],
+    ['its peers', 'peers: { udp: "127.0.0.1:1" }\n', '', { peers: true }],
+    ['Redis', '', ', redis: { url: "redis://x" }', { redis: { url: 'redis://x' } }],
+    ['etcd', '', ', etcd: "http://x:2379"', { etcd: { endpoints: ['http://x:2379'] } }],
+  ])('keeps its bucket %s', (_, sections, more, kept) => {
+    const [limit] = limitsOf(`a: { bucket: { rate: 9 }, groups: true${more} }`, sections);
+    expect(limit).toMatchObject({ groups: { part: 0.5 }, ...kept });
+  });
+
+  test('nobody steals here unless it says where', () => {
+    expect(configOf(GROUPS).groups?.listen).toEqual([]);
+    const at = configOf(GROUPS.replace('own', 'listen: 0.0.0.0:7614, own')).groups?.listen;
+    expect(at).toMatchObject([{ kind: 'tcp', host: '0.0.0.0', port: 7614 }]);
+  });
+
+  test('the environment may hold the key, which alone makes none', () => {
+    const env = { SLUICE_GROUPS_KEY: 'another secret of all' };
+    expect(configOf('', env).groups).toBeUndefined();
+    expect(configOf('groups: false', env).groups).toBeUndefined();
+    expect(configOf(GROUPS, env).groups?.http.key).toBe('another secret of all');
+    expect(configOf(GROUPS.replace(KEYED, ''), env).groups?.http.key).toBe('another secret of all');
   });
 });
 

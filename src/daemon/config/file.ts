@@ -42,6 +42,7 @@ const VARIABLES: Readonly<Record<string, Outweighing['path']>> = {
   SLUICE_SNAPSHOT: ['snapshot', 'file'],
   SLUICE_PEERS: ['peers', 'udp'],
   SLUICE_PEERS_KEY: ['peers', 'key'],
+  SLUICE_GROUPS_KEY: ['groups', 'key'],
   SLUICE_LOG: ['log'],
   SLUICE_UNMATCHED: ['unmatched'],
 };
@@ -163,7 +164,7 @@ function finish(
 }
 
 /** Fields whose line is not shown, in case it ends up in a log. */
-const HOLDS_SECRETS = /^(?:admin|resp|peers|pool)(?:\.|$)|\.(?:redis|etcd)(?:\.|$)/;
+const HOLDS_SECRETS = /^(?:admin|resp|peers|pool|groups)(?:\.|$)|\.(?:redis|etcd)(?:\.|$)/;
 
 /** Lines that hold a secret, whatever is wrong with them. */
 const LOOKS_SECRET = /(?:token|password|key)["']?\s*:|:\/\/\S*@/i;
@@ -171,21 +172,20 @@ const LOOKS_SECRET = /(?:token|password|key)["']?\s*:|:\/\/\S*@/i;
 const concerns = (path: string, { field }: ConfigError): boolean =>
   field === path || field.startsWith(`${path}.`) || field.startsWith(`${path}[`);
 
-const isPeersKey = ({ path: [first, second] }: Outweighing): boolean =>
-  first === 'peers' && second === 'key';
+/** Of peers or groups: it belongs to a section that others make. */
+const isKey = ({ path: [, second] }: Outweighing): boolean => second === 'key';
 
-const keysLast = (a: Outweighing, b: Outweighing): number =>
-  Number(isPeersKey(a)) - Number(isPeersKey(b));
+const keysLast = (a: Outweighing, b: Outweighing): number => Number(isKey(a)) - Number(isKey(b));
 
 /** The value with one thing in it set. */
 function put(value: unknown, outweighing: Outweighing): unknown {
   if (!isRecord(value)) return value; // nonsense stays nonsense, and is told
-  const hasPeers = value.peers !== undefined && value.peers !== false;
-  if (isPeersKey(outweighing) && !hasPeers) return value; // a key alone makes no fleet
   const {
     path: [first, second],
     value: own,
   } = outweighing;
+  const hasSection = value[first] !== undefined && value[first] !== false;
+  if (isKey(outweighing) && !hasSection) return value; // a key alone makes no fleet
   if (second === undefined) return { ...value, [first]: own };
   const inner = isShort(first, value[first]) ? {} : (value[first] ?? {});
   return isRecord(inner) ? { ...value, [first]: { ...inner, [second]: own } } : value;

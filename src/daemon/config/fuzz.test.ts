@@ -41,6 +41,9 @@ const WORDS = [
     'environment',
     'size',
     'endpoints',
+    'groups',
+    'own',
+    'weight',
   ],
   ...[
     '10/s',
@@ -104,6 +107,27 @@ const onePool = fc
   )
   .map(([where, value, options]) => ({ [where]: value, ...options }));
 
+/** Groups, with anything in its place. */
+const someGroups = fc.record(
+  {
+    own: fc.oneof(anything, fc.constant('eu')),
+    groups: fc.oneof(
+      anything,
+      fc.dictionary(
+        fc.constantFrom('eu', 'us', 'a b', '__proto__', ''),
+        fc.oneof(
+          anything,
+          fc.record({ weight: anything, min: anything, at: anything }, { requiredKeys: [] }),
+          fc.constant({ at: 'http://us' }),
+        ),
+      ),
+    ),
+    key: fc.oneof(anything, fc.constant('sixteen letters or more')),
+    ...{ listen: anything, keep: anything, deadline: anything },
+  },
+  { requiredKeys: ['own', 'groups', 'key'] },
+);
+
 const nearly = fc.record(
   {
     listen: fc.oneof(anything, fc.record({ line: anything, resp: anything, http: anything })),
@@ -113,6 +137,7 @@ const nearly = fc.record(
         anything,
         fc.record({ bucket: anything, match: anything, overrides: anything }),
         fc.record({ bucket: fc.constant({ rate: 1 }), pool: fc.oneof(fc.boolean(), anything) }),
+        fc.record({ bucket: fc.constant({ rate: 9 }), groups: fc.oneof(fc.boolean(), anything) }),
       ),
     ),
     http: anything,
@@ -121,6 +146,7 @@ const nearly = fc.record(
     admin: anything,
     allow: anything,
     pool: fc.oneof(anything, onePool),
+    groups: fc.oneof(anything, someGroups),
   },
   { requiredKeys: [] },
 );

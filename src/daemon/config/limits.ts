@@ -24,6 +24,8 @@ import type { RemoteShareMaker } from '../../share/remote.ts';
 import type { ShareMaker } from '../../share/share.ts';
 import { EVERYTHING, type Pattern, readPattern, readPatterns } from '../pattern.ts';
 import { type EtcdConfig, readEtcd } from './etcd.ts';
+import type { GroupsConfig } from './groups.ts';
+import { requireName } from './name.ts';
 import { type RedisConfig, readRedis, trial } from './redis.ts';
 
 /** A rule as it was written: what `limiter()` takes, but for its name. */
@@ -54,22 +56,24 @@ export interface LimitConfig {
   readonly peers: boolean;
   /** Whether it is divided in the pool. */
   readonly pool: boolean;
+  /** With which groups it is shared; none: undefined. */
+  readonly groups: GroupsConfig | undefined;
 }
 
 /** Which others a configuration has, to share limits with. */
 export interface Others {
   readonly hasPeers: boolean;
   readonly hasPool: boolean;
+  readonly hasGroups: boolean;
+  /** Not there either if what was written makes no sense. */
+  readonly groups: GroupsConfig | undefined;
 }
 
-const NOBODY: Others = { hasPeers: false, hasPool: false };
+const NOBODY: Others = { hasPeers: false, hasPool: false, hasGroups: false, groups: undefined };
 
 /** More limits than this are data, and belong into keys. */
 const LIMITS_MAX = 1000;
 const OVERRIDES_MAX = 10_000;
-
-/** Names stand in headers, metrics, log lines and commands. */
-const NAME = /^[A-Za-z0-9_][\w.:-]{0,63}$/;
 
 /**
  * Reads all limits, in the order they were written. Each is read by `attempt`, so that one that is
@@ -94,10 +98,7 @@ export function readLimits(
 }
 
 function readLimit(name: string, value: unknown, path: string, others: Others): LimitConfig {
-  if (!NAME.test(name)) {
-    const expected = 'named with letters, digits, _ - . or :, at most 64 of them';
-    throw new ConfigError(path, expected, name);
-  }
+  requireName(name, path);
   const fields = new Fields(path, value, 'an object with a rule, such as bucket');
   const match = readPatterns(fields.raw('match'), fields.at('match'));
   const limit: LimitConfig = {
@@ -120,8 +121,8 @@ function readLimit(name: string, value: unknown, path: string, others: Others): 
 /** The rule, those of single keys, and who else spends from them. */
 function readRules(
   fields: Fields,
-  { hasPeers, hasPool }: Others,
-): Pick<LimitConfig, 'rule' | 'overrides' | 'redis' | 'etcd' | 'peers' | 'pool'> {
+  { hasPeers, hasPool, hasGroups, groups: section }: Others,
+): Pick<LimitConfig, 'rule' | 'overrides' | 'redis' | 'etcd' | 'peers' | 'pool' | 'groups'> {
   const redis = fields.has('redis')
     ? readRedis(fields.raw('redis'), fields.at('redis'))
     : undefined;
@@ -138,8 +139,15 @@ function readRules(
   if (pool && (decider || asked))
     fields.fail('pool', 'left out of a limit that is shared otherwise');
   if (pool && !hasPool) fields.fail('pool', 'left out, or a section `pool` beside `limits`');
-  const overrides = readOverrides(fields, decider);
-  const rule = readRule(fields, decider);
+  const isGrouped = fields.flag('groups', false);
+  if (isGrouped && pool) fields.fail('groups', 'left out beside pool');
+  if (isGrouped && !hasGroups) {
+    fields.fail('groups', 'left out, or a section `groups` beside `limits` to say who they are');
+  }
+  const groups = isGrouped ? section : undefined;
+  const share = groups ? groups.trial(decider) : decider;
+  const overrides = readOverrides(fields, share);
+  const rule = readRule(fields, share);
   const rules = [rule, ...overrides.map((own) => own.rule)];
   const isForPeers = (own: RuleOptions): boolean => canBeShared(own, alone);
   const peers = asked ?? (hasPeers && !decider && !pool && rules.every(isForPeers));
@@ -149,7 +157,7 @@ function readRules(
   if (pool && !rules.every((own) => canBeShared(own, undivided))) {
     fields.fail('pool', 'left out: this limit cannot be divided');
   }
-  return { redis, etcd, overrides, rule, peers, pool };
+  return { redis, etcd, overrides, rule, peers, pool, groups };
 }
 
 const isFlag = (value: unknown): value is boolean => typeof value === 'boolean';
@@ -167,7 +175,7 @@ function canBeShared(rule: RuleOptions, share: ShareMaker): boolean {
 
 function readOverrides(
   limit: Fields,
-  decider: RemoteShareMaker | undefined,
+  share: RemoteShareMaker | ShareMaker | undefined,
 ): readonly OverrideConfig[] {
   const value = limit.raw('overrides');
   const path = limit.at('overrides');
@@ -184,14 +192,14 @@ function readOverrides(
     const match = readPattern(fields.raw('match'), fields.at('match'));
     if (seen.has(match.text)) fields.fail('match', 'unlike that of the other overrides');
     seen.add(match.text);
-    const rule = readRule(fields, decider);
+    const rule = readRule(fields, share);
     fields.done();
     return { match, rule };
   });
 }
 
 /** The one rule among the fields, tried out so that what is wrong with it is known now. */
-function readRule(fields: Fields, decider: RemoteShareMaker | undefined): RuleOptions {
+function readRule(fields: Fields, share: RemoteShareMaker | ShareMaker | undefined): RuleOptions {
   for (const name of ['keysMax', 'holdMax']) fields.raw(name);
   const kinds = LIMIT_KINDS.filter((kind) => fields.has(kind));
   const stray = fields.names().find((name) => !fields.knows(name));
@@ -214,7 +222,7 @@ function readRule(fields: Fields, decider: RemoteShareMaker | undefined): RuleOp
     ...Object.fromEntries(bounds.map((name) => [name, fields.raw(name)])),
   } as unknown as RuleOptions;
   try {
-    engineOf({ ...rule, ...(decider && { share: decider }) }, { path: fields.path });
+    engineOf({ ...rule, ...(share && { share }) }, { path: fields.path });
   } catch (error) {
     if (!(error instanceof ConfigError) || error.field.startsWith(fields.path)) throw error;
     throw error.within(fields.path);

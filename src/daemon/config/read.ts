@@ -11,6 +11,7 @@ import { ConfigError } from '../../errors.ts';
 import { Fields, isRecord } from '../../options.ts';
 import { KEYS_MAX_DEFAULT, KEYS_MAX_MAX } from '../../share/table.ts';
 import { type Pattern, readPatterns } from '../pattern.ts';
+import { type GroupsConfig, readGroups } from './groups.ts';
 import { type HttpConfig, readHttp } from './http.ts';
 import { type LimitConfig, readLimits } from './limits.ts';
 import { type Listen, readListens, showListen } from './listen.ts';
@@ -58,6 +59,8 @@ export interface Config {
   readonly peers: PeersConfig | undefined;
   /** With whom limits are divided; nobody: undefined. */
   readonly pool: PoolConfig | undefined;
+  /** With which regions far away limits are shared; none: undefined. */
+  readonly groups: GroupsConfig | undefined;
   readonly log: 'text' | 'json';
   readonly unmatched: 'allow' | 'deny';
   readonly allow: readonly Pattern[];
@@ -99,8 +102,13 @@ export function readConfig(value: unknown): ReadResult {
   const fields = attempt(() => new Fields('', value ?? {}, 'a configuration'));
   const has = (section: string): boolean =>
     ![undefined, false].includes(fields?.raw(section) as false | undefined);
-  const sections = { hasPeers: has('peers'), hasPool: has('pool') };
+  const groups = attempt(() => readGroups(fields?.raw('groups'), 'groups'));
+  const sections = {
+    ...{ hasPeers: has('peers'), hasPool: has('pool'), hasGroups: has('groups') },
+    groups,
+  };
   const config = fields && {
+    groups,
     peers: attempt(() => readPeers(fields.raw('peers'), 'peers')),
     pool: attempt(() => readPool(fields.raw('pool'), 'pool')),
     listen: attempt(() => readListen(fields)),

@@ -4,7 +4,7 @@
  *     GET  /check?limit=&key=&cost=&hold=1            200 or 429, for programs, and proxies that ask first
  *     POST /batch   POST /settle                      many at once; how a call went
  *     GET  /healthz /readyz                           alive; ready
- *     GET  /inspect /explain /limits /peers /pool /metrics /feed   POST /reload     behind the counter: `access.ts`
+ *     GET  /inspect /explain /limits /peers /pool /groups /metrics /feed   POST /reload     behind the counter: `access.ts`
  *
  * It meets no socket, so that a test, or a million random requests, can ask it directly. It never throws
  * and never rejects.
@@ -59,6 +59,8 @@ export interface DeskSetting {
   peers(): unknown;
   /** The pool, likewise. */
   pool(): Promise<unknown>;
+  /** The groups, likewise. */
+  groups(): unknown;
   /** Hears of what should not happen. */
   onError?(error: unknown): void;
 }
@@ -181,6 +183,7 @@ export class Desk {
       ['/limits', admin(READ, () => json(200, own.limits()))],
       ['/peers', admin(READ, () => json(200, own.peers() ?? NO_PEERS))],
       ['/pool', admin(READ, async () => json(200, (await own.pool()) ?? NO_POOL))],
+      ['/groups', admin(READ, () => json(200, own.groups() ?? NO_GROUPS))],
       ['/metrics', admin(READ, () => ({ ...text(200, own.metrics()), headers: PROMETHEUS }))],
       ['/feed', admin(['GET'], () => this.#listen())],
       ['/reload', admin(CHANGE, () => this.#reload())],
@@ -354,6 +357,7 @@ const MISSING_KEY = new Complaint('key is missing');
 /** A daemon alone is a fleet too. */
 const NO_PEERS = { peers: [] };
 const NO_POOL = { members: [] };
+const NO_GROUPS = { others: [] };
 
 const DRAINING = problem(503, 'Draining: about to stop.', 'Retry-After', '1');
 
@@ -405,6 +409,7 @@ const pageOf = (version: string): string => `sluice ${version}
   GET  /limits                            all there are
   GET  /peers                             the other daemons of the fleet
   GET  /pool                              the daemons that divide limits among them
+  GET  /groups                            the groups that limits are shared with
   GET  /metrics                           for Prometheus
   GET  /feed                              server-sent events, one a second
   POST /reload                            takes in the configuration again

@@ -23,6 +23,8 @@ export interface GroupOptions {
   /** What part of its burst a group keeps for its own calls. */
   readonly keep: number;
   readonly deadlineMs: Millis;
+  /** Whether a limit takes the place of one of the same name, as when it is made anew. Default: that is a mistake. */
+  readonly replaces?: boolean;
 }
 
 export interface GroupsView {
@@ -37,6 +39,7 @@ export interface GroupsView {
 export class Group {
   readonly #own: string;
   readonly #part: number;
+  readonly #replaces: boolean;
   readonly #limits = new Map<string, GroupLimit>();
   readonly #giver: Giver;
   readonly #thief: Thief;
@@ -46,12 +49,19 @@ export class Group {
   };
 
   /** @throws {ConfigError} if more is guaranteed to groups than there is. */
-  constructor({ own, groups, keep, deadlineMs }: GroupOptions, door: Door, clock: Clock) {
+  constructor(options: GroupOptions, door: Door, clock: Clock) {
+    const { own, groups, keep, deadlineMs, replaces = false } = options;
     this.#own = own;
+    this.#replaces = replaces;
     this.#part = partsOf(groups).get(own) ?? 0;
     this.#giver = new Giver(this.#limits, keep);
     const others = [...groups.keys()].filter((name) => name !== own);
     this.#thief = new Thief(door, clock, { groups: others, deadlineMs });
+  }
+
+  /** Limits whose bucket is kept as `within` says: by the group's processes, or by somebody else. */
+  maker(within?: RemoteShareMaker | ShareMaker): RemoteShareMaker | ShareMaker {
+    return within?.isRemote ? this.remoteMaker(within) : this.ownMaker(within);
   }
 
   /** Limits whose bucket the group's processes keep: this one alone, or as `within` says. */
@@ -95,11 +105,13 @@ export class Group {
 
   #add(limit: GroupLimit): () => void {
     const { name } = limit;
-    if (this.#limits.has(name)) {
+    if (this.#limits.has(name) && !this.#replaces) {
       throw new ConfigError('name', 'different for each limit of the groups', name);
     }
     this.#limits.set(name, limit);
-    return () => this.#limits.delete(name);
+    return () => {
+      if (this.#limits.get(name) === limit) this.#limits.delete(name);
+    };
   }
 
   /** A bucket with the group's part of the rate and of the burst. */

@@ -1,0 +1,68 @@
+/**
+ * Groups that have a limit together over regions far apart, as a configuration spells them: the options of
+ * `sluice/groups`, and where others steal from this daemon.
+ *
+ *     groups:
+ *       own: eu
+ *       groups:
+ *         eu: { weight: 2 }
+ *         us: { at: https://throttle.us.example:7614 }
+ *       listen: 0.0.0.0:7614
+ *       key: at-least-sixteen-letters
+ */
+
+import { systemClock } from '../../clock.ts';
+import { ConfigError } from '../../errors.ts';
+import { readGroupsOptions, readHttp } from '../../groups/groups.ts';
+import type { HttpDoorOptions } from '../../groups/http-door.ts';
+import { Fields, isRecord } from '../../options.ts';
+import type { Door } from '../../share/groups/door.ts';
+import { Group, type GroupOptions } from '../../share/groups/group.ts';
+import type { RemoteShareMaker } from '../../share/remote.ts';
+import type { ShareMaker } from '../../share/share.ts';
+import { type Listen, readListens } from './listen.ts';
+import { requireName } from './name.ts';
+
+export interface GroupsConfig {
+  readonly options: GroupOptions;
+  readonly http: HttpDoorOptions;
+  /** Where others steal from this daemon. */
+  readonly listen: readonly Listen[];
+  /** What part of a limit the own group has. */
+  readonly part: number;
+  /** What was written: a change of it takes a restart. */
+  readonly text: string;
+  /** Makes limits to see whether they can be; nobody is stolen from. */
+  trial(keeper?: RemoteShareMaker | ShareMaker): RemoteShareMaker | ShareMaker;
+}
+
+/** Reads the section; undefined if there is none. What it holds is secret, and is not shown. */
+export function readGroups(value: unknown, path: string): GroupsConfig | undefined {
+  if (value === undefined || value === false) return undefined;
+  if (!isRecord(value)) {
+    throw new ConfigError(path, 'an object with `own` and `groups`', 'something else');
+  }
+  const fields = new Fields(path, value);
+  // A limit that a reload changes is there twice for a moment.
+  const options = { ...readGroupsOptions(fields), replaces: true };
+  for (const name of options.groups.keys()) requireName(name, `${fields.at('groups')}.${name}`);
+  const http = readHttp(fields, options);
+  const listen = readListens(fields.raw('listen') ?? false, fields.at('listen'));
+  fields.done();
+  const tried = groupOf(options, path);
+  const { part } = tried.view();
+  const trial: GroupsConfig['trial'] = (keeper) => tried.maker(keeper);
+  return { options, http, listen, part, text: JSON.stringify(value), trial };
+}
+
+function groupOf(options: GroupOptions, path: string): Group {
+  try {
+    return new Group(options, NO_DOOR, systemClock);
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    throw error.within(path);
+  }
+}
+
+/** For limits that nobody asks. */
+const NO_DOOR: Door = { steal: async () => [] };
