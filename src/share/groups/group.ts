@@ -14,7 +14,7 @@ import { Giver } from './giver.ts';
 import type { GroupLimit } from './limits.ts';
 import { type Claimed, partsOf } from './parts.ts';
 import { RemoteGroupShare } from './remote-share.ts';
-import { type Company, GroupShare } from './share.ts';
+import { type Company, type GroupBucket, GroupShare } from './share.ts';
 import { type DonorView, Thief } from './thief.ts';
 
 export interface GroupOptions {
@@ -37,6 +37,7 @@ export interface GroupsView {
 export class Group {
   readonly #own: string;
   readonly #part: number;
+  readonly #keep: number;
   readonly #limits = new Map<string, GroupLimit>();
   readonly #giver: Giver;
   readonly #thief: Thief;
@@ -49,7 +50,8 @@ export class Group {
   constructor({ own, groups, keep, deadlineMs }: GroupOptions, door: Door, clock: Clock) {
     this.#own = own;
     this.#part = partsOf(groups).get(own) ?? 0;
-    this.#giver = new Giver(this.#limits, keep);
+    this.#keep = keep;
+    this.#giver = new Giver(this.#limits);
     const others = [...groups.keys()].filter((name) => name !== own);
     this.#thief = new Thief(door, clock, { groups: others, deadlineMs });
   }
@@ -61,6 +63,7 @@ export class Group {
       make: (policy, made) => {
         const own = this.#partOf(policy);
         const inner = within ? within.make(own.policy, made) : new LocalShare(own.policy, made);
+        if (!inner.gain) throw new ConfigError('bucket', 'redis(client) or peers(...)', within);
         return new GroupShare(inner, { ...made, ...own }, this.#company);
       },
     };
@@ -103,7 +106,7 @@ export class Group {
   }
 
   /** A bucket with the group's part of the rate and of the burst. */
-  #partOf(policy: Policy): { policy: Policy; burst: number } {
+  #partOf(policy: Policy): { policy: Policy } & Pick<GroupBucket, 'perMs' | 'burst' | 'line'> {
     const [formula] = policy.formulas ?? [];
     if (policy.kind !== 'bucket' || !formula) {
       const expected = 'a bucket: only its tokens can be stored and stolen';
@@ -117,6 +120,7 @@ export class Group {
       throw new ConfigError('limit.bucket.burst', least, wholeBurst);
     }
     const debt = debtMax === Infinity ? {} : { debtMax: debtMax * part };
-    return { policy: bucket({ rate: perMs * 1000 * part, burst, ...debt }), burst };
+    const own = bucket({ rate: perMs * 1000 * part, burst, ...debt });
+    return { policy: own, perMs: perMs * part, burst, line: burst * this.#keep };
   }
 }

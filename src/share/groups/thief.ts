@@ -9,7 +9,8 @@
  * A group that gave nothing, or could not be reached, is asked again later, twice as late each time; what is wanted is shared
  * among those that gave. While all are out of reach the group lives on its own part.
  *
- * What is on its way was taken where it comes from, and counts only if it arrives within the deadline. So at any instant there is in all buckets and
+ * What is on its way was taken where it comes from, and counts only if it arrives within the deadline. It fills a bucket only up to the line above
+ * which others steal, so that nothing is stolen twice. So at any instant there is in all buckets and
  * on the way no more than all bursts and what has flowed in during one deadline, whatever is lost, late or cut off:
  *
  *     calls let through in any span ≤ burst + rate × (span + deadline)
@@ -144,7 +145,7 @@ class Donor {
     const wants: Want[] = wanted.map(({ limit, key, units }) => ({
       limit: limit.name,
       key,
-      units: Math.ceil(Math.min(units, limit.burst)), // more would not fit
+      units: Math.ceil(Math.min(units, limit.line)), // more would not fit
     }));
     const sentAt = this.#clock.now();
     this.#requests++;
@@ -171,7 +172,7 @@ class Donor {
     }
     this.#againMs = 0;
     this.#stolen += units;
-    for (const [n, { limit, key }] of wanted.entries()) if (given[n] > 0) limit.add(key, given[n]);
+    for (const [n, { limit, key }] of wanted.entries()) if (given[n] > 0) limit.gain(key, given[n]);
   }
 
   #askLess(): void {
