@@ -1,3 +1,5 @@
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { afterEach, describe, expect, test } from 'vitest';
 import { type Client, nodeRedis } from '../../test/support/redis-clients.ts';
 import { freePort, redisServer, type Service, startRedis } from '../../test/support/services.ts';
@@ -8,6 +10,7 @@ import type { Limit } from '../policy/limit.ts';
 import type { RemoteLimiter } from '../remote-limiter.ts';
 import type { Door, Want } from '../share/groups/door.ts';
 import { redis } from '../share/redis/index.ts';
+import type { ShareMaker } from '../share/share.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
 import { type GroupsPlace, type GroupsSetting, groups } from './groups.ts';
 
@@ -194,7 +197,11 @@ describe('groups', () => {
     [{ groups: { a: {}, b: { wieght: 1 } } }, '`groups.b.wieght`'],
     [
       { door: undefined, groups: { a: {}, b: { at: 'http://b' } } },
-      '`key` to be a secret of at least 16 letters',
+      '`key` to be a secret of at least 16 plain letters',
+    ],
+    [
+      { door: undefined, groups: { a: {}, b: { at: 'http://b' } }, key: `${KEY}\n` },
+      'without spaces or line breaks around, got "string"',
     ],
     [{ door: undefined, key: KEY }, '`groups.b.at` to be where it can be reached'],
     [{ keep: 2 }, '`keep`'],
@@ -224,6 +231,54 @@ describe('groups', () => {
     expect(() => start('a', { bucket: { rate: 5, burst: 1 } })).toThrow(
       '`limit.bucket.burst` to be at least 2',
     );
+  });
+
+  test('a group without any part has no bucket to steal into', () => {
+    const { start } = world(10, { groups: { a: { weight: 0 }, b: {} } });
+    expect(() => start('a')).toThrow('`groups.a.weight` to be above 0');
+  });
+
+  test('a pool keeps no bucket for a group', () => {
+    const local = { isRemote: false, make: () => ({}) } as unknown as ShareMaker;
+    const door: Door = { steal: async () => [] };
+    const place = groups({ own: 'a', groups: TWO, door, bucket: local });
+    expect(() => limiter({ name: 'api', limit: LIMIT, share: place })).toThrow(
+      '`bucket` to be redis(client) or peers(...)',
+    );
+  });
+
+  test('a door that never answers is given up, and tried again', async () => {
+    const clock = new VirtualClock(1_000_000);
+    const steal = () => new Promise<number[]>(() => {});
+    const place = groups({ own: 'a', groups: TWO, door: { steal }, clock, deadline: 500 });
+    const api = limiter({ name: 'api', limit: LIMIT, share: place, clock });
+    for (let n = 0; n < 300; n++) {
+      takeAll(api);
+      await clock.pass(100);
+    }
+    const [{ requests, failures, reason }] = place.view().others;
+    expect(requests).toBeGreaterThan(15);
+    expect(failures).toBeGreaterThanOrEqual(requests - 1);
+    expect(reason).toBe('it took longer than 500 ms');
+  });
+
+  test.each([
+    [[1e300], 5],
+    [[Number.NaN], 0],
+    [[-5], 0],
+    [['5'], 0],
+    [[], 0],
+    [undefined, 0],
+  ])('a door that says %o gets %i into the bucket', async (said, expected) => {
+    const clock = new VirtualClock(1_000_000);
+    const steal = async () => said as number[];
+    const place = groups({ own: 'a', groups: TWO, door: { steal }, clock });
+    const limit: Limit = { bucket: { rate: 0.001, burst: 20 } };
+    const api = limiter({ name: 'api', limit, share: place, clock });
+    takeAllAndMore(api);
+    await clock.pass(25);
+    expect(place.view().others[0].stolen).toBe(expected);
+    expect(api.inspect('k').remaining).toBe(expected);
   });
 
   test('two limits of one name would be mixed up', () => {
@@ -355,6 +410,33 @@ describe('groups over HTTP', () => {
     });
   });
 
+  test('a key too long for a request keeps no other from being stolen for', async () => {
+    const [a, b] = await pair();
+    await b.place.listening;
+    a.api.take('x'.repeat(1_100_000), Infinity);
+    a.api.take('x'.repeat(1_100_000), Infinity);
+    takeAllAndMore(a.api);
+    await until(() => a.place.view().others[0].stolen > 0);
+    expect(a.place.view().others[0].failures).toBe(0);
+  });
+
+  test('a group may be under a path, and what else is there is no group', async () => {
+    const asked: unknown[] = [];
+    const server = createServer((request, response) => {
+      asked.push(request.url);
+      response.end('{"welcome": true}');
+    });
+    await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
+    ends.push(() => server.close());
+    const at = `http://127.0.0.1:${(server.address() as AddressInfo).port}/throttle/`;
+    const place = groups({ own: 'a', groups: { a: {}, b: { at } }, key: KEY, deadline: '5s' });
+    ends.push(() => place.close());
+    takeAllAndMore(limiter({ name: 'api', limit: freeze, share: place }));
+    await until(() => place.view().others[0].failures > 0);
+    expect(asked[0]).toBe('/throttle/steal');
+    expect(place.view().others[0].reason).toBe('an answer without `given`');
+  });
+
   test('a port that is taken is told', async () => {
     const [a] = await pair();
     await a.place.listening;
@@ -365,7 +447,9 @@ describe('groups over HTTP', () => {
       key: KEY,
       listen: { port },
     });
+    const warned = new Promise<Error>((hear) => process.once('warning', hear));
     await expect(late.listening).rejects.toThrow('EADDRINUSE');
+    expect((await warned).message).toMatch(/others cannot steal from a here: .*EADDRINUSE/);
     await late.close();
   });
 

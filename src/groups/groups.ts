@@ -15,13 +15,14 @@
 
 import { type Clock, isClock, systemClock } from '../clock.ts';
 import type { Duration } from '../duration.ts';
-import { ConfigError } from '../errors.ts';
+import { ConfigError, reasonOf } from '../errors.ts';
 import { Fields, isRecord } from '../options.ts';
 import type { Door, Want } from '../share/groups/door.ts';
 import { Group, type GroupsView } from '../share/groups/group.ts';
 import type { Claimed } from '../share/groups/parts.ts';
 import type { RemoteShareMaker } from '../share/remote.ts';
 import type { ShareMaker } from '../share/share.ts';
+import { warn } from '../warning.ts';
 import { HttpDoor, type HttpDoorOptions, openHttpDoor } from './http-door.ts';
 
 export interface GroupSetting {
@@ -96,7 +97,10 @@ export function groups(
   const group = new Group({ own, groups: claims, keep, deadlineMs }, door, clock);
   const opened = http.listen && openHttpDoor(http, (wants) => group.give(wants));
   const listening = opened ? opened.then(({ address }) => address) : Promise.resolve(undefined);
-  listening.catch(() => {}); // who does not ask is told by those who try to steal
+  listening.catch((error) => {
+    const why = `groups: others cannot steal from ${own} here: ${reasonOf(error)}`;
+    warn('GROUPS', why, `${http.listen?.host}:${http.listen?.port}`);
+  });
   const place: GroupsPlace = {
     view: () => group.view(),
     listening,
@@ -152,9 +156,12 @@ function readHttp(
 ): HttpDoorOptions {
   const listen = readListen(fields);
   const key = fields.raw('key');
-  const isKey = typeof key === 'string' && key.length >= 16;
-  if (!isKey && !hasDoor)
-    throw new ConfigError('key', 'a secret of at least 16 letters', typeof key);
+  // It travels in a header, which a line break or a letter beyond ASCII would spoil.
+  const isKey = typeof key === 'string' && /^[!-~][ -~]{14,}[!-~]$/.test(key);
+  if (!isKey && !hasDoor) {
+    const expected = 'a secret of at least 16 plain letters, without spaces or line breaks around';
+    throw new ConfigError('key', expected, typeof key);
+  }
   const unreachable = others.find((name) => groups.get(name)?.at.length === 0);
   if (!hasDoor && unreachable !== undefined) {
     throw new ConfigError(`groups.${unreachable}.at`, 'where it can be reached', undefined);

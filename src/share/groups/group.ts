@@ -115,6 +115,10 @@ export class Group {
     const [perMs, wholeBurst, debtMax] = formula.numbers;
     const part = this.#part;
     const burst = wholeBurst * part;
+    if (part === 0) {
+      const least = 'above 0, or a `min`: what it steals needs a bucket, too';
+      throw new ConfigError(`groups.${this.#own}.weight`, least, 0);
+    }
     if (burst < 1) {
       const least = `at least ${Math.ceil(1 / part)}, so that group ${this.#own} has one token of it`;
       throw new ConfigError('limit.bucket.burst', least, wholeBurst);

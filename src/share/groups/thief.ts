@@ -150,11 +150,9 @@ class Donor {
     const sentAt = this.#clock.now();
     this.#requests++;
     try {
-      const given = await this.#door.steal(this.#group, wants);
-      const isLate = this.#clock.now() - sentAt > this.#deadlineMs;
-      if (isLate) throw new Error(`it took longer than ${this.#deadlineMs} ms`);
+      const told = await this.#inTime(this.#door.steal(this.#group, wants), sentAt);
       this.#reason = undefined;
-      this.#take(wanted, given);
+      this.#take(wanted, givenIn(told, wants));
     } catch (error) {
       this.#failures++;
       this.#reason = reasonOf(error);
@@ -162,6 +160,23 @@ class Donor {
     }
     this.#asking--;
     this.#askSoon();
+  }
+
+  /** Whatever the door does: one that never answers must not keep a place, and a late answer is none. */
+  async #inTime<T>(answer: Promise<T>, sentAt: Millis): Promise<T> {
+    const byAt = sentAt + this.#deadlineMs;
+    const late = (): Error => new Error(`it took longer than ${this.#deadlineMs} ms`);
+    let cancel = (): void => {};
+    const tooLate = new Promise<never>((_, giveUp) => {
+      cancel = alarm(this.#clock, byAt, () => giveUp(late()), false);
+    });
+    try {
+      const told = await Promise.race([answer, tooLate]);
+      if (this.#clock.now() > byAt) throw late(); // a process that stood still finds both at once
+      return told;
+    } finally {
+      cancel();
+    }
   }
 
   #take(wanted: readonly Wanted[], given: readonly number[]): void {
@@ -179,3 +194,10 @@ class Donor {
     this.#againMs = Math.min(AGAIN_MS_MAX, Math.max(AGAIN_MS_FIRST, this.#againMs * 2));
   }
 }
+
+/** Never more than was wanted, whatever the other side says. */
+const givenIn = (told: readonly unknown[], wants: readonly Want[]): number[] =>
+  wants.map(({ units }, n) => {
+    const own = told[n];
+    return typeof own === 'number' && own > 0 ? Math.min(units, Math.floor(own)) : 0;
+  });
