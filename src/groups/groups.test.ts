@@ -13,6 +13,7 @@ import { redis } from '../share/redis/index.ts';
 import type { ShareMaker } from '../share/share.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
 import { type GroupsPlace, type GroupsSetting, groups } from './groups.ts';
+import { HttpDoor } from './http-door.ts';
 
 const KEY = 'sixteen letters or more';
 const LIMIT: Limit = { bucket: { rate: 20, burst: 20 } };
@@ -418,6 +419,19 @@ describe('groups over HTTP', () => {
     takeAllAndMore(a.api);
     await until(() => a.place.view().others[0].stolen > 0);
     expect(a.place.view().others[0].failures).toBe(0);
+  });
+
+  test('one that hangs has taken too long', async () => {
+    const server = createServer(() => {});
+    await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
+    ends.push(
+      () => server.closeAllConnections(),
+      () => server.close(),
+    );
+    const at = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    const door = new HttpDoor({ addresses: new Map([['b', [at]]]), key: KEY, deadlineMs: 50 });
+    ends.push(() => door.close());
+    await expect(door.steal('b', [])).rejects.toThrow('it took longer than 50 ms');
   });
 
   test('a group may be under a path, and what else is there is no group', async () => {

@@ -67,11 +67,12 @@ export class HttpDoor implements Door {
     url.pathname = url.pathname.replace(/\/$/, '') + PATH; // a proxy may have it under a path of its own
     const protocol = url.protocol as 'http:' | 'https:';
     const { request } = protocol === 'https:' ? https : http;
+    const signal = AbortSignal.timeout(Math.ceil(deadlineMs));
     return new Promise((resolve, reject) => {
       const asked = request(url, {
         method: 'POST',
         agent: this.#agents[protocol],
-        signal: AbortSignal.timeout(Math.ceil(deadlineMs)),
+        signal,
         headers: {
           authorization: `Bearer ${key}`,
           'content-type': 'application/json',
@@ -79,7 +80,7 @@ export class HttpDoor implements Door {
         },
       });
       asked.on('error', (error) =>
-        reject(error.name === 'TimeoutError' ? new Error(`no answer in ${deadlineMs} ms`) : error),
+        reject(signal.aborted ? new Error(`it took longer than ${deadlineMs} ms`) : error),
       );
       asked.on('response', (response) => {
         readBody(response, BODY_BYTES_MAX).then((text) => {
