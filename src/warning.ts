@@ -21,7 +21,9 @@ type WarningCode =
   /** A fleet cannot be reached, or anybody could take part in it. */
   | 'PEERS'
   /** A pool's store cannot be reached, and nobody listens. */
-  | 'POOL';
+  | 'POOL'
+  /** A group cannot listen, and nobody can steal from it. */
+  | 'GROUPS';
 
 interface Host {
   readonly process?: { emitWarning?(message: string, options: object): void };

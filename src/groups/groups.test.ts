@@ -1,3 +1,5 @@
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { afterEach, describe, expect, test } from 'vitest';
 import { type Client, nodeRedis } from '../../test/support/redis-clients.ts';
 import { freePort, redisServer, type Service, startRedis } from '../../test/support/services.ts';
@@ -8,8 +10,10 @@ import type { Limit } from '../policy/limit.ts';
 import type { RemoteLimiter } from '../remote-limiter.ts';
 import type { Door, Want } from '../share/groups/door.ts';
 import { redis } from '../share/redis/index.ts';
+import type { ShareMaker } from '../share/share.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
 import { type GroupsPlace, type GroupsSetting, groups } from './groups.ts';
+import { HttpDoor } from './http-door.ts';
 
 const KEY = 'sixteen letters or more';
 const LIMIT: Limit = { bucket: { rate: 20, burst: 20 } };
@@ -22,7 +26,7 @@ afterEach(async () => {
 
 /** Groups that reach each other in so long, there and back. */
 function world(
-  rttMs: number,
+  rttMs: number | readonly [there: number, back: number],
   more: Partial<GroupsSetting> = {},
   names: readonly string[] = ['a', 'b'],
 ) {
@@ -33,12 +37,13 @@ function world(
       clock.wakeAt(clock.now() + ms, wake);
     });
   const wanted: (readonly Want[])[] = [];
+  const [there, back] = typeof rttMs === 'number' ? [rttMs / 2, rttMs / 2] : rttMs;
   const door: Door = {
     async steal(to, wants) {
       wanted.push(wants);
-      await sleep(rttMs / 2);
+      await sleep(there);
       const given = (await places.get(to)?.give(wants)) ?? [];
-      await sleep(rttMs / 2);
+      await sleep(back);
       return given;
     },
   };
@@ -56,6 +61,13 @@ const takeAll = (api: Limiter): number => {
   for (let got = 0; ; got++) if (api.ask('k').verdict !== 'allow') return got;
 };
 
+/** The same, and so many more are asked for as a theft may bring. */
+const takeAllAndMore = (api: Limiter, more = 10): number => {
+  const got = takeAll(api);
+  for (let n = 0; n < more; n++) api.ask('k');
+  return got;
+};
+
 describe('groups', () => {
   test('each has its part by weight, at once', () => {
     const { start } = world(100, { groups: { a: { weight: 3 }, b: { weight: 1 } } });
@@ -67,7 +79,7 @@ describe('groups', () => {
   test('who is empty steals what the other has above what it keeps, and it is there for who asks next', async () => {
     const { clock, start } = world(100);
     const [a, b] = [start('a'), start('b')];
-    expect(takeAll(a.api)).toBe(10);
+    expect(takeAllAndMore(a.api)).toBe(10);
     await clock.pass(150);
     expect(b.api.inspect('k').remaining).toBe(5); // it kept half
     const { given } = b.place.view();
@@ -96,12 +108,12 @@ describe('groups', () => {
   });
 
   test('what is on its way can be too much for a moment, by no more than the bound', async () => {
-    const { clock, start } = world(400, { keep: 0, deadline: 500 });
+    const { clock, start } = world(400, { deadline: 500 });
     const [a, b] = [
       start('a', { bucket: { rate: 100, burst: 20 } }),
       start('b', { bucket: { rate: 100, burst: 20 } }),
     ];
-    expect(takeAll(a.api)).toBe(10);
+    expect(takeAllAndMore(a.api)).toBe(10);
     await clock.pass(415); // both are full again, and what was stolen has yet to come
     let got = takeAll(a.api) + takeAll(b.api);
     expect(got).toBe(20);
@@ -110,6 +122,36 @@ describe('groups', () => {
     const excess = got - 20 - (100 * 10) / 1000;
     expect(excess).toBeGreaterThan(3);
     expect(excess).toBeLessThan((100 * 500) / 1000);
+  });
+
+  test('nothing is stolen twice, so what is on its way cannot pile up', async () => {
+    const { clock, start } = world([0, 480], { deadline: 500 });
+    const limit: Limit = { bucket: { rate: 100, burst: 100 } };
+    const apis = [start('a', limit).api, start('b', limit).api];
+    for (const api of apis) takeAll(api);
+    for (let n = 0; n < 2000; n++) {
+      // Too dear by a hair, again and again: both steal, nobody spends.
+      for (const api of apis) if (api.inspect('k').remaining < 50) api.ask('k', 50);
+      await clock.pass(5);
+    }
+    let got = 0;
+    for (let n = 0; n < 200; n++) {
+      for (const api of apis) got += takeAll(api);
+      await clock.pass(5);
+    }
+    expect(got).toBeLessThanOrEqual(100 + 100 * (1 + 0.5)); // burst + rate × (span + deadline)
+  });
+
+  test.each([
+    ['can never be', 100],
+    ['finds more than is kept and yet too little', 9],
+  ])('nothing is stolen for a call that %s: it would not fit', async (_, cost) => {
+    const { clock, start, wanted } = world(20);
+    const [a] = [start('a'), start('b')];
+    a.api.ask('k', 2);
+    a.api.ask('k', cost);
+    await clock.pass(100);
+    expect(wanted).toEqual([]);
   });
 
   test('what comes after the deadline is nobody’s', async () => {
@@ -156,7 +198,11 @@ describe('groups', () => {
     [{ groups: { a: {}, b: { wieght: 1 } } }, '`groups.b.wieght`'],
     [
       { door: undefined, groups: { a: {}, b: { at: 'http://b' } } },
-      '`key` to be a secret of at least 16 letters',
+      '`key` to be a secret of at least 16 plain letters',
+    ],
+    [
+      { door: undefined, groups: { a: {}, b: { at: 'http://b' } }, key: `${KEY}\n` },
+      'without spaces or line breaks around, got "string"',
     ],
     ...['shorter than 16', 'sixteen lätters or more', 'sixteen letters or more\n'].map(
       (key): [object, string] => [
@@ -194,6 +240,54 @@ describe('groups', () => {
     );
   });
 
+  test('a group without any part has no bucket to steal into', () => {
+    const { start } = world(10, { groups: { a: { weight: 0 }, b: {} } });
+    expect(() => start('a')).toThrow('`groups.a.weight` to be above 0');
+  });
+
+  test('a pool keeps no bucket for a group', () => {
+    const local = { isRemote: false, make: () => ({}) } as unknown as ShareMaker;
+    const door: Door = { steal: async () => [] };
+    const place = groups({ own: 'a', groups: TWO, door, bucket: local });
+    expect(() => limiter({ name: 'api', limit: LIMIT, share: place })).toThrow(
+      '`bucket` to be redis(client) or peers(...)',
+    );
+  });
+
+  test('a door that never answers is given up, and tried again', async () => {
+    const clock = new VirtualClock(1_000_000);
+    const steal = () => new Promise<number[]>(() => {});
+    const place = groups({ own: 'a', groups: TWO, door: { steal }, clock, deadline: 500 });
+    const api = limiter({ name: 'api', limit: LIMIT, share: place, clock });
+    for (let n = 0; n < 300; n++) {
+      takeAll(api);
+      await clock.pass(100);
+    }
+    const [{ requests, failures, reason }] = place.view().others;
+    expect(requests).toBeGreaterThan(15);
+    expect(failures).toBeGreaterThanOrEqual(requests - 1);
+    expect(reason).toBe('it took longer than 500 ms');
+  });
+
+  test.each([
+    [[1e300], 5],
+    [[Number.NaN], 0],
+    [[-5], 0],
+    [['5'], 0],
+    [[], 0],
+    [undefined, 0],
+  ])('a door that says %o gets %i into the bucket', async (said, expected) => {
+    const clock = new VirtualClock(1_000_000);
+    const steal = async () => said as number[];
+    const place = groups({ own: 'a', groups: TWO, door: { steal }, clock });
+    const limit: Limit = { bucket: { rate: 0.001, burst: 20 } };
+    const api = limiter({ name: 'api', limit, share: place, clock });
+    takeAllAndMore(api);
+    await clock.pass(25);
+    expect(place.view().others[0].stolen).toBe(expected);
+    expect(api.inspect('k').remaining).toBe(expected);
+  });
+
   test('two limits of one name would be mixed up', () => {
     const { start } = world(10);
     const { place } = start('a');
@@ -219,16 +313,16 @@ test('peers keep a group’s bucket: what one of them gave is gone for all of th
   await clock.pass(2000);
   one.api.ask('k');
   await clock.pass(200);
-  expect(takeAll(thief.api)).toBe(20);
+  expect(takeAllAndMore(thief.api)).toBe(20);
   await clock.pass(200);
   expect(takeAll(thief.api)).toBe(9); // what was there above the half that is kept
   expect([one, two].map(({ api }) => api.inspect('k').remaining)).toEqual([10, 10]);
 });
 
 describe('groups over HTTP', () => {
-  const until = async (isSo: () => boolean, within = 5000): Promise<void> => {
+  const until = async (isSo: () => boolean | Promise<boolean>, within = 5000): Promise<void> => {
     const end = Date.now() + within;
-    while (!isSo()) {
+    while (!(await isSo())) {
       if (Date.now() > end) throw new Error(`not so within ${within} ms: ${isSo}`);
       await new Promise((done) => setTimeout(done, 5));
     }
@@ -240,6 +334,7 @@ describe('groups over HTTP', () => {
     const ports = [await freePort(), await freePort()];
     const at = ports.map((port) => `http://127.0.0.1:${port}`);
     return ['a', 'b'].map((own, n) => ({
+      deadline: '5s', // what is lost on a busy machine would be nobody's
       ...{ own, key: keys[n], listen: { port: ports[n] } },
       groups: { a: n === 0 ? {} : { at: at[0] }, b: n === 1 ? {} : { at: at[1] } },
     }));
@@ -259,7 +354,7 @@ describe('groups over HTTP', () => {
     const [a, b] = await pair();
     expect(await a.place.listening).toBe(a.at);
     await b.place.listening;
-    expect(takeAll(a.api)).toBe(10);
+    expect(takeAllAndMore(a.api)).toBe(10);
     await until(() => a.place.view().others[0].stolen === 5);
     expect(takeAll(a.api)).toBe(5);
     expect(takeAll(b.api)).toBe(5);
@@ -322,6 +417,46 @@ describe('groups over HTTP', () => {
     });
   });
 
+  test('a key too long for a request keeps no other from being stolen for', async () => {
+    const [a, b] = await pair();
+    await b.place.listening;
+    a.api.take('x'.repeat(1_100_000), Infinity);
+    a.api.take('x'.repeat(1_100_000), Infinity);
+    takeAllAndMore(a.api);
+    await until(() => a.place.view().others[0].stolen > 0);
+    expect(a.place.view().others[0].failures).toBe(0);
+  });
+
+  test('one that hangs has taken too long', async () => {
+    const server = createServer(() => {});
+    await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
+    ends.push(
+      () => server.closeAllConnections(),
+      () => server.close(),
+    );
+    const at = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    const door = new HttpDoor({ addresses: new Map([['b', [at]]]), key: KEY, deadlineMs: 50 });
+    ends.push(() => door.close());
+    await expect(door.steal('b', [])).rejects.toThrow('it took longer than 50 ms');
+  });
+
+  test('a group may be under a path, and what else is there is no group', async () => {
+    const asked: unknown[] = [];
+    const server = createServer((request, response) => {
+      asked.push(request.url);
+      response.end('{"welcome": true}');
+    });
+    await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
+    ends.push(() => server.close());
+    const at = `http://127.0.0.1:${(server.address() as AddressInfo).port}/throttle/`;
+    const place = groups({ own: 'a', groups: { a: {}, b: { at } }, key: KEY, deadline: '5s' });
+    ends.push(() => place.close());
+    takeAllAndMore(limiter({ name: 'api', limit: freeze, share: place }));
+    await until(() => place.view().others[0].failures > 0);
+    expect(asked[0]).toBe('/throttle/steal');
+    expect(place.view().others[0].reason).toBe('an answer without `given`');
+  });
+
   test('a port that is taken is told', async () => {
     const [a] = await pair();
     await a.place.listening;
@@ -332,7 +467,9 @@ describe('groups over HTTP', () => {
       key: KEY,
       listen: { port },
     });
+    const warned = new Promise<Error>((hear) => process.once('warning', hear));
     await expect(late.listening).rejects.toThrow('EADDRINUSE');
+    expect((await warned).message).toMatch(/others cannot steal from a here: .*EADDRINUSE/);
     await late.close();
   });
 
@@ -360,8 +497,9 @@ describe('groups over HTTP', () => {
       const all = async (api: RemoteLimiter): Promise<number> => {
         for (let got = 0; ; got++) if ((await api.ask('k')).verdict !== 'allow') return got;
       };
-      expect(await all(a.api)).toBe(10);
-      await until(() => a.place.view().others[0].stolen === 5);
+      expect(await a.api.take('k', Infinity)).toBe(10);
+      expect(await a.api.take('k', Infinity)).toBe(0); // and wants as much as fits
+      await until(async () => (await a.api.inspect('k'))?.remaining === 5);
       const at = { a: {}, b: { at: 'http://127.0.0.1:1' } };
       const fellow = groups({ own: 'a', groups: at, key: KEY, bucket: await client(0) });
       ends.push(() => fellow.close());

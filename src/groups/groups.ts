@@ -15,13 +15,14 @@
 
 import { type Clock, isClock, systemClock } from '../clock.ts';
 import type { Duration } from '../duration.ts';
-import { ConfigError } from '../errors.ts';
+import { ConfigError, reasonOf } from '../errors.ts';
 import { Fields, isRecord } from '../options.ts';
 import type { Door, Want } from '../share/groups/door.ts';
 import { Group, type GroupOptions, type GroupsView } from '../share/groups/group.ts';
 import type { Claimed } from '../share/groups/parts.ts';
 import type { RemoteShareMaker } from '../share/remote.ts';
 import type { ShareMaker } from '../share/share.ts';
+import { warn } from '../warning.ts';
 import { HttpDoor, type HttpDoorOptions, type HttpListen, openHttpDoor } from './http-door.ts';
 
 export interface GroupSetting {
@@ -92,7 +93,10 @@ export function groups(
   const group = new Group(options, door, clock);
   const opened = listen && openHttpDoor(http, listen, (wants) => group.give(wants));
   const listening = opened ? opened.then(({ address }) => address) : Promise.resolve(undefined);
-  listening.catch(() => {}); // who does not ask is told by those who try to steal
+  listening.catch((error) => {
+    const why = `groups: others cannot steal from ${options.own} here: ${reasonOf(error)}`;
+    warn('GROUPS', why, `${listen?.host}:${listen?.port}`);
+  });
   const place: GroupsPlace = {
     view: () => group.view(),
     listening,

@@ -50,9 +50,11 @@ export class HttpDoor implements Door {
     const addresses = this.#options.addresses.get(group) ?? [];
     const turn = this.#turns.get(group) ?? 0;
     try {
-      const body = { wants: wants.map(({ limit, key, units }) => [limit, key, units]) };
-      const told = await this.#post(addresses[turn % addresses.length], JSON.stringify(body));
-      return givenIn(told, wants);
+      const { body, sent } = packed(wants);
+      const given = givenIn(await this.#post(addresses[turn % addresses.length], body));
+      const byWant = wants.map(() => 0);
+      for (const [at, n] of sent.entries()) byWant[n] = given[at];
+      return byWant;
     } catch (error) {
       this.#turns.set(group, turn + 1);
       throw error;
@@ -65,14 +67,16 @@ export class HttpDoor implements Door {
 
   #post(address: string, body: string): Promise<string> {
     const { key, deadlineMs } = this.#options;
-    const url = new URL(PATH, address);
+    const url = new URL(address);
+    url.pathname = url.pathname.replace(/\/$/, '') + PATH; // a proxy may have it under a path of its own
     const protocol = url.protocol as 'http:' | 'https:';
     const { request } = protocol === 'https:' ? https : http;
+    const signal = AbortSignal.timeout(Math.ceil(deadlineMs));
     return new Promise((resolve, reject) => {
       const asked = request(url, {
         method: 'POST',
         agent: this.#agents[protocol],
-        signal: AbortSignal.timeout(Math.ceil(deadlineMs)),
+        signal,
         headers: {
           authorization: `Bearer ${key}`,
           'content-type': 'application/json',
@@ -80,9 +84,9 @@ export class HttpDoor implements Door {
         },
       });
       asked.on('error', (error: NodeJS.ErrnoException) => {
-        const isLate = error.name === 'TimeoutError';
         const why = error.message || error.code; // several at once have no words
-        reject(new Error(isLate ? `no answer in ${deadlineMs} ms` : why, { cause: error }));
+        const late = `it took longer than ${deadlineMs} ms`;
+        reject(new Error(signal.aborted ? late : why, { cause: error }));
       });
       asked.on('response', (response) => {
         readBody(response, BODY_BYTES_MAX).then((text) => {
@@ -95,14 +99,27 @@ export class HttpDoor implements Door {
   }
 }
 
-/** Never more than was wanted, whatever the other side says. */
-function givenIn(text: string, wants: readonly Want[]): number[] {
+/** The wants that fit into one request, and which they are: keys may be long, and one must not keep all others from being stolen for. */
+function packed(wants: readonly Want[]): { body: string; sent: readonly number[] } {
+  const [start, end] = ['{"wants":[', ']}'];
+  const sent: number[] = [];
+  const texts: string[] = [];
+  let bytes = start.length + end.length;
+  for (const [n, { limit, key, units }] of wants.entries()) {
+    const text = JSON.stringify([limit, key, units]);
+    const more = Buffer.byteLength(text) + 1;
+    if (bytes + more > BODY_BYTES_MAX) continue;
+    bytes += more;
+    sent.push(n);
+    texts.push(text);
+  }
+  return { body: start + texts.join(',') + end, sent };
+}
+
+function givenIn(text: string): readonly number[] {
   const told: unknown = JSON.parse(text);
-  const given = isRecord(told) && Array.isArray(told.given) ? told.given : [];
-  return wants.map(({ units }, n) => {
-    const own: unknown = given[n];
-    return typeof own === 'number' && own > 0 ? Math.min(units, Math.floor(own)) : 0;
-  });
+  if (!isRecord(told) || !Array.isArray(told.given)) throw new Error('an answer without `given`');
+  return told.given;
 }
 
 export interface OpenDoor {
@@ -149,6 +166,7 @@ export async function openHttpDoor(
     server.once('error', reject);
     server.listen(port, host, resolve);
   });
+  server.on('error', () => {}); // one connection could not be accepted: whoever tried will try again
   server.unref();
   const bound = server.address() as { port: number; address: string; family: string };
   const shown = bound.family === 'IPv6' ? `[${bound.address}]` : bound.address;

@@ -371,6 +371,30 @@ describe('bucket', () => {
     expect(policy.available(state, 0, 0)).toBe(5);
   });
 
+  test.each([
+    ['an empty one', 10, 3, 3],
+    ['one that is nearly there', 6, 3, 5],
+    ['one that is above already', 2, 3, 8],
+    ['one in debt', 14, 3, -1],
+  ])('what comes from another bucket fills %s up to the line', (_, spent, units, expected) => {
+    const policy = bucket({ rate: 1e-9, burst: 10 });
+    const state = new Float64Array(2);
+    policy.hear(state, 0, { hits: spent }, 0);
+    policy.gain?.(state, 0, units, 5, 0);
+    expect(policy.view(state, 0, 0).remaining).toBe(expected);
+  });
+
+  test.each([
+    [3, 0, 3],
+    [20, 4, 6],
+    [20, 4.5, 5],
+    [20, 10, 0],
+    [20, 12, 0],
+  ])('of ten, up to %i are taken and %d are left: %i', (most, leave, expected) => {
+    const policy = bucket({ rate: 1e-9, burst: 10 });
+    expect(takeUpTo(policy, new Float64Array(2), 0, most, 0, leave)).toBe(expected);
+  });
+
   const nonsense: readonly (readonly [options: unknown, field: string])[] = [
     [{}, 'bucket.rate'],
     [{ rate: 0 }, 'bucket.rate'],

@@ -168,6 +168,12 @@ export function bucket(options: BucketOptions, path = 'bucket'): Policy {
       return true;
     },
 
+    gain(state, i, units, upTo, now) {
+      const spent = spentAt(state, i, now);
+      const least = Math.min(spent, Math.max(0, burst - upTo)); // it may be above already
+      write(state, i, Math.max(least, spent - units), now);
+    },
+
     forgetAt: fullAt,
     evictAt: fullAt,
 

@@ -144,6 +144,8 @@ export interface Policy {
 
   /** Takes in news; false if this rule has no use for news of that kind. */
   hear(state: State, i: number, news: News, now: Millis): boolean;
+  /** Units that were taken off another bucket come into this one, no further than up to so many. Only of a bucket. */
+  gain?(state: State, i: number, units: number, upTo: number, now: Millis): void;
 
   /** From now on only this part of the limit is spent here, whatever the key; absent if it cannot be divided. */
   divide?(part: Part, now: Millis): void;
@@ -195,8 +197,9 @@ export function takeUpTo(
   i: number,
   most: number,
   now: Millis,
+  leave = 0,
 ): number {
-  const granted = Math.min(most, policy.available(state, i, now));
+  const granted = Math.min(most, Math.floor(policy.available(state, i, now) - leave));
   if (granted <= 0) return 0;
   return policy.ask(state, i, granted, now).verdict === 'allow' ? granted : 0;
 }

@@ -41,8 +41,12 @@ export class ShareAround implements Share {
     return this.inner.peek(key, cost, part);
   }
 
-  take(key: string, most: number): number {
-    return this.inner.take(key, most);
+  take(key: string, most: number, leave?: number): number {
+    return this.inner.take(key, most, leave);
+  }
+
+  gain(key: string, units: number, upTo: number): void {
+    this.inner.gain?.(key, units, upTo);
   }
 
   settle(key: string, settlement: Settlement): void {

@@ -93,10 +93,15 @@ export class LocalShare implements Share {
     return nowOrNot(decision);
   }
 
-  take(key: string, most: number): number {
+  take(key: string, most: number, leave?: number): number {
     const now = this.#clock.now();
     const i = this.#table.place(key, now);
-    return i < 0 ? 0 : takeUpTo(this.#policy, this.#table.cells, i, most, now);
+    return i < 0 ? 0 : takeUpTo(this.#policy, this.#table.cells, i, most, now, leave);
+  }
+
+  gain(key: string, units: number, upTo: number): void {
+    const i = this.#table.find(key); // one that is not known is full
+    if (i >= 0) this.#policy.gain?.(this.#table.cells, i, units, upTo, this.#clock.now());
   }
 
   settle(key: string, settlement: Settlement): void {

@@ -49,6 +49,10 @@ export interface RemoteShare {
   isMissed?(dueAt: Millis): boolean;
   /** Takes up to `most` whole units, and says how many it got. */
   take(key: string, most: number): Promise<number>;
+  /** For groups, of a bucket: takes up to `most` whole units of what is above `leave`; none while the decider is out of reach. */
+  spare?(key: string, most: number, leave: number): Promise<number>;
+  /** And units of another bucket come into this one, no further than up to so many; what comes too late is lost. */
+  gain?(key: string, units: number, upTo: number): Promise<void>;
   settle(key: string, settlement: Settlement): Promise<void>;
   /** What others served. */
   hits(key: string, count: number): Promise<void>;

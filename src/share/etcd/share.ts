@@ -164,6 +164,21 @@ export class RegisterShare implements RemoteShare {
     }
   }
 
+  async spare(key: string, most: number, leave: number): Promise<number> {
+    const act = (state: State, moment: Moment): Told => {
+      const spare = this.#rule.policy.available(state, 0, moment.now) - leave;
+      return this.#rule.take(state, Math.min(most, Math.floor(spare)), moment);
+    };
+    const told = await this.#send(key, act).catch(() => undefined);
+    return told?.verdict === 'grant' ? told.remaining : 0;
+  }
+
+  async gain(key: string, units: number, upTo: number): Promise<void> {
+    const { policy } = this.#rule;
+    const act = (state: State, { now }: Moment): void => policy.gain?.(state, 0, units, upTo, now);
+    await this.#send(key, act).catch(() => {}); // lost, as if it had not come
+  }
+
   /** What cannot be told is lost: then more was taken than was used, never less. */
   async settle(key: string, settlement: Settlement): Promise<void> {
     await this.#send(key, (state, { now }) => this.#rule.settle(state, settlement, now)).catch(

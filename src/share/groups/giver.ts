@@ -1,11 +1,5 @@
 /**
- * What a group lets others steal: what is in its bucket above what it keeps for its own calls.
- *
- *     burst ┤▒▒▒▒▒▒▒▒  others may have this
- *           │▒▒▒▒▒▒▒▒
- *      keep ┤████████  only its own
- *           │████████
- *         0 ┴────────
+ * What a group lets others steal: what is in its bucket above the line.
  *
  * So a group that is quiet gives, one that is busy has nothing to give, and one that becomes busy finds at once what it kept,
  * and from then on all that flows in.
@@ -16,14 +10,11 @@ import type { GroupLimit } from './limits.ts';
 
 export class Giver {
   readonly #limits: ReadonlyMap<string, GroupLimit>;
-  /** What part of its burst a group keeps. */
-  readonly #keep: number;
   /** Units given so far. */
   given = 0;
 
-  constructor(limits: ReadonlyMap<string, GroupLimit>, keep: number) {
+  constructor(limits: ReadonlyMap<string, GroupLimit>) {
     this.#limits = limits;
-    this.#keep = keep;
   }
 
   /** What each of them gets. It is taken before anybody is told. */
@@ -31,13 +22,8 @@ export class Giver {
     return Promise.all(wants.map((want) => this.#giveOne(want)));
   }
 
-  async #giveOne({ limit: name, key, units }: Want): Promise<number> {
-    const limit = this.#limits.get(name);
-    if (!limit) return 0;
-    const spare = Math.floor((await limit.remaining(key)) - limit.burst * this.#keep);
-    const most = Math.min(spare, units);
-    if (!(most > 0)) return 0;
-    const given = await limit.take(key, most);
+  async #giveOne({ limit, key, units }: Want): Promise<number> {
+    const given = units > 0 ? ((await this.#limits.get(limit)?.spare(key, units)) ?? 0) : 0;
     this.given += given;
     return given;
   }

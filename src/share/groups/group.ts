@@ -14,7 +14,7 @@ import { Giver } from './giver.ts';
 import type { GroupLimit } from './limits.ts';
 import { type Claimed, partsOf } from './parts.ts';
 import { RemoteGroupShare } from './remote-share.ts';
-import { type Company, GroupShare } from './share.ts';
+import { type Company, type GroupBucket, GroupShare } from './share.ts';
 import { type DonorView, Thief } from './thief.ts';
 
 export interface GroupOptions {
@@ -40,6 +40,7 @@ export class Group {
   readonly #own: string;
   readonly #part: number;
   readonly #replaces: boolean;
+  readonly #keep: number;
   readonly #limits = new Map<string, GroupLimit>();
   readonly #giver: Giver;
   readonly #thief: Thief;
@@ -54,7 +55,8 @@ export class Group {
     this.#own = own;
     this.#replaces = replaces;
     this.#part = partsOf(groups).get(own) ?? 0;
-    this.#giver = new Giver(this.#limits, keep);
+    this.#keep = keep;
+    this.#giver = new Giver(this.#limits);
     const others = [...groups.keys()].filter((name) => name !== own);
     this.#thief = new Thief(door, clock, { groups: others, deadlineMs });
   }
@@ -71,6 +73,7 @@ export class Group {
       make: (policy, made) => {
         const own = this.#partOf(policy);
         const inner = within ? within.make(own.policy, made) : new LocalShare(own.policy, made);
+        if (!inner.gain) throw new ConfigError('bucket', 'redis(client) or peers(...)', within);
         return new GroupShare(inner, { ...made, ...own }, this.#company);
       },
     };
@@ -115,7 +118,7 @@ export class Group {
   }
 
   /** A bucket with the group's part of the rate and of the burst. */
-  #partOf(policy: Policy): { policy: Policy; burst: number } {
+  #partOf(policy: Policy): { policy: Policy } & Pick<GroupBucket, 'perMs' | 'burst' | 'line'> {
     const [formula] = policy.formulas ?? [];
     if (policy.kind !== 'bucket' || !formula) {
       const expected = 'a bucket: only its tokens can be stored and stolen';
@@ -124,11 +127,16 @@ export class Group {
     const [perMs, wholeBurst, debtMax] = formula.numbers;
     const part = this.#part;
     const burst = wholeBurst * part;
+    if (part === 0) {
+      const least = 'above 0, or a `min`: what it steals needs a bucket, too';
+      throw new ConfigError(`groups.${this.#own}.weight`, least, 0);
+    }
     if (burst < 1) {
       const least = `at least ${Math.ceil(1 / part)}, so that group ${this.#own} has one token of it`;
       throw new ConfigError('limit.bucket.burst', least, wholeBurst);
     }
     const debt = debtMax === Infinity ? {} : { debtMax: debtMax * part };
-    return { policy: bucket({ rate: perMs * 1000 * part, burst, ...debt }), burst };
+    const own = bucket({ rate: perMs * 1000 * part, burst, ...debt });
+    return { policy: own, perMs: perMs * part, burst, line: burst * this.#keep };
   }
 }

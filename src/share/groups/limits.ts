@@ -1,14 +1,22 @@
-/** The limits that a process has divided among groups, as its own group's buckets. */
+/**
+ * The limits that a process has divided among groups, as its own group's buckets.
+ *
+ *     burst ┤▒▒▒▒▒▒▒▒  others may steal this
+ *           │▒▒▒▒▒▒▒▒
+ *      line ┤████████  only its own: below the line it steals, up to the line
+ *           │████████
+ *         0 ┴────────
+ *
+ * One line for both, so that nothing is stolen twice: what lies above it has flowed in here.
+ */
 
 /** One group's bucket of a limit. */
 export interface GroupLimit {
   readonly name: string;
-  /** What its own calls can have at once. */
-  readonly burst: number;
-  /** What is left of it for a key; below zero while in debt. */
-  remaining(key: string): number | Promise<number>;
-  /** Takes up to so many whole units. */
-  take(key: string, most: number): number | Promise<number>;
-  /** Units came from elsewhere: what does not fit is gone. */
-  add(key: string, units: number): void;
+  /** What it keeps for its own calls, and steals up to. */
+  readonly line: number;
+  /** Takes up to so many whole units of what is above the line. */
+  spare(key: string, most: number): number | Promise<number>;
+  /** Units came from elsewhere: they fill it up to the line, and what does not fit is gone. */
+  gain(key: string, units: number): void;
 }

@@ -34,6 +34,11 @@ test('add up to one, and nobody has less than it was guaranteed', () => {
   );
 });
 
+test('refuses to give nobody what is not guaranteed', () => {
+  expect(() => partsOf(groups([0, 0.5], [0]))).toThrow('one has a `weight` above 0');
+  expect([...partsOf(groups([0, 0.5], [0, 0.5])).values()]).toEqual([0.5, 0.5]);
+});
+
 test('refuses to guarantee more than there is', () => {
   expect(() => partsOf(groups([1, 0.6], [1, 0.6]))).toThrow('guaranteed at most 1 in all');
 });

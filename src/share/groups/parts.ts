@@ -20,6 +20,10 @@ export function partsOf(groups: ReadonlyMap<string, Claimed>): Map<string, numbe
   if (guaranteed > 1 + 1e-9) {
     throw new ConfigError('groups', 'guaranteed at most 1 in all by their `min`', guaranteed);
   }
+  const hasWeight = [...groups.values()].some(({ weight }) => weight > 0);
+  if (!hasWeight && guaranteed < 1 - 1e-9) {
+    throw new ConfigError('groups', 'groups of which one has a `weight` above 0', guaranteed);
+  }
   const parts = new Map<string, number>();
   let open = [...groups];
   // With the least raised the others have less to share, so another may fall below: until none does.

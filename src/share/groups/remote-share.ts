@@ -5,7 +5,7 @@ import type { Decision } from '../../decision.ts';
 import type { Policy, Settlement } from '../../policy/policy.ts';
 import type { Answer, LineAnswer, RemoteShare } from '../remote.ts';
 import type { GroupLimit } from './limits.ts';
-import { type Company, type GroupBucket, LOW } from './share.ts';
+import { type Company, type GroupBucket, isLow } from './share.ts';
 
 export class RemoteGroupShare implements RemoteShare {
   readonly enter: RemoteShare['enter'];
@@ -13,33 +13,21 @@ export class RemoteGroupShare implements RemoteShare {
   readonly #inner: RemoteShare;
   readonly #company: Company;
   readonly #limit: GroupLimit;
+  readonly #bucket: GroupBucket;
   readonly #leaveCompany: () => void;
 
-  constructor(
-    inner: RemoteShare,
-    policy: Policy,
-    { name, burst, onRoom }: GroupBucket,
-    company: Company,
-  ) {
+  constructor(inner: RemoteShare, policy: Policy, bucket: GroupBucket, company: Company) {
     this.policy = inner.policy ?? policy;
     this.#inner = inner;
     this.#company = company;
+    this.#bucket = bucket;
     this.enter = inner.enter && ((...asked) => this.#entered(...asked));
+    const { name, line, onRoom } = bucket;
     this.#limit = {
       name,
-      burst,
-      async remaining(key) {
-        const seen = await inner.look(key);
-        return seen ? policy.view(seen.state, 0, seen.at).remaining : 0;
-      },
-      take: (key, most) => inner.take(key, most),
-      add(key, units) {
-        const settled = inner.settle(key, { outcome: 'ignored', cost: units, dueAt: 0 });
-        void settled.then(
-          () => onRoom?.(key),
-          () => {}, // lost, as if it had not come
-        );
-      },
+      line,
+      spare: (key, most) => inner.spare?.(key, most, line) ?? 0,
+      gain: (key, units) => void inner.gain?.(key, units, line).then(() => onRoom?.(key)),
     };
     this.#leaveCompany = company.add(this.#limit);
   }
@@ -60,19 +48,22 @@ export class RemoteGroupShare implements RemoteShare {
 
   async ask(key: string, cost: number): Promise<Answer> {
     const answer = await this.#inner.ask(key, cost);
-    this.#watch(key, cost, answer.decision);
+    if (!answer.isMakeshift) this.#watch(key, cost, answer.decision);
     return answer;
   }
 
   async askNow(key: string, cost: number): Promise<Answer> {
     const answer = await this.#inner.askNow(key, cost);
-    this.#watch(key, cost, answer.decision);
+    if (!answer.isMakeshift) this.#watch(key, cost, answer.decision);
     return answer;
   }
 
   async askLine(key: string, costs: readonly number[]): Promise<LineAnswer> {
     const answer = await this.#inner.askLine(key, costs);
-    if (answer.refused) this.#watch(key, sum(costs.slice(answer.granted)), answer.refused);
+    const { granted, refused, isMakeshift } = answer;
+    if (refused && !isMakeshift && isLow(this.#bucket, costs[granted], refused)) {
+      this.#want(key, sum(costs.slice(granted)));
+    }
     return answer;
   }
 
@@ -82,8 +73,8 @@ export class RemoteGroupShare implements RemoteShare {
 
   async take(key: string, most: number): Promise<number> {
     const taken = await this.#inner.take(key, most);
-    const wanted = Math.min(most, this.#limit.burst);
-    if (taken < wanted) this.#company.want(this.#limit, key, wanted);
+    const wanted = Math.min(most, this.#bucket.burst);
+    if (taken < wanted) this.#want(key, wanted);
     return taken;
   }
 
@@ -105,13 +96,17 @@ export class RemoteGroupShare implements RemoteShare {
   }
 
   #entered(...[key, cost, patience]: Parameters<NonNullable<RemoteShare['enter']>>) {
-    this.#company.want(this.#limit, key, cost); // nobody says how low the bucket is, but somebody waits
+    this.#want(key, cost); // nobody says how low the bucket is, but somebody waits
     return (this.#inner.enter as NonNullable<RemoteShare['enter']>)(key, cost, patience);
   }
 
   #watch(key: string, cost: number, decision: Decision): void {
-    const isLow = decision.verdict !== 'allow' || decision.remaining < this.#limit.burst * LOW;
-    if (isLow && cost > 0) this.#company.want(this.#limit, key, cost);
+    if (isLow(this.#bucket, cost, decision)) this.#want(key, cost);
+  }
+
+  /** Nothing while it has nowhere to put it. */
+  #want(key: string, units: number): void {
+    if (this.#inner.isReachable) this.#company.want(this.#limit, key, units);
   }
 }
 

@@ -6,7 +6,7 @@
  */
 
 import type { Millis } from '../../clock.ts';
-import type { Decision } from '../../decision.ts';
+import { type Decision, NEVER } from '../../decision.ts';
 import { ShareAround } from '../around.ts';
 import type { Share } from '../share.ts';
 import type { GroupLimit } from './limits.ts';
@@ -19,15 +19,26 @@ export interface Company {
   want(limit: GroupLimit, key: string, units: number): void;
 }
 
-/** Below this part of its burst a bucket is low. */
-export const LOW = 0.5;
-
 export interface GroupBucket {
   readonly name: string;
-  /** The group's part of the burst. */
+  /** The group's part of the limit's rate, */
+  readonly perMs: number;
+  /** of its burst, */
   readonly burst: number;
+  /** and what of that it keeps for its own calls. */
+  readonly line: number;
   /** Units have come for a key: whoever waits may try again. */
   readonly onRoom?: ((key: string) => void) | undefined;
+}
+
+/** Below this part of the line a bucket is low: one that gives is near the line, and should not steal what would not fit. */
+const LOW = 0.5;
+
+/** Whether a call's bucket is low, as its decision tells. */
+export function isLow({ perMs, line }: GroupBucket, cost: number, decision: Decision): boolean {
+  if (decision.verdict === 'allow') return cost > 0 && decision.remaining < line * LOW;
+  const ms = decision.verdict === 'deny' ? decision.retryAfterMs : decision.waitMs;
+  return ms !== NEVER && cost - ms * perMs < line * LOW;
 }
 
 export class GroupShare extends ShareAround {
@@ -35,20 +46,20 @@ export class GroupShare extends ShareAround {
   readonly wantsNames = true;
   readonly #company: Company;
   readonly #limit: GroupLimit;
-  readonly #low: number;
+  readonly #bucket: GroupBucket;
   readonly #leaveCompany: () => void;
 
-  constructor(inner: Share, { name, burst, onRoom }: GroupBucket, company: Company) {
+  constructor(inner: Share, bucket: GroupBucket, company: Company) {
     super(inner);
     this.#company = company;
-    this.#low = burst * LOW;
+    this.#bucket = bucket;
+    const { name, line, onRoom } = bucket;
     this.#limit = {
       name,
-      burst,
-      remaining: (key) => inner.inspect(key).remaining,
-      take: (key, most) => inner.take(key, most),
-      add(key, units) {
-        inner.settle(key, { outcome: 'ignored', cost: units, dueAt: 0 });
+      line,
+      spare: (key, most) => inner.take(key, most, line),
+      gain(key, units) {
+        inner.gain?.(key, units, line);
         onRoom?.(key);
       },
     };
@@ -63,9 +74,9 @@ export class GroupShare extends ShareAround {
     return this.#watched(key, cost, super.askNow(key, cost, now, part));
   }
 
-  override take(key: string, most: number): number {
-    const taken = super.take(key, most);
-    const wanted = Math.min(most, this.#limit.burst);
+  override take(key: string, most: number, leave?: number): number {
+    const taken = super.take(key, most, leave);
+    const wanted = Math.min(most, this.#bucket.burst);
     if (taken < wanted) this.#company.want(this.#limit, key, wanted);
     return taken;
   }
@@ -76,8 +87,7 @@ export class GroupShare extends ShareAround {
   }
 
   #watched(key: string, cost: number, decision: Decision): Decision {
-    const isLow = decision.verdict !== 'allow' || decision.remaining < this.#low;
-    if (isLow && cost > 0) this.#company.want(this.#limit, key, cost);
+    if (isLow(this.#bucket, cost, decision)) this.#company.want(this.#limit, key, cost);
     return decision;
   }
 }

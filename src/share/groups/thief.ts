@@ -9,7 +9,8 @@
  * A group that gave nothing, or could not be reached, is asked again later, twice as late each time; what is wanted is shared
  * among those that gave. While all are out of reach the group lives on its own part.
  *
- * What is on its way was taken where it comes from, and counts only if it arrives within the deadline. So at any instant there is in all buckets and
+ * What is on its way was taken where it comes from, and counts only if it arrives within the deadline. It fills a bucket only up to the line above
+ * which others steal, so that nothing is stolen twice. So at any instant there is in all buckets and
  * on the way no more than all bursts and what has flowed in during one deadline, whatever is lost, late or cut off:
  *
  *     calls let through in any span ≤ burst + rate × (span + deadline)
@@ -144,16 +145,14 @@ class Donor {
     const wants: Want[] = wanted.map(({ limit, key, units }) => ({
       limit: limit.name,
       key,
-      units: Math.ceil(Math.min(units, limit.burst)), // more would not fit
+      units: Math.ceil(Math.min(units, limit.line)), // more would not fit
     }));
     const sentAt = this.#clock.now();
     this.#requests++;
     try {
-      const given = await this.#door.steal(this.#group, wants);
-      const isLate = this.#clock.now() - sentAt > this.#deadlineMs;
-      if (isLate) throw new Error(`it took longer than ${this.#deadlineMs} ms`);
+      const told = await this.#inTime(this.#door.steal(this.#group, wants), sentAt);
       this.#reason = undefined;
-      this.#take(wanted, given);
+      this.#take(wanted, givenIn(told, wants));
     } catch (error) {
       this.#failures++;
       this.#reason = reasonOf(error);
@@ -161,6 +160,23 @@ class Donor {
     }
     this.#asking--;
     this.#askSoon();
+  }
+
+  /** Whatever the door does: one that never answers must not keep a place, and a late answer is none. */
+  async #inTime<T>(answer: Promise<T>, sentAt: Millis): Promise<T> {
+    const byAt = sentAt + this.#deadlineMs;
+    const late = (): Error => new Error(`it took longer than ${this.#deadlineMs} ms`);
+    let cancel = (): void => {};
+    const tooLate = new Promise<never>((_, giveUp) => {
+      cancel = alarm(this.#clock, byAt, () => giveUp(late()), false);
+    });
+    try {
+      const told = await Promise.race([answer, tooLate]);
+      if (this.#clock.now() > byAt) throw late(); // a process that stood still finds both at once
+      return told;
+    } finally {
+      cancel();
+    }
   }
 
   #take(wanted: readonly Wanted[], given: readonly number[]): void {
@@ -171,10 +187,17 @@ class Donor {
     }
     this.#againMs = 0;
     this.#stolen += units;
-    for (const [n, { limit, key }] of wanted.entries()) if (given[n] > 0) limit.add(key, given[n]);
+    for (const [n, { limit, key }] of wanted.entries()) if (given[n] > 0) limit.gain(key, given[n]);
   }
 
   #askLess(): void {
     this.#againMs = Math.min(AGAIN_MS_MAX, Math.max(AGAIN_MS_FIRST, this.#againMs * 2));
   }
 }
+
+/** Never more than was wanted, whatever the other side says. */
+const givenIn = (told: readonly unknown[], wants: readonly Want[]): number[] =>
+  wants.map(({ units }, n) => {
+    const own = told[n];
+    return typeof own === 'number' && own > 0 ? Math.min(units, Math.floor(own)) : 0;
+  });

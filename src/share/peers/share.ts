@@ -89,8 +89,8 @@ export class PeersShare extends ShareAround {
     return this.#told(this.#local.askNow(key, cost, now, part), cost);
   }
 
-  override take(key: string, most: number): number {
-    const taken = this.#local.take(key, most);
+  override take(key: string, most: number, leave?: number): number {
+    const taken = this.#local.take(key, most, leave);
     if (taken > 0) this.#servedLast(taken);
     return taken;
   }
@@ -103,6 +103,16 @@ export class PeersShare extends ShareAround {
     else if (more < 0 && !this.#isAlone) {
       this.#fleet.unserved(this.#limit, this.#hasher.low, this.#hasher.high, -more);
     }
+  }
+
+  /** What came into the bucket that all of them keep, all of them have: no more of it than fits here. */
+  override gain(key: string, units: number, upTo: number): void {
+    const room = upTo - this.#local.inspect(key).remaining;
+    const fitting = Math.min(units, room);
+    if (fitting <= 0) return;
+    this.#local.gain(key, fitting, upTo);
+    if (this.#isAlone) return;
+    this.#fleet.unserved(this.#limit, this.#hasher.low, this.#hasher.high, fitting);
   }
 
   #told(decision: Decision, cost: number): Decision {

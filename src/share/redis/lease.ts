@@ -28,6 +28,8 @@ interface Stock {
 
 /** Where permits come from. */
 export interface Source extends RemoteShare {
+  spare: NonNullable<RemoteShare['spare']>;
+  gain: NonNullable<RemoteShare['gain']>;
   /** As `take`, and none while Redis is out of reach: what stands in for it has nothing to take ahead. */
   takeThere(key: string, most: number): Promise<number>;
 }
@@ -122,6 +124,14 @@ export class LeaseShare implements RemoteShare {
 
   take(key: string, most: number): Promise<number> {
     return this.#inner.take(key, most);
+  }
+
+  spare(key: string, most: number, leave: number): Promise<number> {
+    return this.#inner.spare(key, most, leave);
+  }
+
+  gain(key: string, units: number, upTo: number): Promise<void> {
+    return this.#inner.gain(key, units, upTo);
   }
 
   settle(key: string, settlement: Settlement): Promise<void> {

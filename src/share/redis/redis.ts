@@ -183,6 +183,16 @@ class RedisShare implements Source {
     return Number((await this.#send(key, `t${most}`)).told);
   }
 
+  async spare(key: string, most: number, leave: number): Promise<number> {
+    if (most < 1) return 0;
+    const sent = this.#send(key, `t${most} ${leave}`);
+    return sent.then(({ told }) => Number(told)).catch(() => 0);
+  }
+
+  async gain(key: string, units: number, upTo: number): Promise<void> {
+    await this.#send(key, `g${units} ${upTo}`).catch(() => {});
+  }
+
   /** What cannot be told is lost: then more was taken than was used, never less. */
   async settle(key: string, settlement: Settlement): Promise<void> {
     const { outcome, cost, used = cost, dueAt } = settlement;

@@ -15,6 +15,7 @@
  *     available(s, o, now)             the most whole units an ask would get
  *     settle(s, o, ignored, cost, used, dueAt, now)
  *     hits(s, o, n, now)               what others served
+ *     gain(s, o, units, upTo, now)     what came from another bucket; only of a bucket
  *     forgetAt(s, o)                   when a key begun anew would decide the same; of `all` also when it
  *                                      would, were it not for those that never do
  *     opensAt(s, o)                    to the digit; only a rule that opens for one call at a time
@@ -84,6 +85,10 @@ local function bucket(perMs, burst, debtMax, grace)
     hits = function(s, o, n, now)
       local spent = spentAt(s, o, now)
       write(s, o, max(spent, min(spent + n, burst + debtMax)), now)
+    end,
+    gain = function(s, o, units, upTo, now)
+      local spent = spentAt(s, o, now)
+      write(s, o, max(min(spent, max(0, burst - upTo)), spent - units), now)
     end,
     forgetAt = function(s, o) return later(s[o + 2], s[o + 1] / perMs) end,
   }

@@ -14,7 +14,19 @@ import { scriptOf } from './script.ts';
 const isThere = redisServer() !== undefined;
 
 type Step =
-  | { readonly op: 'a' | 'n' | 't' | 'h'; readonly amount: number; readonly afterMs: number }
+  | {
+      readonly op: 'a' | 'n' | 't' | 'h';
+      readonly line?: undefined;
+      readonly amount: number;
+      readonly afterMs: number;
+    }
+  | {
+      /** Above a line: takes; up to it: gains. */
+      readonly op: 't' | 'g';
+      readonly amount: number;
+      readonly line: number;
+      readonly afterMs: number;
+    }
   | {
       readonly op: 's';
       readonly outcome: Outcome;
@@ -69,8 +81,10 @@ function inJs(policy: Policy, steps: readonly Step[], startMs: number) {
       policy.settle(state, 0, { outcome, cost, used, dueAt: now - agoMs }, now);
     } else if (step.op === 'h') {
       policy.hear(state, 0, { hits: step.amount }, now);
+    } else if (step.op === 'g') {
+      policy.gain?.(state, 0, step.amount, step.line, now);
     } else if (step.op === 't') {
-      const granted = takeUpTo(policy, state, 0, Math.ceil(step.amount), now);
+      const granted = takeUpTo(policy, state, 0, Math.ceil(step.amount), now, step.line);
       answers.push({ verdict: 'allow', remaining: granted });
     } else {
       answers.push(askOnce(policy, state, step, now));
@@ -91,7 +105,8 @@ function textOf(step: Step, now: number): string {
   if (step.op === 's') {
     return `s${step.outcome} ${step.amount} ${step.used} ${now - step.agoMs}`;
   }
-  return `${step.op}${step.op === 't' ? Math.ceil(step.amount) : step.amount}`;
+  const amount = step.op === 't' ? Math.ceil(step.amount) : step.amount;
+  return `${step.op}${amount}${step.line === undefined ? '' : ` ${step.line}`}`;
 }
 
 describe.skipIf(!isThere)('the rules in Lua', () => {
@@ -121,7 +136,7 @@ describe.skipIf(!isThere)('the rules in Lua', () => {
     });
     const replies = (await Promise.all(calls)) as Told[][];
     const answers = replies
-      .filter((_, n) => steps[n].op !== 's' && steps[n].op !== 'h')
+      .filter((_, n) => !['s', 'h', 'g'].includes(steps[n].op))
       .map(([, told]) => decisionOf(told));
     const state = await bytesOf(key);
     await client.del(key);
@@ -153,10 +168,11 @@ describe.skipIf(!isThere)('the rules in Lua', () => {
     agoMs: fc.oneof(fc.constant(0), micros),
     afterMs: soon,
   });
-  const steps = fc.array(fc.oneof(ask, ask, ask, settle) as fc.Arbitrary<Step>, {
-    minLength: 1,
-    maxLength: 25,
-  });
+  const move = fc.record({ op: fc.constantFrom('t', 'g'), amount, line: amount, afterMs: soon });
+  const stepsOf = (kind: string) => {
+    const step = kind === 'bucket' ? fc.oneof(ask, ask, settle, move) : fc.oneof(ask, ask, settle);
+    return fc.array(step as fc.Arbitrary<Step>, { minLength: 1, maxLength: 25 });
+  };
 
   const cases = Object.entries(LIMITS).flatMap(([kind, limits]) =>
     limits.map((limit) => [kind, JSON.stringify(limit), limit] as const),
@@ -165,11 +181,11 @@ describe.skipIf(!isThere)('the rules in Lua', () => {
 
   test.each(cases)(
     '%s %s answers as in TypeScript',
-    async (_kind, _name, limit) => {
+    async (kind, _name, limit) => {
       const policy = policyOf(limit, seededRandom(1));
       await fc.assert(
         fc.asyncProperty(
-          steps,
+          stepsOf(kind),
           fc.constantFrom(1_000_000, 1_700_000_000_123.457),
           async (all, start) => {
             const js = inJs(policy, all, start);
@@ -197,6 +213,22 @@ describe.skipIf(!isThere)('the rules in Lua', () => {
       { verdict: 'allow', remaining: 0 },
       { verdict: 'deny', retryAfterMs: 6000 }, // and only one
     ]);
+  });
+
+  test('what comes from another bucket too late is lost', async () => {
+    const { formulas = [], width } = policyOf(
+      { bucket: { rate: 1e-9, burst: 9 } },
+      seededRandom(1),
+    );
+    const whole = await client.scriptLoad(scriptOf(formulas, width));
+    const call = (by: string, text: string) =>
+      client.evalSha(whole, { keys: ['late'], arguments: [by, text] }) as Promise<Told[]>;
+    await call('', 't9');
+    const [told] = await call('by 1', 'g5 4');
+    expect(told).toMatch(/^late /);
+    expect(await call('', 't9')).toEqual([expect.anything(), 0]);
+    await call('', 'g5 4');
+    expect(await call('', 't9')).toEqual([expect.anything(), 4]);
   });
 
   test('"never" has a name on both sides', async () => {

@@ -12,11 +12,13 @@
  *     a<cost>                   may it happen?           remaining · w<ms> · -1 never · -2-<ms> until then
  *     n<cost>                   the same, and nothing is reserved for later
  *     t<most>                   as many as there are     how many
+ *     t<most> <leave>           all but so many
  *     q<ahead> <cost> <cost> …  those in line, until one is refused     <granted> <ms> <answer of the last>
  *                               the last one granted may use it only in so many ms, at most <ahead>
  *     l                         the state as it is       <number> <number> …
  *     s<outcome> <cost> <used> <dueAt>                   how a call went
  *     h<hits>                                            what others served
+ *     g<units> <upTo>                                    units of another bucket come into this one; late, they are lost
  *     p                         could it be decided?     0, or an error
  *
  * and, for those who wait fairly, in a line that Redis keeps:
@@ -286,7 +288,8 @@ local OPS = {
   n = function(s, rest) return answer(askNow(s, tonumber(rest))) end,
 
   t = function(s, rest)
-    local granted = min(tonumber(rest), rule.available(s, 0, now))
+    local most, leave = match(rest, '(%S+) ?(%S*)')
+    local granted = min(tonumber(most), floor(rule.available(s, 0, now) - (tonumber(leave) or 0)))
     if granted <= 0 or rule.ask(s, 0, granted, now) ~= ALLOW then return 0 end
     return uncut(granted)
   end,
@@ -325,6 +328,12 @@ local OPS = {
 
   h = function(s, rest)
     rule.hits(s, 0, tonumber(rest), now)
+    return 0
+  end,
+
+  g = function(s, rest)
+    local units, upTo = match(rest, '(%S+) (%S+)')
+    rule.gain(s, 0, tonumber(units), tonumber(upTo), now)
     return 0
   end,
 
