@@ -163,7 +163,7 @@ describe('a restart', () => {
       bytes += chunk.length;
     });
     await new Promise((resolve) => socket.once('connect', resolve));
-    socket.write('alice\n'.repeat(100_000));
+    await new Promise((sent) => socket.write('alice\n'.repeat(100_000), sent));
     await until(() => bytes > 0);
     const closed = new Promise((resolve) => socket.once('close', resolve));
     const stopped = daemon.stop();

@@ -8,11 +8,30 @@
  * Calls are never used as probes: while it is open they are answered at once by whatever stands in.
  */
 
-import { alarm, type Clock } from '../clock.ts';
+import { alarm, atEndOfTurn, type Clock } from '../clock.ts';
 
 /** How long after a failure to try again, at first and at most: it is noticed within a second. */
 const PROBE_MS_FIRST = 50;
 const PROBE_MS_MAX = 400;
+
+/** Of so many calls that are turned away at once, one has to wait until everything else had its turn. */
+const AT_ONCE_MAX = 1000;
+
+/**
+ * Turns calls away. Whoever asks again the moment it is refused would otherwise keep the process busy with nothing but that, and
+ * the probe would never be sent.
+ */
+export class Refuser {
+  #refused = 0;
+
+  refuse(why: Error): Promise<never> {
+    this.#refused++;
+    if (this.#refused % AT_ONCE_MAX > 0) return Promise.reject(why);
+    return new Promise((_, reject) => {
+      atEndOfTurn(() => reject(why));
+    });
+  }
+}
 
 export class Breaker {
   readonly #clock: Clock;

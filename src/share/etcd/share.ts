@@ -12,7 +12,7 @@ import { allow, type Decision, deny, wait } from '../../decision.ts';
 import { UnavailableError } from '../../errors.ts';
 import { Outstanding } from '../../outstanding.ts';
 import type { Policy, Settlement, State } from '../../policy/policy.ts';
-import { Breaker } from '../breaker.ts';
+import { Breaker, Refuser } from '../breaker.ts';
 import {
   type Answer,
   jitterMsMax,
@@ -66,6 +66,7 @@ export class RegisterShare implements RemoteShare {
   readonly #registers = new Map<string, Register>();
   readonly #errands: Outstanding<Dated>;
   readonly #breaker: Breaker;
+  readonly #refuser = new Refuser();
   #heardAt: Millis = -Infinity;
   #isClosed = false;
 
@@ -218,7 +219,7 @@ export class RegisterShare implements RemoteShare {
 
   /** Rejects if nobody can decide in time. */
   #send<T>(key: string, act: (state: State, moment: Moment) => T): Promise<T> {
-    if (this.#breaker.isOpen) return Promise.reject(new UnavailableError('etcd'));
+    if (this.#breaker.isOpen) return this.#refuser.refuse(new UnavailableError('etcd'));
     if (this.#errands.size >= ERRANDS_MAX)
       return Promise.reject(new UnavailableError('etcd', 'too much is asked at once'));
     return new Promise<T>((resolve, reject) => {

@@ -167,13 +167,13 @@ function tell(pool: PoolState, own: Member, now: Millis, { staleMs }: AgreementO
     : claim;
 }
 
-/** Remembers what has been given up, so that nobody else uses it in the same second. */
-function noteFreed(pool: PoolState, before: Claim, after: Claim, now: Millis): void {
+/** Remembers what has been given up, so that nobody else uses it in the second in which it may have been used last. */
+function noteFreed(pool: PoolState, before: Claim, after: Claim, usedTo: Millis): void {
   if (before.rank >= 0 && (after.rank !== before.rank || after.round !== before.round)) {
-    pool.turnFreedAt = Math.max(now, pool.turnFreedAt);
+    pool.turnFreedAt = Math.max(usedTo, pool.turnFreedAt);
   }
   if (before.size > 0 && (after.size === 0 || after.size > before.size)) {
-    pool.freedAt = Math.max(now, pool.freedAt);
+    pool.freedAt = Math.max(usedTo, pool.freedAt);
     pool.turnFreedAt = Math.max(pool.freedAt, pool.turnFreedAt);
   }
 }
@@ -218,8 +218,9 @@ function makeUpForOutage(pool: PoolState, now: Millis, { staleMs }: AgreementOpt
 function dropStale(pool: PoolState, now: Millis, { staleMs, isStrict }: AgreementOptions): void {
   for (const member of pool.members) {
     if (now - member.heardAt < staleMs) continue;
-    // One that stops in time may have used its part until now; else it is dead, and has for long not.
-    if (isStrict) noteFreed(pool, member.claim, NOTHING, now);
+    // One that stops in time may have used its part until now; else it is dead, since it should have synced again.
+    const usedTo = isStrict ? now : member.heardAt + staleMs / 2;
+    noteFreed(pool, member.claim, NOTHING, usedTo);
     remove(pool, member, now);
   }
 }

@@ -78,13 +78,13 @@ end
 
 local function even(size) return { size = size, rank = -1, round = 0 } end
 
--- Remembers what has been given up, so that nobody else uses it in the same second.
-local function noteFreed(before, after)
+-- Remembers what has been given up, so that nobody else uses it in the second in which it may have been used last.
+local function noteFreed(before, after, usedTo)
   if before.rank >= 0 and (after.rank ~= before.rank or after.round ~= before.round) then
-    turnFreedAt = max(now, turnFreedAt)
+    turnFreedAt = max(usedTo, turnFreedAt)
   end
   if before.size > 0 and (after.size == 0 or after.size > before.size) then
-    freedAt = max(now, freedAt)
+    freedAt = max(usedTo, freedAt)
     turnFreedAt = max(freedAt, turnFreedAt)
   end
 end
@@ -127,7 +127,9 @@ end
 local function dropStale()
   local last = whole(now - lostUs - staleUs)
   for _, gone in ipairs(call('ZRANGEBYSCORE', HEARD, '-inf', last)) do
-    if isStrict then noteFreed(claimOf(gone), even(0)) end
+    local usedTo = now
+    if not isStrict then usedTo = call('ZSCORE', HEARD, gone) + lostUs + staleUs / 2 end
+    noteFreed(claimOf(gone), even(0), usedTo)
     remove(gone)
   end
 end
@@ -197,7 +199,7 @@ if before and seq <= seqBefore then
   write()
   return { 'late' }
 end
-if before then noteFreed(before, using) else join() end
+if before then noteFreed(before, using, now) else join() end
 call('ZADD', HEARD, now - lostUs, id)
 record(using, before)
 local told = tell(using)
@@ -215,7 +217,7 @@ export const LEAVE = `${STATE}
 local id = ARGV[2]
 local claim = read() and claimOf(id)
 if claim then
-  noteFreed(claim, even(0))
+  noteFreed(claim, even(0), now)
   remove(id)
   write()
 end

@@ -15,7 +15,7 @@
 import { atEndOfTurn, type Clock, endOfTick, type Millis } from '../../clock.ts';
 import { UnavailableError } from '../../errors.ts';
 import { Outstanding } from '../../outstanding.ts';
-import { Breaker } from '../breaker.ts';
+import { Breaker, Refuser } from '../breaker.ts';
 import type { Told } from './call.ts';
 import type { Connection, Reply } from './client.ts';
 import { SLOTS, slotOf } from './slot.ts';
@@ -83,6 +83,7 @@ export class Pipe {
   /** What travels together, in the order it goes. */
   #packed: (readonly Errand[])[] = [];
   #underway = 0;
+  readonly #refuser = new Refuser();
 
   constructor(
     connection: Connection,
@@ -110,7 +111,7 @@ export class Pipe {
   /** Rejects with an UnavailableError if there is no answer in time. */
   send(key: string, text: string): Promise<Answered> {
     const slot = this.#connection.isCluster ? slotOf(key) : 0;
-    if (this.#isOut(slot)) return Promise.reject(new UnavailableError('Redis'));
+    if (this.#isOut(slot)) return this.#refuser.refuse(new UnavailableError('Redis'));
     return new Promise((resolve, reject) => {
       this.#waiting.push({ key, slot, text, resolve, reject });
       if (this.#waiting.length === 1) endOfTick(() => this.#flush());

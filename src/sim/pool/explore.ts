@@ -36,7 +36,8 @@ export interface Explored {
   readonly isWhole: boolean;
 }
 
-const STALE_MS: Millis = 2000;
+/** Longer than the second that parts are of, and shorter. */
+const STALES_MS: readonly Millis[] = [2000, 600];
 const HOLD_MS: Millis = 10_000;
 /** Long enough for whoever crashed last to be missed, and for all to agree, up to the next second. */
 const PEACE_MS: Millis = 6500;
@@ -68,7 +69,8 @@ interface Mail {
 
 export function explore({ seed, steps, isStrict }: ExploreOptions): Explored {
   const random = seededRandom(seed);
-  const options: AgreementOptions = { staleMs: STALE_MS, isStrict };
+  const staleMs = STALES_MS[seed % STALES_MS.length];
+  const options: AgreementOptions = { staleMs, isStrict };
   const between = (min: number, max: number): number => min + random() * (max - min);
   let now: Millis = between(1e6, 2e6);
   let pool: PoolState = emptyPool(now, options);
@@ -81,7 +83,7 @@ export function explore({ seed, steps, isStrict }: ExploreOptions): Explored {
 
   const add = (): void => {
     const name = `m${++born}`;
-    const holdMs = isStrict ? STALE_MS : HOLD_MS;
+    const holdMs = isStrict ? staleMs : HOLD_MS;
     const skewMs = between(-HOUR_MS, HOUR_MS);
     const member = new PoolMember({ id: name, holdMs });
     nodes.push({ name, member, skewMs, syncAt: now + between(0, 100), cutTo: 0 });
@@ -90,7 +92,7 @@ export function explore({ seed, steps, isStrict }: ExploreOptions): Explored {
   /** In peace, nothing is lost and nothing takes long. */
   let isPeace = false;
   const isLost = (): boolean => !isPeace && random() < 0.03;
-  const delayMs = (): Millis => random() * (isPeace || random() < 0.9 ? 5 : 900);
+  const delayMs = (): Millis => random() * (isPeace || random() < 0.9 ? 5 : 0.45 * staleMs);
 
   const send = (node: Node): void => {
     const request = node.member.request(now + node.skewMs);
