@@ -7,9 +7,11 @@ import {
   startEtcd,
   startEtcdCluster,
 } from '../../test/support/services.ts';
+import { groups } from '../groups/groups.ts';
 import { limiter } from '../limiter.ts';
 import type { Limit } from '../policy/limit.ts';
 import type { RemoteLimiter } from '../remote-limiter.ts';
+import type { Want } from '../share/groups/door.ts';
 import { type EtcdOptions, etcd } from './etcd.ts';
 
 const addressOf = ({ port }: Service): string => `http://127.0.0.1:${port}`;
@@ -65,6 +67,28 @@ if (etcdServer() !== undefined) {
         }
       },
       deadlineMs: 700, // a disk that others write to, too, may take half a second
+    });
+
+    test('keeps a group’s bucket: what was stolen is in it, and what is above the line can be', async () => {
+      const limit: Limit = { bucket: { rate: 0.001, burst: 40 } };
+      const two = { a: {}, b: {} };
+      const quiet = groups({ own: 'b', groups: two, door: { steal: async () => [] } });
+      limiter({ name: 'api', limit, share: quiet });
+      const door = { steal: (_: string, wants: readonly Want[]) => quiet.give(wants) };
+      const bucket = etcd({ endpoints: [addressOf(server)] });
+      const place = groups({ own: 'a', groups: two, door, bucket });
+      const api = limiter({ name: 'api', limit, share: place });
+      made.push(api);
+      expect(await place.give([{ limit: 'api', key: 'k', units: 25 }])).toEqual([10]);
+      let got = 0;
+      while ((await api.ask('k')).verdict === 'allow') got++;
+      expect(got).toBeGreaterThanOrEqual(10);
+      await vi.waitFor(async () => {
+        if ((await api.ask('k')).verdict === 'allow') got++;
+        expect(got).toBe(20); // its own half, and what the other had above its line
+      }, 10_000);
+      expect(quiet.view().given).toBe(10);
+      place.close();
     });
 
     test('keys disappear by themselves, many with one lease', async () => {

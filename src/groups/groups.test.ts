@@ -198,11 +198,11 @@ describe('groups', () => {
     [{ groups: { a: {}, b: { wieght: 1 } } }, '`groups.b.wieght`'],
     [
       { door: undefined, groups: { a: {}, b: { at: 'http://b' } } },
-      '`key` to be a secret of at least 16 plain letters',
+      '`key` to be a secret of at least 16 letters, in ASCII',
     ],
     [
       { door: undefined, groups: { a: {}, b: { at: 'http://b' } }, key: `${KEY}\n` },
-      'without spaces or line breaks around, got "string"',
+      'without spaces around it',
     ],
     ...['shorter than 16', 'sixteen lätters or more', 'sixteen letters or more\n'].map(
       (key): [object, string] => [
