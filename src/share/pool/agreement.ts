@@ -93,7 +93,8 @@ const SECOND_MS: Millis = 1000;
 /** A store that knows nobody, or has forgotten everybody: those who are there have yet to say so. */
 export function emptyPool(now: Millis, { staleMs, isStrict }: AgreementOptions): PoolState {
   const quietTo = now + staleMs;
-  const freedAt = isStrict ? quietTo : now; // who cannot say so may use its part until then
+  // Who cannot say so may use its part until then; else it is dead, since it should have synced by then.
+  const freedAt = isStrict ? quietTo : now + staleMs / 2;
   return {
     members: [],
     round: wholeMicros(now),
@@ -211,7 +212,11 @@ function makeUpForOutage(pool: PoolState, now: Millis, { staleMs }: AgreementOpt
   const wasQuiet = pool.syncedAt < pool.quietTo;
   pool.syncedAt = Math.max(now, pool.syncedAt);
   if (gapMs < staleMs / 2) return;
-  if (wasQuiet) pool.quietTo += gapMs;
+  if (wasQuiet) {
+    pool.quietTo += gapMs;
+    pool.freedAt = Math.max(now + staleMs / 2, pool.freedAt);
+    pool.turnFreedAt = Math.max(pool.freedAt, pool.turnFreedAt);
+  }
   for (const member of pool.members) member.heardAt += gapMs;
 }
 

@@ -112,7 +112,7 @@ local using = { size = tonumber(ARGV[6]), rank = tonumber(ARGV[7]), round = tonu
 local function begin()
   call('DEL', unpack(KEYS))
   count, round, quietTo, syncedAt = 0, now, now + staleUs, now
-  freedAt = isStrict and quietTo or now
+  freedAt = isStrict and quietTo or now + staleUs / 2
   turnFreedAt, lostUs, joins, keepAt = freedAt, 0, 0, now
 end
 
@@ -121,7 +121,11 @@ local function makeUpForOutage()
   syncedAt = max(now, syncedAt)
   if gapUs < staleUs / 2 then return end
   lostUs = lostUs + gapUs
-  if wasQuiet then quietTo = quietTo + gapUs end
+  if wasQuiet then
+    quietTo = quietTo + gapUs
+    freedAt = max(now + staleUs / 2, freedAt)
+    turnFreedAt = max(freedAt, turnFreedAt)
+  end
 end
 
 local function dropStale()
