@@ -49,5 +49,6 @@ console.log(
 );
 console.log(`${calls.length} calls, never closer than ${Math.min(...gaps).toFixed(1)} ms`);
 console.log(`ivy ${await impatient}; ${token.stats().waiting} left in line`);
-// Permits are granted 50 ms apart; on a busy machine one may be used a few milliseconds late.
-if (Math.min(...gaps) < EVERY_MS - 10) process.exitCode = 1;
+// Permits are granted 50 ms apart. On a busy machine one may be used late, and the next one closer to it; none is used early.
+const tookMs = calls.at(-1).at - calls[0].at;
+if (tookMs < EVERY_MS * (calls.length - 2)) process.exitCode = 1;

@@ -43,6 +43,7 @@ export type { Limit } from './policy/limit.ts';
 export type { News, Standing, View } from './policy/policy.ts';
 export type { RampMode, RampOptions } from './policy/ramp.ts';
 export type { SpacingOptions } from './policy/spacing.ts';
+export type { WindowOptions } from './policy/window.ts';
 export { type Random, seededRandom, systemRandom } from './random.ts';
 export type { RemoteAcquireOptions, RemoteLimiter, RemoteStats } from './remote-limiter.ts';
 export type { RetryOptions, Tried } from './retry.ts';

@@ -176,6 +176,14 @@ const spacingSetting = fc
   })
   .map((spacing) => ({ limit: { spacing }, unitMs: spacing.every }));
 
+const windowSetting = fc
+  .record({
+    limit: fc.integer({ min: 1, max: 12 }),
+    per: fc.constantFrom(7.7, 10, 1000, 3_333, 60_000),
+    steps: fc.integer({ min: 1, max: 20 }),
+  })
+  .map((window) => ({ limit: { window }, unitMs: window.per / window.limit }));
+
 const rampOf = (modes: readonly (typeof RAMP_MODES)[number][]) =>
   fc
     .record({
@@ -234,6 +242,7 @@ const SPACING: Rig = {
   setting: spacingSetting,
   tuning: { costMax: 1, paceMax: 1.4, settles: 1 },
 };
+const WINDOW: Rig = { name: 'window', setting: windowSetting, tuning: {} };
 const RAMP: Rig = { name: 'ramp', setting: rampOf(RAMP_MODES), tuning: { costMax: 8, paceMax: 1 } };
 const SCHEDULED: Rig = {
   name: 'ramp, scheduled',
@@ -281,6 +290,7 @@ const BUSY_BUCKET: Rig = {
 const RIGS = [
   BUCKET,
   SPACING,
+  WINDOW,
   RAMP,
   SCHEDULED,
   BUSY,
@@ -407,6 +417,17 @@ describe('never more than the rule allows', () => {
       const { bucket } = scene.limit as { bucket: BucketOptions };
       const over = excess(grantsOf(scene), bucket.rate as number, bucket.burst as number);
       expect(over).toBeLessThanOrEqual(dustOf(bucket));
+    });
+  });
+
+  test('window: no more than the limit in any stretch of it', () => {
+    always(WINDOW, (scene) => {
+      const { limit, per } = (scene.limit as { window: { limit: number; per: number } }).window;
+      const grants = grantsOf(scene);
+      for (const [n, { at }] of grants.entries()) {
+        const inside = grants.slice(n).filter((other) => other.at - at < per - 1e-3);
+        expect(inside.reduce((sum, { cost }) => sum + cost, 0)).toBeLessThanOrEqual(limit);
+      }
     });
   });
 

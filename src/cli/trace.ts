@@ -8,7 +8,7 @@
 import type { Millis } from '../clock.ts';
 import { type Decision, NEVER, OUTCOMES, WHEN_SETTLED } from '../decision.ts';
 import { ConfigError } from '../errors.ts';
-import { type Limiter, limiter } from '../limiter.ts';
+import { LIMIT_KINDS, type Limiter, limiter } from '../limiter.ts';
 import { Fields } from '../options.ts';
 import { seededRandom } from '../random.ts';
 import { type Command, EXIT_OK, readArgs, readJson, type Terminal, UsageError } from './command.ts';
@@ -21,7 +21,7 @@ each. FILE - is standard input.
   {"limit": {"bucket": {"rate": "10/s", "burst": 3}},
    "calls": [{"at": 0, "ask": 2}, {"at": 0, "ask": 2}, {"at": 100, "ask": 2}]}
 
-limit   one key: bucket, spacing, ramp, adaptive, busy or all, with its options
+limit   one key, with its options: ${LIMIT_KINDS.join(', ')}
 pool    how many share a ramp: a size, or {"size": 3, "rank": 0}, which gives
         this one its turn at the remainder
 calls   each has "at", in milliseconds and never decreasing, and one of

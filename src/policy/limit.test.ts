@@ -199,7 +199,8 @@ describe('a limit', () => {
     },
   );
 
-  const ONE_KEY = 'an object with one key out of bucket, spacing, ramp, adaptive, busy, all';
+  const ONE_KEY =
+    'an object with one key out of bucket, spacing, window, ramp, adaptive, busy, all';
   test.for([
     [undefined, 'nothing'],
     [null, 'null'],

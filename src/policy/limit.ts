@@ -18,10 +18,12 @@ import { partitioned } from './partitions.ts';
 import type { Policy } from './policy.ts';
 import { type RampOptions, ramp } from './ramp.ts';
 import { type SpacingOptions, spacing } from './spacing.ts';
+import { type WindowOptions, window } from './window.ts';
 
 export type Limit =
   | { readonly bucket: BucketOptions }
   | { readonly spacing: SpacingOptions }
+  | { readonly window: WindowOptions }
   | { readonly ramp: RampOptions }
   | { readonly adaptive: AdaptiveOptions }
   | { readonly busy: BusyOptions }
@@ -36,6 +38,7 @@ type Maker = (options: unknown, path: string, random: Random, depth: number) => 
 const MAKERS: Readonly<Record<string, Maker>> = {
   bucket: (options, path) => bucket(options as BucketOptions, path),
   spacing: (options, path) => spacing(options as SpacingOptions, path),
+  window: (options, path) => window(options as WindowOptions, path),
   ramp: (options, path) => ramp(options as RampOptions, path),
   adaptive: (options, path, random) => {
     const policy = adaptive(options as AdaptiveOptions, random, path);

@@ -1,0 +1,140 @@
+import { describe, expect, test } from 'vitest';
+import { type Story, tellStories } from '../../test/support/story.ts';
+import { ConfigError } from '../errors.ts';
+import { window } from './window.ts';
+
+const TEN = { window: { limit: 10, per: '1m', steps: 6 } };
+
+const stories: Record<string, Story> = {
+  'no minute sees more than ten, also not the one across two of them': {
+    limit: TEN,
+    rows: [
+      [50_000, 'ask 10', 'allow, 0 left'],
+      [60_000, 'ask 1', 'deny, retry in 60000'], // a bucket would have let some through by now
+      [119_999, 'ask 1', 'deny, retry in 1'],
+      [120_000, 'ask 10', 'allow, 0 left'],
+    ],
+  },
+
+  'calls come back as their steps leave, up to a step late': {
+    limit: TEN,
+    rows: [
+      [0, 'ask 4', 'allow, 6 left'],
+      [9_999, 'ask 1', 'allow, 5 left'],
+      [25_000, 'ask 5', 'allow, 0 left'],
+      [25_000, 'ask 1', 'deny, retry in 45000'], // those of the first step, once all of it has left
+      [25_000, 'ask 6', 'deny, retry in 65000'],
+      [69_999, 'look', 'remaining 0'],
+      [70_000, 'look', 'remaining 5'],
+      [70_000, 'ask 5', 'allow, 0 left'],
+      [90_000, 'look', 'remaining 5'],
+      [140_000, 'look', 'remaining 10'],
+    ],
+  },
+
+  'all or nothing, and what never fits is never allowed': {
+    limit: TEN,
+    rows: [
+      [0, 'ask 7', 'allow, 3 left'],
+      [0, 'ask 4', 'deny, retry in 70000'],
+      [0, 'ask 11', 'deny, never'],
+      [0, 'ask 3', 'allow, 0 left'],
+      [0, 'take 5', 'got 0'],
+      [70_000, 'take all', 'got 10'],
+    ],
+  },
+
+  'what was not used comes back where it was counted, as long as that counts': {
+    limit: TEN,
+    rows: [
+      [0, 'ask 10', 'allow, 0 left'],
+      [30_000, 'done ok cost 4 used 1 due 0'],
+      [30_000, 'look', 'remaining 3'],
+      [30_000, 'done ignored cost 2 due 0'],
+      [30_000, 'look', 'remaining 5'],
+      [69_000, 'ask 5', 'allow, 0 left'],
+      [75_000, 'done ignored cost 5 due 0'], // gone by itself
+      [75_000, 'look', 'remaining 5'],
+    ],
+  },
+
+  'what others served counts, and what the other side knows': {
+    limit: TEN,
+    rows: [
+      [0, 'hear 8', 'heard'],
+      [0, 'ask 3', 'deny, retry in 70000'],
+      [0, 'ask 2', 'allow, 0 left'],
+      [0, 'hear 20', 'heard'],
+      [0, 'look', 'remaining -20'],
+      [70_000, 'look', 'remaining 10'],
+    ],
+  },
+
+  'time that goes back stands still': {
+    limit: TEN,
+    rows: [
+      [100_000, 'ask 10', 'allow, 0 left'],
+      [40_000, 'ask 1', 'deny, retry in 130000'],
+      [170_000, 'ask 1', 'allow, 9 left'],
+    ],
+  },
+
+  'a window of one step is counted from clock to clock, and half as often': {
+    limit: { window: { limit: 2, per: '1s', steps: 1 } },
+    rows: [
+      [900, 'ask 2', 'allow, 0 left'],
+      [1_000, 'ask 1', 'deny, retry in 1000'],
+      [2_000, 'ask 2', 'allow, 0 left'],
+    ],
+  },
+};
+
+describe('window', () => {
+  tellStories(stories);
+
+  test('hears what is left on the other side, never that there is more', () => {
+    const policy = window({ limit: 10, per: '1m' });
+    const state = new Float64Array(policy.width);
+    policy.start(state, 0, 0);
+    policy.hear(state, 0, { remaining: 3 }, 0);
+    expect(policy.view(state, 0, 0).remaining).toBe(3);
+    policy.hear(state, 0, { remaining: 8 }, 0);
+    expect(policy.view(state, 0, 0).remaining).toBe(3);
+    expect(policy.hear(state, 0, { retryAfterMs: 5 }, 0)).toBe(false);
+  });
+
+  test('says how it stands', () => {
+    const policy = window({ limit: 10, per: 60_000, steps: 6 });
+    const state = new Float64Array(policy.width);
+    policy.start(state, 0, 0);
+    expect(policy.standings(state.slice(), 0, 0)).toEqual([
+      { kind: 'window', quota: 10, windowMs: 60_000, remaining: 10, freshInMs: 0, opensInMs: 0 },
+    ]);
+    policy.ask(state, 0, 10, 5_000);
+    expect(policy.standings(state.slice(), 0, 15_000)).toEqual([
+      {
+        kind: 'window',
+        quota: 10,
+        windowMs: 60_000,
+        remaining: 0,
+        freshInMs: 55_000,
+        opensInMs: 55_000,
+      },
+    ]);
+  });
+
+  test.each([
+    [{ per: '1m' }, 'window.limit'],
+    [{ limit: 0, per: '1m' }, 'window.limit'],
+    [{ limit: 1.5, per: '1m' }, 'window.limit'],
+    [{ limit: 1 }, 'window.per'],
+    [{ limit: 1, per: 0 }, 'window.per'],
+    [{ limit: 1, per: 0.5 }, 'window.per'],
+    [{ limit: 1, per: '1m', steps: 0 }, 'window.steps'],
+    [{ limit: 1, per: '1m', steps: 1001 }, 'window.steps'],
+    [{ limit: 1, per: '1m', burst: 3 }, 'window.burst'],
+  ])('%o makes no sense', (options, field) => {
+    expect(() => window(options as never)).toThrow(ConfigError);
+    expect(() => window(options as never)).toThrow(`\`${field}\``);
+  });
+});
