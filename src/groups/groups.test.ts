@@ -7,10 +7,12 @@ import { type Limiter, limiter } from '../limiter.ts';
 import { MemoryHub } from '../peers/memory.ts';
 import { peers } from '../peers/peers.ts';
 import type { Limit } from '../policy/limit.ts';
+import { seededRandom } from '../random.ts';
 import type { RemoteLimiter } from '../remote-limiter.ts';
 import type { Door, Want } from '../share/groups/door.ts';
 import { redis } from '../share/redis/index.ts';
 import type { ShareMaker } from '../share/share.ts';
+import { excessOf } from '../sim/groups/figures.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
 import { type GroupsPlace, type GroupsSetting, groups } from './groups.ts';
 import { HttpDoor } from './http-door.ts';
@@ -317,6 +319,58 @@ test('peers keep a group’s bucket: what one of them gave is gone for all of th
   await clock.pass(200);
   expect(takeAll(thief.api)).toBe(9); // what was there above the half that is kept
   expect([one, two].map(({ api }) => api.inspect('k').remaining)).toEqual([10, 10]);
+});
+
+test('peers that keep a group’s bucket use all that was stolen for it, and no more', async () => {
+  const clock = new VirtualClock(1_000_000);
+  const random = seededRandom(7);
+  const sleep = (ms: number): Promise<void> =>
+    new Promise((wake) => {
+      clock.wakeAt(clock.now() + ms, wake);
+    });
+  const fleets = new Map<string, GroupsPlace[]>();
+  const door: Door = {
+    async steal(to, wants) {
+      await sleep(40);
+      const places = fleets.get(to) ?? [];
+      const given = await places[Math.floor(random() * places.length)].give(wants);
+      await sleep(40);
+      return given;
+    },
+  };
+  const known = { eu: {}, us: {}, ap: {} };
+  const rate = 300;
+  const limit: Limit = { bucket: { rate, burst: rate } };
+  const LOADS = { eu: 400, us: 10, ap: 10 };
+  const callers = Object.entries(LOADS).flatMap(([own, load]) => {
+    const hub = new MemoryHub({ clock, delayMs: [1, 1] });
+    const members = ['one', 'two', 'three'].map((node, n) => {
+      const transport = hub.transport(node);
+      const bucket = peers({ transport, clock, random: seededRandom(n) });
+      const place = groups({ own, groups: known, door, clock, bucket });
+      const api = limiter({ name: 'api', limit, share: place, clock });
+      return { place, api, load: load / 3, next: 0 };
+    });
+    fleets.set(
+      own,
+      members.map(({ place }) => place),
+    );
+    return members;
+  });
+  await clock.pass(2000);
+  const startAt = clock.now();
+  const began: number[] = [];
+  for (;;) {
+    const next = callers.reduce((one, other) => (other.next < one.next ? other : one));
+    if (next.next > 10_000) break;
+    await clock.pass(Math.max(0, startAt + next.next - clock.now()));
+    if (next.api.ask('all').verdict === 'allow') began.push(next.next);
+    next.next += (-Math.log(1 - random()) * 1000) / next.load;
+  }
+  const used = began.filter((at) => at >= 4000).length / (6 * rate);
+  expect(used).toBeGreaterThan(0.96);
+  expect(used).toBeLessThan(1.04);
+  expect(excessOf(began, rate, rate)).toBeLessThan(rate * 0.5);
 });
 
 describe('groups over HTTP', () => {

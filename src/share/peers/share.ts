@@ -14,6 +14,7 @@ import { ShareAround } from '../around.ts';
 import { type Hasher, hasher } from '../hash.ts';
 import { LocalShare } from '../local.ts';
 import type { ShareMaker, ShareSetting } from '../share.ts';
+import { Gained } from './gained.ts';
 import type { PeerLimit } from './limits.ts';
 
 /** What a share needs of its fleet. */
@@ -35,6 +36,7 @@ export class PeersShare extends ShareAround {
   readonly #fleet: Fleet;
   readonly #hasher: Hasher;
   readonly #limit: PeerLimit;
+  readonly #gained = new Gained();
   #isAlone = false;
 
   /** @throws {ConfigError} if the rule can do nothing with what others served. */
@@ -95,6 +97,15 @@ export class PeersShare extends ShareAround {
     return taken;
   }
 
+  override gain(key: string, units: number, upTo: number): void {
+    this.#hasher.hash(key);
+    const { low, high } = this.#hasher;
+    const before = this.#limit.level(low, high);
+    this.#local.gain(key, units, upTo);
+    const filled = before - this.#limit.level(low, high); // less, if not all of it fits
+    if (filled > 0) this.#gained.add(low, high, filled);
+  }
+
   override settle(key: string, settlement: Settlement): void {
     this.#local.settle(key, settlement);
     const { outcome, cost, used = cost } = settlement;
@@ -103,16 +114,6 @@ export class PeersShare extends ShareAround {
     else if (more < 0 && !this.#isAlone) {
       this.#fleet.unserved(this.#limit, this.#hasher.low, this.#hasher.high, -more);
     }
-  }
-
-  /** What came into the bucket that all of them keep, all of them have: no more of it than fits here. */
-  override gain(key: string, units: number, upTo: number): void {
-    const room = upTo - this.#local.inspect(key).remaining;
-    const fitting = Math.min(units, room);
-    if (fitting <= 0) return;
-    this.#local.gain(key, fitting, upTo);
-    if (this.#isAlone) return;
-    this.#fleet.unserved(this.#limit, this.#hasher.low, this.#hasher.high, fitting);
   }
 
   #told(decision: Decision, cost: number): Decision {
@@ -126,7 +127,9 @@ export class PeersShare extends ShareAround {
   }
 
   #served(low: number, high: number, hits: number): void {
-    if (!this.#isAlone) this.#fleet.served(this.#limit, low, high, hits);
+    if (this.#isAlone) return;
+    const told = this.#gained.isEmpty ? hits : hits - this.#gained.use(low, high, hits);
+    if (told > 0) this.#fleet.served(this.#limit, low, high, told);
   }
 }
 
