@@ -1,9 +1,9 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { AMOUNT_MAX } from '../../options.ts';
+import { DATAGRAM_BYTES_MAX } from './bytes.ts';
 import {
   again,
-  DATAGRAM_BYTES_MAX,
   decode,
   ENTRY,
   encode,
