@@ -17,23 +17,22 @@ import { Engine } from '../limiter.ts';
 import { type Random, systemRandom } from '../random.ts';
 import { Cells } from '../share/cells.ts';
 import { type Hasher, type HashSeed, hasher, hashSeed } from '../share/hash.ts';
+import { Company, changedCompany } from './company.ts';
 import type { Loaded } from './config/file.ts';
 import { isLoopback, type Listen, showListen } from './config/listen.ts';
 import type { Config } from './config/read.ts';
 import { Gate } from './gate.ts';
-import { GroupsPlace } from './groups.ts';
 import { keyFrom } from './http/key.ts';
 import { type HttpNow, HttpSurface } from './http/surface.ts';
 import { lineProtocol } from './line.ts';
 import { type Changed, Listeners } from './listeners.ts';
 import type { Log } from './log.ts';
 import { describeLimits, Metrics } from './metrics.ts';
-import { PeersPlace, seedOf } from './peers.ts';
-import { PoolPlace } from './pool.ts';
+import { seedOf } from './peers.ts';
 import { RedisClients } from './redis-clients.ts';
 import { respProtocol } from './resp/conversation.ts';
 import { RESP_BOUNDS } from './resp/parser.ts';
-import { closeAll, countsFlights, type ShareOf, Shelf, type Shelved } from './shelf.ts';
+import { closeAll, countsFlights, Shelf, type Shelved } from './shelf.ts';
 import { readSnapshot, type Snapshot, type SnapshotPart, writeSnapshot } from './snapshot.ts';
 import { Streams } from './streams.ts';
 
@@ -66,9 +65,7 @@ interface Own {
   readonly seed: HashSeed;
   readonly hasher: Hasher;
   readonly clients: RedisClients;
-  readonly place: PeersPlace | undefined;
-  readonly pool: PoolPlace | undefined;
-  readonly groups: GroupsPlace | undefined;
+  readonly company: Company;
 }
 
 export class Daemon {
@@ -78,9 +75,7 @@ export class Daemon {
   readonly #clock: Clock;
   readonly #seed: HashSeed;
   readonly #clients: RedisClients;
-  readonly #place: PeersPlace | undefined;
-  readonly #pool: PoolPlace | undefined;
-  readonly #groups: GroupsPlace | undefined;
+  readonly #company: Company;
   readonly #shelf: Shelf;
   readonly #line: Streams;
   readonly #cells: Cells;
@@ -104,15 +99,12 @@ export class Daemon {
     const { peers } = config;
     const seed = (peers && seedOf(peers)) ?? left?.seed ?? hashSeed(random);
     const hash = hasher(seed);
-    const around = { clock, random, log, clients, hasher: hash };
-    const place = peers && (await PeersPlace.prepare(peers, around));
-    const pool = config.pool && (await PoolPlace.join(config.pool, around));
-    const groups = config.groups && new GroupsPlace(config.groups, around);
-    const own = { clock, seed, hasher: hash, clients, place, pool, groups };
+    const company = await Company.prepare(config, { clock, random, log, clients, hasher: hash });
+    const own = { clock, seed, hasher: hash, clients, company };
     const daemon = new Daemon(config, setting, own);
     daemon.#inherit(left);
     try {
-      await place?.join();
+      await company.join();
       await daemon.#listen(config);
     } catch (error) {
       await daemon.#letGo();
@@ -134,17 +126,10 @@ export class Daemon {
     this.#clock = own.clock;
     this.#seed = own.seed;
     this.#clients = own.clients;
-    this.#place = own.place;
-    this.#pool = own.pool;
-    this.#groups = own.groups;
+    this.#company = own.company;
+    const { peers, pool, groups, shareOf } = own.company;
     const hash = own.hasher;
     const held = heldClock(own.clock);
-    const keeperOf: ShareOf = ({ redis, etcd, peers, pool }) => {
-      if (redis || etcd) return redis ? own.clients.shareOf(redis) : etcd?.make();
-      return peers ? own.place?.share : pool ? own.pool?.share : undefined;
-    };
-    const shareOf: ShareOf = (limit) =>
-      limit.groups ? own.groups?.share(keeperOf(limit)) : keeperOf(limit);
     this.#shelf = new Shelf({ hasher: hash, held, clock, shareOf });
     this.#watch(this.#shelf.stock(config.limits).made);
     const gate = new Gate(config, this.#shelf, hash, random);
@@ -172,26 +157,24 @@ export class Daemon {
         reload: () => this.reload(),
         isReady: () => !this.#isStopping,
         rules: () => this.#config,
-        peers: () => this.#place?.view(),
-        pool: async () => this.#pool?.shown(),
-        groups: () => this.#groups?.shown(),
+        peers: () => peers?.view(),
+        pool: async () => pool?.shown(),
+        groups: () => groups?.shown(),
         limits: () => describeLimits(this.#config.limits, this.#shelf),
         onError: (error) => log('error', 'a request over HTTP failed', { reason: reasonOf(error) }),
       },
       httpBy(config),
     );
     const watched = { line: this.#line, resp: this.#resp, http: this.#http, cells: this.#cells };
-    const { place, pool, groups } = own;
-    const others = { place, pool, groups };
     this.#metrics = new Metrics(
-      { ...watched, version, permits: gate.permits, ...others },
+      { ...watched, version, permits: gate.permits, peers, pool, groups },
       this.#shelf,
     );
     this.#listeners = new Listeners({
       line: (socket) => this.#line.accept(socket),
       resp: (socket) => this.#resp.accept(socket),
       http: (socket, listen) => this.#http.accept(socket, isLoopback(listen)),
-      groups: (socket) => own.groups?.accept(socket, this.#config.bounds.connections),
+      groups: (socket) => groups?.accept(socket, this.#config.bounds.connections),
     });
   }
 
@@ -229,11 +212,7 @@ export class Daemon {
 
   async #change(config: Config): Promise<Reloaded> {
     if (this.#isStopping) return failed(['the daemon is stopping']);
-    const changed = [
-      ...(JSON.stringify(config.peers) === JSON.stringify(this.#config.peers) ? [] : ['peers']),
-      ...(config.pool?.text === this.#config.pool?.text ? [] : ['pool']),
-      ...(config.groups?.text === this.#config.groups?.text ? [] : ['groups']),
-    ];
+    const changed = changedCompany(this.#config, config);
     if (changed.length > 0) {
       const why = 'that takes a restart, which a snapshot makes harmless';
       return failed(changed.map((section) => `\`${section}\` has changed: ${why}`));
@@ -278,21 +257,15 @@ export class Daemon {
       const { drainMs } = this.#config.bounds;
       const surfaces = [this.#line, this.#resp, this.#http];
       await Promise.all(surfaces.map((surface) => surface.drain(drainMs)));
-      await this.#leave();
+      await this.#company.leave();
       await this.save();
       await this.#letGo();
     });
   }
 
-  /** The fleet, the pool and the groups go on without it. */
-  async #leave(): Promise<void> {
-    this.#groups?.close();
-    await Promise.all([this.#place?.close(), this.#pool?.close()]);
-  }
-
   /** Whatever would keep a process alive. */
   async #letGo(): Promise<void> {
-    await this.#leave();
+    await this.#company.leave();
     await closeAll(this.#shelf.all);
     this.#clients.keepOnly(undefined);
   }

@@ -26,7 +26,7 @@ export interface Watched {
   readonly http: Pick<HttpSurface, 'counts'>;
   readonly cells: Cells;
   readonly permits: Permits;
-  readonly place: PeersPlace | undefined;
+  readonly peers: PeersPlace | undefined;
   readonly pool: PoolPlace | undefined;
   readonly groups: GroupsPlace | undefined;
 }
@@ -75,7 +75,7 @@ export class Metrics {
   }
 
   #own(): readonly Family[] {
-    const { version, line, resp, http, cells, permits, place, pool, groups } = this.#watched;
+    const { version, line, resp, http, cells, permits, peers, pool, groups } = this.#watched;
     const surfaces = { line: line.counts, resp: resp.counts, http: http.counts };
     const by = (
       read: (counts: { open: number; accepted: number; refused: number; slow: number }) => number,
@@ -130,7 +130,7 @@ export class Metrics {
         [{ result: 'ok' }, this.#reloads],
         [{ result: 'failed' }, this.#reloadsFailed],
       ]),
-      ...(place ? ofFleet(place.view()) : []),
+      ...(peers ? ofFleet(peers.view()) : []),
       ...(pool ? ofPool(pool.view()) : []),
       ...(groups ? ofGroups(groups.view()) : []),
     ];
