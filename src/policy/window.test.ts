@@ -79,6 +79,16 @@ const stories: Record<string, Story> = {
     ],
   },
 
+  'a call has left when it was said to, also where steps are no whole milliseconds': {
+    limit: { window: { limit: 1, per: '1m', steps: 21 } },
+    rows: [
+      [18_000, 'ask 1', 'allow, 0 left'],
+      [18_000, 'ask 1', 'deny, retry in 62000'],
+      [79_999, 'ask 1', 'deny, retry in 1'],
+      [80_000, 'ask 1', 'allow, 0 left'], // 28 steps, though 80,000 / (60,000 / 21) is a little less
+    ],
+  },
+
   'a window of one step is counted from clock to clock, and half as often': {
     limit: { window: { limit: 2, per: '1s', steps: 1 } },
     rows: [
