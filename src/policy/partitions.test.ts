@@ -57,6 +57,16 @@ describe('partitions', () => {
     expect(inFlight()).toEqual({ live: 9, batch: 1 });
   });
 
+  test('who takes all there is takes none of what is kept for another', () => {
+    const { ask, settle, sink, inFlight } = sinkOf(10);
+    ask(batch, 10);
+    ask(live, 9);
+    settle(batch, 3);
+    expect(sink.take('', Infinity)).toBe(0); // it names no partition, and none of the three is free
+    expect(ask(live, 4)).toBe(3);
+    expect(inFlight()).toEqual({ live: 3, batch: 7 });
+  });
+
   test('a wish that is not repeated is forgotten', () => {
     const { ask, settle, clock } = sinkOf(10);
     ask(batch, 10);

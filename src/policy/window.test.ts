@@ -58,6 +58,17 @@ const stories: Record<string, Story> = {
     ],
   },
 
+  'a single call that was not used comes off its own step, not the newest': {
+    limit: TEN,
+    rows: [
+      [0, 'ask 5', 'allow, 5 left'],
+      [30_000, 'ask 5', 'allow, 0 left'],
+      [30_000, 'give 1 due 0'],
+      [30_000, 'look', 'remaining 1'],
+      [70_000, 'look', 'remaining 5'], // all of the first step has left, nothing of the other
+    ],
+  },
+
   'what others served counts, and what the other side knows': {
     limit: TEN,
     rows: [
