@@ -100,6 +100,27 @@ const stories: Record<string, Story> = {
     ],
   },
 
+  'before the origin of its clock time passes as after it': {
+    limit: TEN,
+    rows: [
+      [-100_000, 'ask 10', 'allow, 0 left'],
+      [-50_000, 'ask 1', 'deny, retry in 20000'],
+      [-30_000, 'ask 10', 'allow, 0 left'],
+      [30_000, 'ask 1', 'deny, retry in 10000'],
+      [40_000, 'ask 1', 'allow, 9 left'],
+    ],
+  },
+
+  'no step is shorter than a millisecond, however many were asked for': {
+    limit: { window: { limit: 1, per: 5 } },
+    rows: [
+      [0, 'ask 1', 'allow, 0 left'],
+      [0, 'ask 1', 'deny, retry in 6'],
+      [5, 'ask 1', 'deny, retry in 1'],
+      [6, 'ask 1', 'allow, 0 left'],
+    ],
+  },
+
   'a window of one step is counted from clock to clock, and half as often': {
     limit: { window: { limit: 2, per: '1s', steps: 1 } },
     rows: [
