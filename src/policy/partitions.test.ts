@@ -2,7 +2,9 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { ConfigError } from '../errors.ts';
 import { limiter } from '../limiter.ts';
+import { seededRandom } from '../random.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
+import { policyOf } from './limit.ts';
 
 const live = { partition: 'live' };
 const batch = { partition: 'batch' };
@@ -65,6 +67,21 @@ describe('partitions', () => {
     expect(sink.take('', Infinity)).toBe(0); // it names no partition, and none of the three is free
     expect(ask(live, 4)).toBe(3);
     expect(inFlight()).toEqual({ live: 3, batch: 7 });
+  });
+
+  test('a place in the list that there is not counts with those who name none, and writes nowhere else', () => {
+    const options = { adaptive: { fixed: 4, partitions: { live: 0.5, batch: 0.5 } } };
+    const policy = policyOf(options, seededRandom(1));
+    const state = new Float64Array(policy.width * 3).fill(-77);
+    const i = policy.width;
+    policy.start(state, i, 0);
+    for (const part of [-1, 2, 3]) {
+      expect(policy.ask(state, i, 1, 0, part).verdict).toBe('allow');
+      policy.settle(state, i, { outcome: 'ok', cost: 1, dueAt: 0, part }, 0);
+    }
+    expect(policy.view(state, i, 0).partitions).toEqual({ live: 0, batch: 0 });
+    const neighbours = [...state.subarray(0, i), ...state.subarray(i + policy.width)];
+    expect(new Set(neighbours)).toEqual(new Set([-77]));
   });
 
   test('a wish that is not repeated is forgotten', () => {
