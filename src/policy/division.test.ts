@@ -20,14 +20,15 @@ class Member {
     this.policy.divide?.({ size, rank }, now);
   }
 
-  ask = (cost: number, now: number) => this.policy.ask(this.#state, 0, cost, now);
+  ask = (cost: number, now: number, part?: number) =>
+    this.policy.ask(this.#state, 0, cost, now, part);
   available = (now: number) => this.policy.available(this.#state.slice(), 0, now);
   standings = (now: number) => this.policy.standings(this.#state.slice(), 0, now);
   pace = () => this.policy.pace?.(this.#state, 0, 0);
 
   /** A call that was good at `dueAt` is over. */
-  settle(cost: number, used: number, dueAt: number, now: number): void {
-    this.policy.settle(this.#state, 0, { outcome: 'ok', cost, used, dueAt }, now);
+  settle(cost: number, used: number, dueAt: number, now: number, part?: number): void {
+    this.policy.settle(this.#state, 0, { outcome: 'ok', cost, used, dueAt, part }, now);
   }
 }
 
@@ -104,6 +105,17 @@ describe('calls in flight that are divided', () => {
     expect(membersOf({ adaptive: { fixed: 2 } }, 3).map((one) => one.available(0))).toEqual([
       1, 1, 0,
     ]);
+  });
+
+  test('keep their partitions: what one was refused is kept for it, of the places there are here', () => {
+    const partitions = { live: 0.8, batch: 0.2 };
+    const one = new Member({ adaptive: { fixed: 10, partitions } }, 2, 0);
+    const [live, batch] = [0, 1];
+    expect(one.ask(5, 0, batch).verdict).toBe('allow');
+    expect(one.ask(4, 0, live).verdict).toBe('deny');
+    one.settle(2, 2, 0, 0, batch);
+    expect(one.ask(1, 0, batch).verdict).toBe('deny');
+    expect(one.ask(2, 0, live).verdict).toBe('allow');
   });
 
   test('what is too much for a part may fit when there are fewer of them', () => {

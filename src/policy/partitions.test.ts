@@ -84,6 +84,20 @@ describe('partitions', () => {
     expect(new Set(neighbours)).toEqual(new Set([-77]));
   });
 
+  test('wishes add up while they last, and begin anew when they are over', () => {
+    const { ask, settle, clock } = sinkOf(10, { live: 0.5, batch: 0.5 });
+    clock.advance(5000);
+    ask(batch, 10);
+    ask(live, 2);
+    settle(batch, 3);
+    expect(ask(batch, 3)).toBe(1); // two are kept
+    clock.advance(1001);
+    expect(ask(batch, 2)).toBe(2);
+    ask(live, 1);
+    settle(batch, 3);
+    expect(ask(batch, 3)).toBe(2); // one is kept: the two before are long over
+  });
+
   test('a wish that is not repeated is forgotten', () => {
     const { ask, settle, clock } = sinkOf(10);
     ask(batch, 10);
