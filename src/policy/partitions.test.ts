@@ -84,6 +84,22 @@ describe('partitions', () => {
     expect(new Set(neighbours)).toEqual(new Set([-77]));
   });
 
+  test('a wish lasts two calls’ time where calls take long, and who is refused for it is told until when', () => {
+    const { ask, sink, clock } = sinkOf(10, { live: 0.5, batch: 0.5 });
+    ask(batch, 1);
+    clock.advance(2000);
+    sink.settle('', { ...batch, rttMs: 2000 });
+    ask(batch, 10);
+    ask(live, 1);
+    sink.settle('', { ...batch, rttMs: 2000 });
+    const refused = (): unknown => sink.ask('', 1, batch);
+    expect(refused()).toMatchObject({ verdict: 'deny', retryAfterMs: 4001 });
+    clock.advance(4000);
+    expect(refused()).toMatchObject({ verdict: 'deny', retryAfterMs: 1 });
+    clock.advance(1);
+    expect(ask(batch)).toBe(1);
+  });
+
   test('wishes add up while they last, and begin anew when they are over', () => {
     const { ask, settle, clock } = sinkOf(10, { live: 0.5, batch: 0.5 });
     clock.advance(5000);
