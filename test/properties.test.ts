@@ -875,6 +875,24 @@ describe('time and looks', () => {
     });
   });
 
+  over(RIGS, 'how it stands is how it is, and it is fresh when it says so', (rig) => {
+    always(rig, (scene) => {
+      const key = new Key(scene.policy, scene.startAt);
+      live(key, scene, ({ now }) => {
+        const standings = scene.policy.standings(key.state.slice(), 0, now);
+        expect(Math.min(...standings.map(({ remaining }) => remaining))).toBe(key.available(now));
+        for (const { quota, remaining, opensInMs, freshInMs = 0 } of standings) {
+          expect(remaining).toBeLessThanOrEqual(quota);
+          if (remaining > 0) expect(opensInMs).toBe(0);
+          expect(freshInMs).toBeGreaterThanOrEqual(0);
+        }
+        if (![BUCKET, SPACING, WINDOW].includes(rig)) return; // others learn, or begin anew each second
+        const then = now + (standings[0]?.freshInMs as number);
+        expect(key.available(then)).toBe(new Key(scene.policy, then).available(then));
+      });
+    });
+  });
+
   test('a look says what an ask would find', () => {
     for (const rig of RIGS) {
       always(rig, (scene) => {

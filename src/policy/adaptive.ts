@@ -55,7 +55,7 @@ const roundToMicros = (ms: Millis): Millis => Math.round(ms * 1000) / 1000;
 /** What was learnt about a sink that has not been called for so long is worth nothing any more. */
 const STALE_MS = 60_000;
 
-export const LIMIT = 0;
+const LIMIT = 0;
 export const IN_FLIGHT = 1;
 const REACHED = 2; //       1 if the limit was reached in this window
 const PRESSURE = 3; //      1 if somebody complained in this window
@@ -74,6 +74,9 @@ export interface AdaptivePolicy extends Policy {
    * its complaint count, its place in flight is kept. The call itself ends with `settle`.
    */
   attempt(state: State, i: number, outcome: Outcome, rttMs: Millis): void;
+
+  /** Calls allowed in flight here: no more than its part, if others have theirs. */
+  limitOf(state: State, i: number): number;
 
   /** The mean of this window so far, and whether the next settle at `now` will adjust. */
   windowAt(state: State, i: number, now: Millis): { meanMs: Millis | undefined; due: boolean };
@@ -209,6 +212,7 @@ export function adaptive(
     },
 
     attempt: note,
+    limitOf,
 
     windowAt: (state, i, now) => ({
       meanMs: windowMean(state, i),

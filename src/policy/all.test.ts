@@ -259,6 +259,31 @@ describe('all', () => {
     expect(policy.view(state, 0, 0)).toEqual({ remaining: 3, limit: 3, inFlight: 0 });
   });
 
+  test('partitions of one part are those of the whole, and of two parts if they are the same', () => {
+    const parted = { adaptive: { fixed: 10, partitions: { live: 0.9, batch: 0.1 } } };
+    const policy = policyOf({ all: [{ bucket: { rate: 5 } }, parted, parted] }, dice);
+    expect(policy.partitions).toEqual(['live', 'batch']);
+    const state = new Float64Array(policy.width);
+    policy.start(state, 0, 0);
+    policy.ask(state, 0, 2, 0, 1);
+    expect(policy.view(state, 0, 0)).toMatchObject({
+      ...{ remaining: 3, limit: 10, inFlight: 2 },
+      partitions: { live: 0, batch: 2 },
+    });
+    const other = { adaptive: { fixed: 10, partitions: { batch: 0.1, live: 0.9 } } };
+    expect(() => policyOf({ all: [parted, other] }, dice)).toThrow(
+      'expected `limit.all` to be limits with the same partitions (live,batch), got ["batch","live"]',
+    );
+  });
+
+  test('what one ramp had reached is taken up again; of two nobody could tell whose it was', () => {
+    const ramp = { ramp: { min: 2, max: 10, over: '8s', resumeFor: '1m' } } as const;
+    const resumeForMs = (...limits: Limit[]) => policyOf({ all: limits }, dice).resumeForMs;
+    expect(resumeForMs({ bucket: { rate: 5 } }, ramp)).toBe(60_000);
+    expect(resumeForMs(ramp, ramp)).toBeUndefined();
+    expect(resumeForMs({ bucket: { rate: 5 } })).toBeUndefined();
+  });
+
   test('two that keep a distance keep it from when the call happens, cancelled or not', () => {
     const parts = [spacing({ every: '6s', reserve: 5 }), spacing({ every: '10s', reserve: 5 })];
     const policy = all(parts);

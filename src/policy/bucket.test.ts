@@ -361,6 +361,43 @@ describe('bucket', () => {
     }
   });
 
+  test.each([
+    // a window is as long as the burst takes to come back, in whole seconds
+    [{ rate: 10 }, { quota: 10, windowMs: 1000 }],
+    [
+      { rate: 10, burst: 3 },
+      { quota: 10, windowMs: 1000 },
+    ],
+    [
+      { rate: 10, burst: 25 },
+      { quota: 30, windowMs: 3000 },
+    ],
+    [{ rate: '500/m' }, { quota: 500, windowMs: 60_000 }],
+    [
+      { rate: '1/6s', burst: 2.5 },
+      { quota: 2, windowMs: 15_000 },
+    ],
+  ] as const)('%j, in the words of a window', (options, terms) => {
+    const policy = bucket(options);
+    const state = new Float64Array(policy.width);
+    policy.start(state, 0, 0);
+    expect(policy.standings(state, 0, 0)).toMatchObject([terms]);
+  });
+
+  test('says how it stands: what is left, when one call fits, when it is as good as new', () => {
+    const policy = bucket({ rate: 10, burst: 5 });
+    const state = new Float64Array(policy.width);
+    policy.start(state, 0, 0);
+    const standing = (now: number) => policy.standings(state.slice(), 0, now)[0];
+    expect(standing(0)).toMatchObject({ remaining: 5, opensInMs: 0, freshInMs: 0 });
+    policy.ask(state, 0, 5, 0);
+    expect(standing(30)).toMatchObject({ remaining: 0, opensInMs: 70, freshInMs: 470 });
+    policy.hear(state, 0, { hits: 2 }, 30);
+    expect(standing(30)).toMatchObject({ remaining: 0, opensInMs: 270, freshInMs: 670 });
+    expect(standing(310)).toMatchObject({ remaining: 1, opensInMs: 0, freshInMs: 390 });
+    expect(standing(700)).toMatchObject({ remaining: 5, opensInMs: 0, freshInMs: 0 });
+  });
+
   test('a cost that is no cost is an error, and takes nothing', () => {
     const policy = bucket({ rate: 1, burst: 5 });
     const state = new Float64Array(2);

@@ -149,6 +149,18 @@ const stories: Record<string, Story> = {
     ],
   },
 
+  'a part of a call needs room for a whole one, and is told when there is': {
+    limit: { busy: { max: 10, recoverValue: 1 } },
+    rows: [
+      [0, 'ask 1', 'allow, 9 left'],
+      [0, 'done busy'],
+      [0, 'look', 'limit 0.5'],
+      [0, 'ask 1.5', 'deny, retry in 2000'],
+      [1_000, 'ask 1.5', 'deny, retry in 1000'], // 1.5 a second by now: one whole call
+      [2_000, 'ask 1.5', 'allow, 0.5 left'],
+    ],
+  },
+
   'recovers by another rate, if that is wanted': {
     limit: { busy: { recoverRate: 0.5 } },
     rows: [

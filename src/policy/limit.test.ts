@@ -235,6 +235,15 @@ describe('a limit', () => {
     );
   });
 
+  test('limits within limits have a bound', () => {
+    const within = (depth: number): object =>
+      depth > 0 ? { all: [within(depth - 1)] } : { busy: {} };
+    expect(() => make(within(8))).not.toThrow();
+    const { field, message } = refusal(within(9));
+    expect(field).toBe(`limit${'.all[0]'.repeat(8)}.all`);
+    expect(message).toContain('to be at most 8 deep');
+  });
+
   test('is named as the one who wrote it knows it', () => {
     expect(refusal({ bucket: {} }, 'limits.api').field).toBe('limits.api.bucket.rate');
     expect(refusal(7, 'limits.api').field).toBe('limits.api');

@@ -2,7 +2,9 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { ConfigError } from '../errors.ts';
 import { limiter } from '../limiter.ts';
+import { seededRandom } from '../random.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
+import { policyOf } from './limit.ts';
 
 const live = { partition: 'live' };
 const batch = { partition: 'batch' };
@@ -55,6 +57,61 @@ describe('partitions', () => {
     expect(ask(live)).toBe(0);
     expect(ask(batch)).toBe(1);
     expect(inFlight()).toEqual({ live: 9, batch: 1 });
+  });
+
+  test('who takes all there is takes none of what is kept for another', () => {
+    const { ask, settle, sink, inFlight } = sinkOf(10);
+    ask(batch, 10);
+    ask(live, 9);
+    settle(batch, 3);
+    expect(sink.take('', Infinity)).toBe(0); // it names no partition, and none of the three is free
+    expect(ask(live, 4)).toBe(3);
+    expect(inFlight()).toEqual({ live: 3, batch: 7 });
+  });
+
+  test('a place in the list that there is not counts with those who name none, and writes nowhere else', () => {
+    const options = { adaptive: { fixed: 4, partitions: { live: 0.5, batch: 0.5 } } };
+    const policy = policyOf(options, seededRandom(1));
+    const state = new Float64Array(policy.width * 3).fill(-77);
+    const i = policy.width;
+    policy.start(state, i, 0);
+    for (const part of [-1, 2, 3]) {
+      expect(policy.ask(state, i, 1, 0, part).verdict).toBe('allow');
+      policy.settle(state, i, { outcome: 'ok', cost: 1, dueAt: 0, part }, 0);
+    }
+    expect(policy.view(state, i, 0).partitions).toEqual({ live: 0, batch: 0 });
+    const neighbours = [...state.subarray(0, i), ...state.subarray(i + policy.width)];
+    expect(new Set(neighbours)).toEqual(new Set([-77]));
+  });
+
+  test('a wish lasts two calls’ time where calls take long, and who is refused for it is told until when', () => {
+    const { ask, sink, clock } = sinkOf(10, { live: 0.5, batch: 0.5 });
+    ask(batch, 1);
+    clock.advance(2000);
+    sink.settle('', { ...batch, rttMs: 2000 });
+    ask(batch, 10);
+    ask(live, 1);
+    sink.settle('', { ...batch, rttMs: 2000 });
+    const refused = (): unknown => sink.ask('', 1, batch);
+    expect(refused()).toMatchObject({ verdict: 'deny', retryAfterMs: 4001 });
+    clock.advance(4000);
+    expect(refused()).toMatchObject({ verdict: 'deny', retryAfterMs: 1 });
+    clock.advance(1);
+    expect(ask(batch)).toBe(1);
+  });
+
+  test('wishes add up while they last, and begin anew when they are over', () => {
+    const { ask, settle, clock } = sinkOf(10, { live: 0.5, batch: 0.5 });
+    clock.advance(5000);
+    ask(batch, 10);
+    ask(live, 2);
+    settle(batch, 3);
+    expect(ask(batch, 3)).toBe(1); // two are kept
+    clock.advance(1001);
+    expect(ask(batch, 2)).toBe(2);
+    ask(live, 1);
+    settle(batch, 3);
+    expect(ask(batch, 3)).toBe(2); // one is kept: the two before are long over
   });
 
   test('a wish that is not repeated is forgotten', () => {

@@ -19,7 +19,7 @@ import type { Millis } from '../clock.ts';
 import { type Decision, deny } from '../decision.ts';
 import { ConfigError } from '../errors.ts';
 import { Fields } from '../options.ts';
-import { type AdaptivePolicy, IN_FLIGHT, LIMIT, PAST_MEAN } from './adaptive.ts';
+import { type AdaptivePolicy, IN_FLIGHT, PAST_MEAN } from './adaptive.ts';
 import type { Policy, State } from './policy.ts';
 
 /** The most partitions of one limit. */
@@ -50,7 +50,7 @@ export function partitioned(inner: AdaptivePolicy, options: unknown, path: strin
   const partOf = (part: number | undefined): number => (isNamed(part) ? part : names.length);
 
   const promised = (state: State, i: number, part: number): number =>
-    Math.floor(state[i + LIMIT] * shares[part] + DUST);
+    Math.floor(inner.limitOf(state, i) * shares[part] + DUST);
 
   const wantsMs = (state: State, i: number): Millis =>
     Math.max(WANTS_MS_MIN, 2 * (state[i + PAST_MEAN] || 0));
@@ -93,7 +93,7 @@ export function partitioned(inner: AdaptivePolicy, options: unknown, path: strin
     const own = partOf(part);
     const isPromised = state[at(i, own) + IN] + cost <= promised(state, i, own);
     const kept = isPromised || cost === 0 ? 0 : keptFor(state, i, own, now);
-    const isKept = kept > 0 && state[i + IN_FLIGHT] + cost + kept > state[i + LIMIT];
+    const isKept = kept > 0 && state[i + IN_FLIGHT] + cost + kept > inner.limitOf(state, i);
     const decision = isKept ? deny(untilForgotten(state, i, now)) : inner.ask(state, i, cost, now);
     if (decision.verdict === 'deny') want(state, i, own, cost, now);
     else enter(state, i, own, cost);

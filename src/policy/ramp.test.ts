@@ -208,6 +208,16 @@ const stories: Record<string, Story> = {
     ],
   },
 
+  'a turn that is near is told, one that is far off is asked for again': {
+    limit: { ramp: { min: 1, max: 1, over: '1s' } },
+    rows: [
+      [1_000_000, 'pool 5000 rank 0', 'heard'],
+      [1_000_000, 'ask 1', 'deny, retry in 1000'], // its turn is at 5,000 s, too far to look for
+      [4_000_000, 'ask 1', 'deny, retry in 1000000'],
+      [5_000_000, 'ask 1', 'allow, 0 left'],
+    ],
+  },
+
   'one that also knows its rank gets its turn at the remainder': {
     limit: { ramp: { min: 5, max: 5, over: '1s' } },
     nodes: ['A', 'B', 'C'],

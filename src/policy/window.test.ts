@@ -58,6 +58,17 @@ const stories: Record<string, Story> = {
     ],
   },
 
+  'a single call that was not used comes off its own step, not the newest': {
+    limit: TEN,
+    rows: [
+      [0, 'ask 5', 'allow, 5 left'],
+      [30_000, 'ask 5', 'allow, 0 left'],
+      [30_000, 'give 1 due 0'],
+      [30_000, 'look', 'remaining 1'],
+      [70_000, 'look', 'remaining 5'], // all of the first step has left, nothing of the other
+    ],
+  },
+
   'what others served counts, and what the other side knows': {
     limit: TEN,
     rows: [
@@ -76,6 +87,37 @@ const stories: Record<string, Story> = {
       [100_000, 'ask 10', 'allow, 0 left'],
       [40_000, 'ask 1', 'deny, retry in 130000'],
       [170_000, 'ask 1', 'allow, 9 left'],
+    ],
+  },
+
+  'a call has left when it was said to, also where steps are no whole milliseconds': {
+    limit: { window: { limit: 1, per: '1m', steps: 21 } },
+    rows: [
+      [18_000, 'ask 1', 'allow, 0 left'],
+      [18_000, 'ask 1', 'deny, retry in 62000'],
+      [79_999, 'ask 1', 'deny, retry in 1'],
+      [80_000, 'ask 1', 'allow, 0 left'], // 28 steps, though 80,000 / (60,000 / 21) is a little less
+    ],
+  },
+
+  'before the origin of its clock time passes as after it': {
+    limit: TEN,
+    rows: [
+      [-100_000, 'ask 10', 'allow, 0 left'],
+      [-50_000, 'ask 1', 'deny, retry in 20000'],
+      [-30_000, 'ask 10', 'allow, 0 left'],
+      [30_000, 'ask 1', 'deny, retry in 10000'],
+      [40_000, 'ask 1', 'allow, 9 left'],
+    ],
+  },
+
+  'no step is shorter than a millisecond, however many were asked for': {
+    limit: { window: { limit: 1, per: 5 } },
+    rows: [
+      [0, 'ask 1', 'allow, 0 left'],
+      [0, 'ask 1', 'deny, retry in 6'],
+      [5, 'ask 1', 'deny, retry in 1'],
+      [6, 'ask 1', 'allow, 0 left'],
     ],
   },
 

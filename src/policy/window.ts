@@ -54,7 +54,11 @@ export function window(options: WindowOptions, path = 'window'): Policy {
   const steps = Math.min(stepsMost, Math.floor(perMs / STEP_MS_MIN));
   const stepMs = perMs / steps;
   const ring = steps + 1; // what is left of the oldest one counts in full
-  const stepAt = (now: Millis): number => Math.floor(now / stepMs);
+  /** The step of an instant. Rounded down, a quotient can miss the step that begins just there: it is one further on. */
+  const stepAt = (now: Millis): number => {
+    const step = Math.floor(now / stepMs);
+    return (step + 1) * stepMs <= now ? step + 1 : step;
+  };
   const placeOf = (step: number): number => COUNTS + (((step % ring) + ring) % ring);
 
   /** When what was counted in a step has surely left the window. */

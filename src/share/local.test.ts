@@ -29,6 +29,45 @@ describe('a share with a hasher of its surface', () => {
     expect(share.askHashed(own.low, own.high, 1)).toEqual({ verdict: 'allow', remaining: 2 });
   });
 
+  test('what comes from elsewhere for a key that is not known changes nothing', () => {
+    const { share, hasher: own } = setUp();
+    own.hash('nobody');
+    const { low, high } = own;
+    share.gain('nobody', 2, 3);
+    share.settleHashed(low, high, { outcome: 'ignored', cost: 2, dueAt: 0 });
+    expect(share.readHashed(low, high, () => 7)).toBe(0);
+    expect(share.keys).toBe(0);
+  });
+
+  test('takes all but what it is to leave', () => {
+    const { share } = setUp();
+    expect(share.take('alice', Infinity, 2)).toBe(1);
+    expect(share.take('alice', Infinity, 2)).toBe(0);
+    expect(share.take('alice', Infinity)).toBe(2);
+  });
+
+  test('nothing is changed for a key that there is no room for', () => {
+    const crowded = new LocalShare(policyOf({ adaptive: {} }, seededRandom(1)), {
+      ...{ clock: new VirtualClock(), random: seededRandom(7), keysMax: 1 },
+    });
+    crowded.ask('in flight', 1);
+    let changes = 0;
+    crowded.changeHashed(1, 2, () => changes++);
+    expect([changes, crowded.keys]).toEqual([0, 1]);
+  });
+
+  test('counted as spent until then is who has spent less, and whoever is yet to come', () => {
+    const { share, clock } = setUp();
+    share.hear('debtor', { hits: 9 });
+    share.ask('guest', 1);
+    share.raiseAll(clock.now() + 3000); // as long as three tokens take
+    const left = (): number[] =>
+      ['debtor', 'guest', 'stranger'].map((key) => share.inspect(key).remaining);
+    expect(left()).toEqual([-6, 0, 0]);
+    clock.advance(2000);
+    expect(left()).toEqual([-4, 2, 2]);
+  });
+
   test('goes on from where another has stopped', () => {
     const { share, clock } = setUp();
     for (let n = 0; n < 500; n++) share.ask(`key ${n}`, 1 + (n % 3));

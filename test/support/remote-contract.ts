@@ -199,6 +199,8 @@ function stories(start: () => Promise<Stage>): void {
       expect(await verdicts(local)).toBe('allow allow deny'); // half of four
       expect(await verdicts(open)).toBe('allow allow allow');
       expect(await verdicts(strict)).toBe('deny deny deny');
+      expect(await open.take('x', 5)).toBe(1); // a batch gets on, and no more than that
+      expect(await strict.take('x', 5)).toBe(0);
     });
     await vi.waitFor(() => expect(strict.stats().isReachable).toBe(true), { timeout: 3000 });
   });
@@ -207,6 +209,8 @@ function stories(start: () => Promise<Stage>): void {
     expect(() => redis({} as never)).toThrow('a client of node-redis or ioredis');
     expect(() => redis(null as never)).toThrow('a client of node-redis or ioredis');
     expect(() => redis(own.client, { deadlin: 5 } as never)).toThrow('share.deadlin');
+    expect(() => redis(own.client, { prefix: 'a{b}' })).toThrow('share.prefix');
+    expect(() => redis(own.client, { prefix: 5 as never })).toThrow('share.prefix');
     expect(() => shared({ adaptive: {} })).toThrow('made of bucket, spacing, ramp');
     expect(() => all([shared(perSecond(1, 1)) as never])).toThrow('decides in this process');
   });

@@ -79,6 +79,18 @@ export function shareContract(name: string, make: MakeShare, isForBuckets = fals
       expect(share.take('alice', 1)).toBe(0);
     });
 
+    test('asked in whatever way, a call is counted once, and a look never', () => {
+      const { share, clock } = setUp(bucketOf(1, 5));
+      expect(share.peek('alice', 5).verdict).toBe('allow');
+      expect(share.askNow('alice', 1, clock.now())).toEqual({ verdict: 'allow', remaining: 4 });
+      expect(share.ask('alice', 1)).toEqual({ verdict: 'allow', remaining: 3 });
+      expect(share.take('alice', 2)).toBe(2);
+      expect(share.askHashed(1, 2, 3)).toEqual({ verdict: 'allow', remaining: 2 });
+      expect(share.askHashed(1, 2, 3)).toEqual({ verdict: 'deny', retryAfterMs: 1000 });
+      expect(share.peek('alice', 2)).toEqual({ verdict: 'deny', retryAfterMs: 1000 });
+      expect(share.standings('alice')).toMatchObject([{ quota: 5, remaining: 1, freshInMs: 4000 }]);
+    });
+
     test('settling a key that is not there is not an error', () => {
       const { share, clock } = setUp(bucketOf(1, 5));
       share.settle('nobody', { outcome: 'ignored', cost: 5, dueAt: clock.now() });
@@ -163,7 +175,10 @@ export function shareContract(name: string, make: MakeShare, isForBuckets = fals
         const { share, clock } = setUp(policyOf({ adaptive: {} }, seededRandom(1)), 3);
         for (const key of ['a', 'b', 'c']) expect(share.ask(key, 1).verdict).toBe('allow');
         expect(share.ask('d', 1)).toEqual({ verdict: 'deny', retryAfterMs: 1000 });
+        expect(share.askNow('d', 1, clock.now())).toEqual({ verdict: 'deny', retryAfterMs: 1000 });
+        expect(share.askHashed(1, 2, 1)).toEqual({ verdict: 'deny', retryAfterMs: 1000 });
         expect(share.take('d', 1)).toBe(0);
+        expect(share.hear('d', { hits: 1 })).toBe(false);
         share.settle('b', { outcome: 'ok', cost: 1, rttMs: 5, dueAt: clock.now() });
         expect(share.ask('d', 1).verdict).toBe('allow');
         expect(share.ask('a', 1).verdict).toBe('deny');

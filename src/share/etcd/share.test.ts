@@ -2,11 +2,12 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { Registers, type Weather, wrongClock } from '../../../test/support/registers.ts';
 import { limiter } from '../../limiter.ts';
-import type { Limit } from '../../policy/limit.ts';
+import { type Limit, policyOf } from '../../policy/limit.ts';
 import { seededRandom } from '../../random.ts';
 import type { RemoteLimiter } from '../../remote-limiter.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
 import type { RemoteShareMaker } from '../remote.ts';
+import type { RegisterServer } from './server.ts';
 import { RegisterShare } from './share.ts';
 
 const HOUR_MS = 3_600_000;
@@ -134,6 +135,50 @@ describe('a limit decided by registers', () => {
       { numRuns: 10 },
     );
   }, 120_000);
+
+  describe.each(['deny', 'allow'] as const)('when nobody can decide: %s', (onUnavailable) => {
+    const isIn = onUnavailable === 'allow';
+
+    function unreachable(swap: RegisterServer['swap']) {
+      const clock = new VirtualClock(1_000_000);
+      const server = { swap, lease: async () => 'lease', close() {} };
+      const options = { prefix: '/', deadlineMs: DEADLINE_MS, slackMs: SLACK_MS, onUnavailable };
+      const setting = {
+        ...{ name: 'api', isNamed: true, clock, random: seededRandom(1), keysMax: 10 },
+        ...{ waitersMax: 10, keepAlive: false, onRoom() {}, onReach() {} },
+      };
+      const policy = policyOf({ bucket: { rate: 1, burst: 5 } }, seededRandom(1));
+      return { clock, share: new RegisterShare(policy, setting, server, options) };
+    }
+
+    test('every way to ask is told the same, and none of it is given to others', async () => {
+      const { share } = unreachable(() => Promise.reject(new Error('no quorum')));
+      expect(await share.ask('k', 1)).toMatchObject({
+        decision: { verdict: onUnavailable },
+        isMakeshift: true,
+      });
+      expect(await share.askLine('k', [1, 1])).toMatchObject({
+        granted: isIn ? 1 : 0,
+        refused: isIn ? undefined : { verdict: 'deny', retryAfterMs: 500 },
+        isMakeshift: true,
+      });
+      expect(await share.take('k', 3)).toBe(isIn ? 1 : 0);
+      expect(await share.take('k', 0.5)).toBe(0);
+      expect(await share.spare('k', 3, 0)).toBe(0);
+      await share.gain('k', 3, 5); // lost, as if it had not come
+      expect(await share.look('k')).toBeUndefined();
+      expect(share.isReachable).toBe(false);
+      await share.close();
+    });
+
+    test('too much at once is answered at once, and is no reason to think it gone', async () => {
+      const { share } = unreachable(() => new Promise(() => {}));
+      for (let n = 0; n < 10_000; n++) void share.ask(`key ${n}`, 1);
+      expect((await share.ask('one more', 1)).decision.verdict).toBe(onUnavailable);
+      expect(share.isReachable).toBe(true);
+      await share.close();
+    });
+  });
 
   test('uses nearly all of it when the weather is fine', async () => {
     const limit = { spacing: { every: 100 } };

@@ -2,11 +2,14 @@ import { expect, test } from 'vitest';
 import { deny } from '../../decision.ts';
 import { bucket } from '../../policy/bucket.ts';
 import type { RemoteShare } from '../remote.ts';
+import type { GroupLimit } from './limits.ts';
 import { RemoteGroupShare } from './remote-share.ts';
 
-/** A bucket somewhere that is empty, or out of reach. */
-function shareOf(isReachable: boolean) {
+/** A bucket somewhere that is empty, or out of reach, and whatever else it can do. */
+function shareOf(isReachable: boolean, more: Partial<RemoteShare> = {}) {
   const wants: number[] = [];
+  const added: GroupLimit[] = [];
+  const roomFor: string[] = [];
   const answer = { decision: deny(500), at: 0, isMakeshift: !isReachable };
   const inner = {
     isReachable,
@@ -14,14 +17,20 @@ function shareOf(isReachable: boolean) {
     askNow: async () => answer,
     askLine: async () => ({ ...answer, granted: 0, refused: answer.decision }),
     take: async () => 0,
+    ...more,
   } as unknown as RemoteShare;
-  const own = { name: 'api', perMs: 0.01, burst: 20, line: 10 };
+  const onRoom = (key: string): unknown => roomFor.push(key);
+  const own = { name: 'api', perMs: 0.01, burst: 20, line: 10, onRoom };
   const company = {
-    add: () => () => {},
+    add: (limit: GroupLimit) => {
+      added.push(limit);
+      return () => {};
+    },
     want: (_: unknown, __: string, n: number) => wants.push(n),
   };
   const policy = bucket({ rate: 10, burst: 20 });
-  return { wants, share: new RemoteGroupShare(inner, policy, own, company) };
+  const share = new RemoteGroupShare(inner, policy, own, company);
+  return { wants, share, limit: added[0], roomFor };
 }
 
 test.each([
@@ -34,4 +43,42 @@ test.each([
   await share.askLine('k', [3, 4]);
   await share.take('k', Infinity);
   expect(wants).toEqual(expected);
+});
+
+test('a stock that answers here is watched, too; one that has no answer is not', () => {
+  const stock = shareOf(true, { askHere: () => deny(500) });
+  expect(stock.share.askHere('k', 3)).toEqual(deny(500));
+  expect(stock.wants).toEqual([3]);
+  const none = shareOf(true);
+  expect(none.share.askHere('k', 3)).toBeUndefined();
+  expect(none.wants).toEqual([]);
+});
+
+test('whoever waits in a line somewhere is reason enough to steal', async () => {
+  const entry = { verdict: 'allow', dueAt: 0, isMakeshift: false } as const;
+  const { share, wants } = shareOf(true, { enter: async () => entry, waiting: 4 });
+  expect(await share.enter?.('k', 2, { maxWaitMs: 10 })).toBe(entry);
+  expect(wants).toEqual([2]);
+  expect(share.waiting).toBe(4);
+  expect([shareOf(true).share.enter, shareOf(true).share.waiting]).toEqual([undefined, 0]);
+});
+
+test('a place is missed if whoever decides says so', () => {
+  expect(shareOf(true, { isMissed: (dueAt) => dueAt < 5 }).share.isMissed(4)).toBe(true);
+  expect(shareOf(true).share.isMissed(4)).toBe(false);
+});
+
+test('others may have what is above the line; what comes from them is told to who waits', async () => {
+  const asked: unknown[] = [];
+  const { limit, roomFor } = shareOf(true, {
+    spare: async (...told) => asked.push(told),
+    gain: async (...told) => void asked.push(told),
+  });
+  expect(await limit.spare('k', 7)).toBe(1);
+  limit.gain('k', 3);
+  await expect.poll(() => roomFor).toEqual(['k']);
+  expect(asked).toEqual([
+    ['k', 7, 10],
+    ['k', 3, 10],
+  ]);
 });

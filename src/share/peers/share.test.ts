@@ -121,6 +121,41 @@ describe('two nodes and one client', () => {
     expect(b.inspect('C').remaining).toBe(10);
   });
 
+  test('what was let through is told, whichever way it was asked for', () => {
+    const { nodes, pass, clock } = fleetOf(2);
+    pass(1000);
+    const [a, b] = nodes.map(({ share }) => share);
+    const own = hasher([1, 2]);
+    a.askNow('C', 1, clock.now());
+    a.take('C', 2);
+    own.hash('C');
+    a.askHashed(own.low, own.high, 3);
+    a.askHashed(own.low, own.high, 30); // refused
+    a.settle('C', { outcome: 'ok', cost: 3, used: 4, dueAt: 0 });
+    expect(a.take('C', Infinity)).toBe(3);
+    expect(a.take('C', Infinity)).toBe(0);
+    pass(4000);
+    expect(b.inspect('C').remaining).toBe(0); // all ten
+  });
+
+  test('what came into their bucket from elsewhere pays for what was yet to be told, as far as it fits', () => {
+    const { nodes, pass } = fleetOf(2);
+    pass(4900);
+    const [a, b] = nodes.map(({ share }) => share);
+    a.ask('C', 8);
+    a.gain('C', 20, 5); // it has two
+    a.ask('D', 4);
+    a.gain('D', 20, 5); // it has more than that
+    a.leave();
+    a.ask('E', 9);
+    a.gain('E', 2, 5); // its own business from here on
+    const left = (share: PeersShare): number[] =>
+      ['C', 'D', 'E'].map((key) => share.inspect(key).remaining);
+    expect(left(a)).toEqual([5, 6, 3]);
+    pass(100);
+    expect(left(b)).toEqual([5, 6, 10]);
+  });
+
   test('one that leaves goes on alone; what it served before is told', () => {
     const { nodes, pass } = fleetOf(2);
     pass(1000);

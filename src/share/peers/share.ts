@@ -41,13 +41,12 @@ export class PeersShare extends ShareAround {
 
   /** @throws {ConfigError} if the rule can do nothing with what others served. */
   constructor(policy: Policy, { name, clock, random, keysMax }: ShareSetting, fleet: Fleet) {
-    requireBuckets(policy);
+    const buckets = bucketsOf(policy);
     const local = new LocalShare(policy, { clock, random, keysMax, hasher: fleet.hasher });
     super(local);
     this.#local = local;
     this.#fleet = fleet;
     this.#hasher = fleet.hasher;
-    const buckets = (policy.formulas ?? []).map(({ numbers }) => numbers);
     const level = (state: State, i: number, now: Millis): number => spentOf(buckets, state, i, now);
     const standing = (state: State, i: number, now: Millis): Millis[] =>
       fullInMs(buckets, state, i, now).map(wholeMs);
@@ -142,9 +141,12 @@ export const alone: ShareMaker = {
   },
 };
 
-function requireBuckets(policy: Policy): void {
-  if (policy.formulas?.every(({ kind }) => kind === 'bucket')) return;
-  throw new ConfigError('limit', 'made of buckets when peers share it', policy.kind);
+/** The numbers of the buckets that a rule is made of. */
+function bucketsOf({ kind, formulas }: Policy): readonly (readonly number[])[] {
+  if (!formulas?.every((formula) => formula.kind === 'bucket')) {
+    throw new ConfigError('limit', 'made of buckets when peers share it', kind);
+  }
+  return formulas.map(({ numbers }) => numbers);
 }
 
 /** The same rule under the same name is the same limit for all of the fleet; others are kept apart. */

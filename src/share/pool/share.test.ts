@@ -1,11 +1,13 @@
 import { expect, test } from 'vitest';
 import { shareContract } from '../../../test/support/share-contract.ts';
+import { deny } from '../../decision.ts';
 import { type Engine, engineOf } from '../../limiter.ts';
+import { type Limit, policyOf } from '../../policy/limit.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
 import type { ShareMaker } from '../share.ts';
 import { memoryStore } from './memory.ts';
 import { Pool, type PooledLimit } from './pool.ts';
-import { type PartOf, PoolShare } from './share.ts';
+import { type PartOf, PoolShare, undivided } from './share.ts';
 
 /** One that has all of it, and no doubt about the time. */
 const ALONE: PartOf = {
@@ -35,6 +37,44 @@ test('whoever looks sees that there is no part, not what the limit would have le
     ...{ remaining: 0, poolSize: 0, by: 'api', opensInMs: 100 },
     rules: [{ quota: 10, remaining: 0 }],
   });
+});
+
+/** Without a part, and with no limit either where that was asked for. */
+const without = (isFree: boolean, limit: Limit) => {
+  const pool = { ...ALONE, claim: () => ({ size: 0, rank: -1, round: 0 }), isFree: () => isFree };
+  const setting = { name: 'x', clock: new VirtualClock(0), random: () => 0.5, keysMax: 10 };
+  return new PoolShare(
+    policyOf(limit, () => 0.5),
+    setting,
+    pool,
+  );
+};
+
+test('without a part every way to ask is refused, and so is whatever a look would find', () => {
+  const share = without(false, { adaptive: { fixed: 3 } });
+  const refused = deny(100);
+  const answers = [share.ask('a', 1), share.askNow('a', 1, 0), share.askHashed(1, 2, 1)];
+  expect([...answers, share.peek('a', 1)]).toEqual([refused, refused, refused, refused]);
+  expect(share.take('a', 2)).toBe(0);
+  expect(share.standings('a')).toMatchObject([{ quota: 3, remaining: 0, opensInMs: 100 }]);
+  expect(share.hear('a', { poolSize: 2 })).toBe(false); // that is for the pool to say
+});
+
+test('where nobody can say what its part is, and that is no reason to refuse, all are let through', () => {
+  const share = without(true, { bucket: { rate: 1, burst: 2 } });
+  expect(share.ask('a', 50).verdict).toBe('allow');
+  expect(share.askHashed(1, 2, 50).verdict).toBe('allow');
+  expect(share.peek('a', 50).verdict).toBe('allow');
+  expect(share.take('a', 50)).toBe(50);
+  expect(share.take('a', Infinity)).toBe(0); // all there is of no limit is nothing to count on
+});
+
+test('what cannot be divided is no limit of a pool', () => {
+  const setting = { name: 'x', clock: new VirtualClock(0), random: () => 0.5, keysMax: 10 };
+  const window = policyOf({ window: { limit: 1, per: 1000 } }, () => 0.5);
+  const complaint = 'expected `limit` to be one that a pool can divide, got "window"';
+  expect(() => new PoolShare(window, setting, ALONE)).toThrow(complaint);
+  expect(() => undivided.make(window, setting)).toThrow(complaint);
 });
 
 const OPTIONS = {

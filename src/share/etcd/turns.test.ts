@@ -1,0 +1,28 @@
+import { expect, test } from 'vitest';
+import { Turns } from './turns.ts';
+
+test('so much is under way at once; the others come in order, also behind one that failed', async () => {
+  const turns = new Turns();
+  const begun: number[] = [];
+  const ends: (() => void)[] = [];
+  let [underway, most] = [0, 0];
+  const work = (n: number) => (): Promise<number> =>
+    new Promise((done, failed) => {
+      begun.push(n);
+      most = Math.max(most, ++underway);
+      ends.push(() => {
+        underway--;
+        if (n === 5) failed(new Error('lost'));
+        else done(n);
+      });
+    });
+  const numbers = Array.from({ length: 80 }, (_, n) => n);
+  const results = Promise.allSettled(numbers.map((n) => turns.take(work(n))));
+  for (const n of numbers) {
+    await expect.poll(() => ends.length).toBeGreaterThan(n);
+    ends[n]();
+  }
+  const lost = (await results).filter(({ status }) => status === 'rejected');
+  expect([most, lost.length]).toEqual([32, 1]);
+  expect(begun).toEqual(numbers);
+});
