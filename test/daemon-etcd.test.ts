@@ -53,6 +53,6 @@ limits:
     await daemons[0].logged(/warn out of reach limit=shut reason=/);
     etcd.resume();
     await until(async () => (await served(0, 'shut:d', 1)) === 1);
-    await daemons[0].logged(/info in reach again limit=shut/);
+    await daemons[0].logged(/info limit in reach again limit=shut/);
   });
 });

@@ -60,7 +60,7 @@ limits:
     expect(daemons[0].log()).toMatch(/warn out of reach limit=shut reason=/);
     await redis.restart();
     await until(async () => (await ask(0, ['shut:c']))[0] === 'OK');
-    await daemons[0].logged(/info in reach again limit=shut/);
+    await daemons[0].logged(/info limit in reach again limit=shut/);
   });
 
   test('are answered in time while Redis does not answer', async () => {

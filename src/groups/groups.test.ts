@@ -198,7 +198,7 @@ describe('groups', () => {
     [{ groups: { a: {}, b: { wieght: 1 } } }, '`groups.b.wieght`'],
     [
       { door: undefined, groups: { a: {}, b: { at: 'http://b' } } },
-      '`key` to be a secret of at least 16 letters, in ASCII',
+      '`key` to be a secret of at least 16 characters, in ASCII',
     ],
     [
       { door: undefined, groups: { a: {}, b: { at: 'http://b' } }, key: `${KEY}\n` },
@@ -207,7 +207,7 @@ describe('groups', () => {
     ...['shorter than 16', 'sixteen lätters or more', 'sixteen letters or more\n'].map(
       (key): [object, string] => [
         { door: undefined, key, groups: { a: {}, b: { at: 'http://b' } } },
-        '`key` to be a secret of at least 16 letters, in ASCII and without spaces around it',
+        '`key` to be a secret of at least 16 characters, in ASCII and without spaces around it',
       ],
     ),
     [{ door: undefined, key: KEY }, '`groups.b.at` to be where it can be reached'],

@@ -164,7 +164,7 @@ function readAddresses(given: unknown, path: string): string[] {
 
 /** It travels in a header, which takes no more than this. */
 const KEY = /^[\x21-\x7e][\x20-\x7e]{14,}[\x21-\x7e]$/;
-const KEY_EXPECTED = 'a secret of at least 16 letters, in ASCII and without spaces around it';
+const KEY_EXPECTED = 'a secret of at least 16 characters, in ASCII and without spaces around it';
 
 /** How groups reach each other over HTTP; with another door, what of that was said anyway. @throws {ConfigError} */
 export function readHttp(
@@ -175,7 +175,10 @@ export function readHttp(
   const others = [...groups.keys()].filter((name) => name !== own);
   const key = fields.raw('key');
   const isKey = typeof key === 'string' && KEY.test(key);
-  if (!isKey && !hasDoor) throw new ConfigError(fields.at('key'), KEY_EXPECTED, typeof key);
+  if (!isKey && !hasDoor) {
+    const shown = key === undefined ? undefined : 'one that is not'; // it may be nearly right: a secret
+    throw new ConfigError(fields.at('key'), KEY_EXPECTED, shown);
+  }
   const unreachable = others.find((name) => groups.get(name)?.at.length === 0);
   if (!hasDoor && unreachable !== undefined) {
     const path = `${fields.at('groups')}.${unreachable}.at`;

@@ -8,7 +8,7 @@
  *         eu: { weight: 2 }
  *         us: { at: https://throttle.us.example:7614 }
  *       listen: 0.0.0.0:7614
- *       key: at-least-sixteen-letters
+ *       key: at-least-sixteen-characters
  */
 
 import { systemClock } from '../../clock.ts';
@@ -46,6 +46,10 @@ export function readGroups(value: unknown, path: string): GroupsConfig | undefin
   // A limit that a reload changes is there twice for a moment.
   const options = { ...readGroupsOptions(fields), replaces: true };
   for (const name of options.groups.keys()) requireName(name, `${fields.at('groups')}.${name}`);
+  if (!fields.has('key')) {
+    const expected = 'a secret that all groups know (or SLUICE_GROUPS_KEY)';
+    throw new ConfigError(fields.at('key'), expected, undefined);
+  }
   const http = readHttp(fields, options);
   const listen = readListens(fields.raw('listen') ?? false, fields.at('listen'));
   fields.done();
