@@ -145,11 +145,11 @@ describe('a daemon that is well', () => {
     expect(await client({ path }).ask('a')).toEqual({ verdict: 'allow', remaining: 3 });
   });
 
-  test('wants a token', async () => {
+  test('wants a password', async () => {
     const server = await daemon(0, { token: () => 'sécret' });
-    const told = await client(at(server), { token: 'sécret' }).ask('a');
+    const told = await client(at(server), { password: 'sécret' }).ask('a');
     expect(told).toEqual({ verdict: 'allow', remaining: 4 });
-    const wrong = await client(at(server), { token: 'guess' }).ask('a');
+    const wrong = await client(at(server), { password: 'guess' }).ask('a');
     expect(wrong.unavailable?.message).toMatch(/is out of reach: WRONGPASS/);
   });
 

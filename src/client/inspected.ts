@@ -37,16 +37,16 @@ export interface InspectedKey {
   readonly limits: readonly InspectedLimit[];
 }
 
-export const inspectedOf = (told: Told): InspectedKey => renamed(told) as unknown as InspectedKey;
+export const inspectedOf = (told: Told): InspectedKey => read(told) as unknown as InspectedKey;
 
-/** `opens_in_ms` is opensInMs here, and -1 of a time is never. */
-function renamed(told: unknown): unknown {
-  if (Array.isArray(told)) return told.map(renamed);
+/** The wire has no Infinity: -1 of a time is never. */
+function read(told: unknown): unknown {
+  if (Array.isArray(told)) return told.map(read);
   if (!isRecord(told)) return told;
   return Object.fromEntries(
     Object.entries(told).map(([name, own]) => [
-      name.replace(/_(\w)/g, (_, letter: string) => letter.toUpperCase()),
-      name.endsWith('_ms') && own === -1 ? NEVER : renamed(own),
+      name,
+      name.endsWith('Ms') && own === -1 ? NEVER : read(own),
     ]),
   );
 }
