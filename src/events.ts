@@ -56,7 +56,9 @@ export interface ReachEvent extends About {
   readonly why?: unknown;
 }
 
+/** What `on` tells of. */
 export type LimitEvent = DecisionEvent | LeftEvent | SettledEvent | LostEvent | ReachEvent;
+/** What `on` takes. One that throws breaks nothing. */
 export type Listener = (event: LimitEvent) => void;
 
 export class Events {

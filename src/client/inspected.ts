@@ -7,6 +7,7 @@ import { NEVER } from '../decision.ts';
 import { isRecord } from '../options.ts';
 import type { Told } from './wire.ts';
 
+/** One rule of a limit, and how a key stands with it. */
 export interface InspectedRule {
   readonly name: string;
   readonly kind: string;
@@ -18,6 +19,7 @@ export interface InspectedRule {
   readonly freshInMs?: Millis;
 }
 
+/** One limit of the daemon, and how a key stands with it. */
 export interface InspectedLimit {
   readonly limit: string;
   readonly remaining: number;
@@ -28,6 +30,7 @@ export interface InspectedLimit {
   readonly rules: readonly InspectedRule[];
 }
 
+/** All that the daemon knows of a key. */
 export interface InspectedKey {
   readonly key: string;
   /** Set where a list decides, or nothing is for the key: then nothing is counted. */

@@ -9,6 +9,7 @@ import { Fields, isRecord } from '../options.ts';
 import { type Random, systemRandom } from '../random.ts';
 import { type Address, type Place, placeOf } from './address.ts';
 
+/** How long a daemon that does not answer is left alone. */
 export interface Backoff {
   /** The longest pause after the first failure. Default 100 ms. */
   readonly first?: Duration;
@@ -16,6 +17,7 @@ export interface Backoff {
   readonly max?: Duration;
 }
 
+/** What `connect` takes. */
 export interface ClientOptions {
   /** Where the daemon is. Default `127.0.0.1:7611`. */
   readonly at?: Address;

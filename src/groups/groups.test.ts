@@ -12,7 +12,7 @@ import type { Door, Want } from '../share/groups/door.ts';
 import { redis } from '../share/redis/index.ts';
 import type { ShareMaker } from '../share/share.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
-import { type GroupsPlace, type GroupsSetting, groups } from './groups.ts';
+import { type GroupsOptions, type GroupsPlace, groups } from './groups.ts';
 import { HttpDoor } from './http-door.ts';
 
 const KEY = 'sixteen letters or more';
@@ -27,7 +27,7 @@ afterEach(async () => {
 /** Groups that reach each other in so long, there and back. */
 function world(
   rttMs: number | readonly [there: number, back: number],
-  more: Partial<GroupsSetting> = {},
+  more: Partial<GroupsOptions> = {},
   names: readonly string[] = ['a', 'b'],
 ) {
   const clock = new VirtualClock(1_000_000);
@@ -216,7 +216,7 @@ describe('groups', () => {
     [{ colour: 'red' }, '`colour`'],
   ])('%o makes no sense', (wrong, expected) => {
     const door: Door = { steal: async () => [] };
-    const setting = { own: 'a', groups: TWO, door, ...wrong } as GroupsSetting;
+    const setting = { own: 'a', groups: TWO, door, ...wrong } as GroupsOptions;
     expect(() => groups(setting)).toThrow(expected);
   });
 

@@ -58,6 +58,7 @@ type Write = (message: string, fields: LimitingFields) => unknown;
 /** Whatever has `warn`, or else `info`: message first. `console` is one. */
 export type Logger = { readonly warn: Write } | { readonly warn?: undefined; readonly info: Write };
 
+/** How often there is a line, and for what. */
 export interface LogOptions {
   /** At most one line for each limit in this time. Default 5 s. */
   readonly every?: Duration;
