@@ -60,6 +60,23 @@ function exists(url: URL): boolean {
   }
 }
 
+describe('docs', () => {
+  // Commands that run on virtual time say the same every time; those that ask a daemon do not.
+  const SHOWN = /```\n\$ sluice ((?:simulate|explain) .*)\n([\s\S]*?)```/g;
+  const shown = readdirSync('docs')
+    .filter((file) => file.endsWith('.md'))
+    .flatMap((file) => [...readFileSync(`docs/${file}`, 'utf8').matchAll(SHOWN)])
+    .map(([, command, printed]) => ({ command, printed }));
+
+  test('show some commands', () => expect(shown.length).toBeGreaterThan(3));
+
+  test.each(shown)('show what sluice $command prints', { timeout: 60_000 }, async (own) => {
+    const args = ['dist/cli/main.js', ...own.command.split(' ')];
+    const { stdout } = await run(process.execPath, args, { timeout: 50_000 });
+    expect(stdout.trimEnd()).toBe(own.printed.trimEnd());
+  });
+});
+
 describe('docs/limits.md', () => {
   const page = readFileSync('docs/limits.md', 'utf8');
   const policies = readdirSync('src/policy').filter(
