@@ -77,6 +77,16 @@ describe('docs', () => {
   });
 });
 
+describe('docs/daemon.md', () => {
+  test('names every figure in full, as one looks for it', () => {
+    const page = readFileSync('docs/daemon.md', 'utf8');
+    const source = readFileSync('src/daemon/metrics.ts', 'utf8');
+    const names = [...source.matchAll(/'(sluice_\w+)'/g)].map(([, name]) => name);
+    expect(names.length).toBeGreaterThan(20);
+    expect(names.filter((name) => !page.includes(`\`${name}\``))).toEqual([]);
+  });
+});
+
 describe('docs/limits.md', () => {
   const page = readFileSync('docs/limits.md', 'utf8');
   const policies = readdirSync('src/policy').filter(

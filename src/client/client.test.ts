@@ -131,7 +131,7 @@ describe('a daemon that is well', () => {
     const sluice = client(at(await daemon()));
     await sluice.check('élise', 5);
     const seen = await sluice.inspect('élise');
-    expect(seen).toMatchObject({ key: 'élise', limits: [{ limit: 'everybody', remaining: 0 }] });
+    expect(seen).toMatchObject({ key: 'élise', limits: [{ name: 'everybody', remaining: 0 }] });
     expect(seen?.limits[0].rules[0]).toMatchObject({ kind: 'bucket', quota: 5, windowMs: 5000 });
     expect(await sluice.inspect('élise', 'nobody')).toBe(undefined);
   });

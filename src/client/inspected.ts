@@ -21,7 +21,7 @@ export interface InspectedRule {
 
 /** One limit of the daemon, and how a key stands with it. */
 export interface InspectedLimit {
-  readonly limit: string;
+  readonly name: string;
   readonly remaining: number;
   readonly opensInMs?: Millis;
   /** What says no to one call right now. */

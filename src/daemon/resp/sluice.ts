@@ -114,7 +114,7 @@ const listed = ({ isAllowed, reason, by }: ListSettled): Record<string, Value | 
 });
 
 const shown = (own: Inspection): Value => ({
-  limit: own.name,
+  name: own.name,
   remaining: own.remaining,
   opensInMs: inMs(own.opensInMs),
   by: own.by,
