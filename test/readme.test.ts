@@ -87,6 +87,21 @@ describe('docs/daemon.md', () => {
   });
 });
 
+describe('docs/library.md', () => {
+  test('tells of every warning and every error, by its code', () => {
+    const page = readFileSync('docs/library.md', 'utf8');
+    const codes = (file: string, type: string): string[] => {
+      const [, body = ''] =
+        new RegExp(`type ${type} =([^;]*);`).exec(readFileSync(file, 'utf8')) ?? [];
+      return [...body.matchAll(/'(\w+)'/g)].map(([, code]) => code);
+    };
+    const warnings = codes('src/warning.ts', 'WarningCode').map((code) => `SLUICE_${code}`);
+    const errors = codes('src/errors.ts', 'ErrorCode');
+    expect([warnings.length > 5, errors.length > 2]).toEqual([true, true]);
+    expect([...warnings, ...errors].filter((code) => !page.includes(`\`${code}\` |`))).toEqual([]);
+  });
+});
+
 describe('docs/limits.md', () => {
   const page = readFileSync('docs/limits.md', 'utf8');
   const policies = readdirSync('src/policy').filter(
