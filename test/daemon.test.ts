@@ -329,6 +329,19 @@ describe('sluice check', () => {
     expect(check('alice', ...at, '--open').status).toBe(0);
   });
 
+  test.each(['peers', 'pool', 'groups'])(
+    '%s says the same of a daemon that is gone',
+    async (page) => {
+      const daemon = await start(EPHEMERAL);
+      const [at] = daemon.at.http;
+      await daemon.stop();
+      expect(spawnSync(process.execPath, ['dist/cli/main.js', page, '--at', at])).toMatchObject({
+        status: 2,
+        stderr: Buffer.from(`sluice ${page}: sluice at ${at} is out of reach: ECONNREFUSED\n`),
+      });
+    },
+  );
+
   test('speaks TLS where the daemon does', async () => {
     const ca = 'test/support/tls/cert.pem';
     const tls = `tls: { cert: ${ca}, key: test/support/tls/key.pem }`;
