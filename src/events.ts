@@ -53,7 +53,7 @@ export interface LostEvent extends About {
 export interface ReachEvent extends About {
   readonly type: 'reach';
   readonly isReachable: boolean;
-  readonly why?: unknown;
+  readonly reason?: unknown;
 }
 
 /** What `on` tells of. */

@@ -310,7 +310,7 @@ export class Daemon {
       engine.on((event) => {
         if (event.type !== 'reach') return;
         if (event.isReachable) this.#log('info', 'limit in reach again', { limit });
-        else this.#log('warn', 'limit out of reach', { limit, reason: reasonOf(event.why) });
+        else this.#log('warn', 'limit out of reach', { limit, reason: reasonOf(event.reason) });
       });
     }
   }
