@@ -5,8 +5,9 @@ const api = limiter({ limit: { bucket: { rate: '10/s', burst: 20 } } });
 
 function handle(client, work) {
   const decision = api.ask(client);
-  if (decision.verdict === 'allow') return work();
-  return `too many calls, try again in ${decision.retryAfterMs} ms`;
+  if (decision.verdict === 'deny')
+    return `too many calls, try again in ${decision.retryAfterMs} ms`;
+  return work();
 }
 
 for (let call = 1; call <= 22; call++) {

@@ -49,6 +49,7 @@ export interface PartOptions {
   readonly cost?: number | ((cost: number) => number);
 }
 
+/** Of a limiter made of several. */
 export interface AllOptions {
   /** What it is called. Default: the parts' names, such as `user+everyone`. */
   readonly name?: string;

@@ -8,6 +8,7 @@
 /** An instant or a span, in milliseconds. An instant counts from an origin only its clock knows. */
 export type Millis = number;
 
+/** Where a limiter looks what time it is. A test hands in `VirtualClock` of `sluice/testing`. */
 export interface Clock {
   /** The current instant. Never goes backwards. */
   now(): Millis;

@@ -21,7 +21,10 @@ const UNIT_MS: Readonly<Record<string, Millis>> = {
 const DURATION = /^(\d+(?:\.\d+)?|\.\d+)\s*(us|ms|s|m|h|d)$/;
 const RATE = /^(\d+(?:\.\d+)?|\.\d+)\s*\/\s*(\d+(?:\.\d+)?|\.\d+)?\s*(us|ms|s|m|h|d)$/;
 
+/** A span of time: `'250ms'`, `'6s'`, `'1.5m'`, `'1h'`, `'1d'`, or a number of milliseconds. */
 export type Duration = number | string;
+
+/** Calls in a span of time: `'100/s'`, `'500/m'`, `'1/6s'`, or a number of calls a second. */
 export type Rate = number | string;
 
 /** `count` calls in every `periodMs`: kept apart, because '500/m' says more than 8.33 a second. */

@@ -7,8 +7,10 @@
 
 import type { Decision } from './decision.ts';
 
+/** What to match on; messages are for people. */
 export type ErrorCode = 'CONFIG' | 'DENIED' | 'UNAVAILABLE';
 
+/** What all errors of this package have in common. */
 export abstract class SluiceError extends Error {
   abstract readonly code: ErrorCode;
 }

@@ -53,10 +53,12 @@ export interface LostEvent extends About {
 export interface ReachEvent extends About {
   readonly type: 'reach';
   readonly isReachable: boolean;
-  readonly why?: unknown;
+  readonly reason?: unknown;
 }
 
+/** What `on` tells of. */
 export type LimitEvent = DecisionEvent | LeftEvent | SettledEvent | LostEvent | ReachEvent;
+/** What `on` takes. One that throws breaks nothing. */
 export type Listener = (event: LimitEvent) => void;
 
 export class Events {

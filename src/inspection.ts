@@ -10,6 +10,7 @@ export interface NamedStanding extends Standing {
   readonly name: string;
 }
 
+/** How a key stands with a limit, and with each rule of it. */
 export interface Inspection extends View {
   /** The limit's name. */
   readonly name: string;

@@ -105,9 +105,9 @@ export class Ledger {
   }
 
   /** Whoever decides is out of reach, or back. */
-  reached(isReachable: boolean, why: unknown): void {
+  reached(isReachable: boolean, reason: unknown): void {
     const about = { limit: this.name, key: '', cost: 0, at: this.#clock.now() };
-    this.#events.emit({ type: 'reach', ...about, isReachable, ...(!isReachable && { why }) });
+    this.#events.emit({ type: 'reach', ...about, isReachable, ...(!isReachable && { reason }) });
   }
 
   #lose(permit: Permit): void {

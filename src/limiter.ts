@@ -40,6 +40,7 @@ import type { Share, ShareMaker } from './share/share.ts';
 import { KEYS_MAX_DEFAULT, KEYS_MAX_MAX, type TableCopy } from './share/table.ts';
 import { type Entry, type Patience, type Reason, WaitingRoom, type Want } from './waiting.ts';
 
+/** What `limiter` takes, for a limit that is decided here. */
 export interface LimiterOptions {
   /** The rule, spelled with one key: `{ bucket: { rate: '100/s' } }`. */
   readonly limit: Limit;
@@ -61,6 +62,7 @@ export interface LimiterOptions {
   readonly random?: Random;
 }
 
+/** Who may wait in `acquire`, and who is next. */
 export interface QueueOptions {
   /** The most that may wait, over all keys. Default 10,000. */
   readonly max?: number;
@@ -70,11 +72,13 @@ export interface QueueOptions {
   readonly keepAlive?: boolean;
 }
 
+/** What an ask may say besides key and cost. */
 export interface AskOptions {
   /** Which part of a limit with partitions it counts against. Default: none, what they leave. */
   readonly partition?: string;
 }
 
+/** How `acquire` waits. */
 export interface AcquireOptions extends AskOptions {
   /** Gives up, and gives the place back, when it aborts. */
   readonly signal?: AbortSignal;
@@ -84,6 +88,7 @@ export interface AcquireOptions extends AskOptions {
   readonly priority?: number;
 }
 
+/** Decides here, at once. Where somebody else decides it is a `RemoteLimiter`. */
 export interface Limiter {
   readonly name: string;
   /** May `cost` (default 1) happen for this key now? All or nothing. */
@@ -123,6 +128,7 @@ export interface Limiter {
   readonly random: Random;
 }
 
+/** What a limiter holds right now, and what it counted from the start on. */
 export interface Stats extends Counted {
   /** Keys that have a state right now. */
   readonly keys: number;

@@ -25,6 +25,7 @@ interface Granted {
   readonly parts?: readonly Permit[];
 }
 
+/** A yes that is held until the work is done, and then settled. */
 export class Permit implements Disposable {
   readonly verdict = 'allow';
   readonly key: string;
@@ -69,6 +70,7 @@ export class Permit implements Disposable {
   }
 }
 
+/** A no, as `tryAcquire` and `acquire` give it. Nothing is held; it may be disposed of all the same. */
 export class Refusal implements Disposable {
   readonly verdict = 'deny';
   /** The name of the limit that refused. */

@@ -7,6 +7,7 @@
 /** A stream of numbers in [0, 1). */
 export type Random = () => number;
 
+/** Chance as the system has it. */
 export const systemRandom: Random = () => Math.random();
 
 /** One that nobody can guess, for names and proofs: slower, so not for every call. */

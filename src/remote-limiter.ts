@@ -29,6 +29,7 @@ import type { Random } from './random.ts';
 import { type RemoteEntry, type RemotePatience, RemoteWaitingRoom } from './remote-waiting.ts';
 import { type Answer, CLOSED, type RemoteShare, type RemoteShareMaker } from './share/remote.ts';
 
+/** How `acquire` waits where somebody else decides. */
 export interface RemoteAcquireOptions {
   /** Gives up, and gives the place back, when it aborts. */
   readonly signal?: AbortSignal;
@@ -38,6 +39,7 @@ export interface RemoteAcquireOptions {
   readonly priority?: number;
 }
 
+/** What `Limiter` is where somebody else decides, such as Redis: every answer is a promise. */
 export interface RemoteLimiter {
   readonly name: string;
   readonly isRemote: true;
@@ -70,6 +72,7 @@ export interface RemoteLimiter {
 /** Whether somebody else decides, so that every answer is a promise. */
 export const isRemote = (limiter: object): limiter is RemoteLimiter => 'isRemote' in limiter;
 
+/** What such a limiter knows of itself; keys and their memory are with whoever decides. */
 export interface RemoteStats extends Counted {
   /** How many wait in line. */
   readonly waiting: number;

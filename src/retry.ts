@@ -18,6 +18,7 @@ import { ConfigError } from './errors.ts';
 import { Fields } from './options.ts';
 import type { Random } from './random.ts';
 
+/** When to try again, how often and how soon. */
 export interface RetryOptions {
   /** How often to try again after the first time. Default 3. */
   readonly times?: number;

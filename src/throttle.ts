@@ -24,6 +24,7 @@ export type Callable = (...args: never[]) => unknown;
 
 type ResultOf<F extends Callable> = Awaited<ReturnType<F>>;
 
+/** What `throttle` wants to know of each call. */
 export interface CallOptions<F extends Callable> {
   /** Which key a call counts against. Default: one for all calls. */
   readonly key?: (...args: Parameters<F>) => string;

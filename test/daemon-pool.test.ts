@@ -187,7 +187,7 @@ describe.skipIf(redisServer() === undefined)('daemons in a pool', () => {
     await a.logged(/warn "?pool out of reach/);
     expect(await ask(a, 'key', 5)).toBe(0); // nobody knows how many there are
     const waits = sluice('pool', '--at', a.at.http[0]).stdout;
-    expect(waits).toMatch(/a has no part; the store was heard never\n/);
+    expect(waits).toMatch(/a has no part; the store was never heard\n/);
     expect(waits).toMatch(/syncs failed: .*out of reach/);
     await redis.restart();
     await agree(a, b);

@@ -60,6 +60,48 @@ function exists(url: URL): boolean {
   }
 }
 
+describe('docs', () => {
+  // Commands that run on virtual time say the same every time; those that ask a daemon do not.
+  const SHOWN = /```\n\$ sluice ((?:simulate|explain) .*)\n([\s\S]*?)```/g;
+  const shown = readdirSync('docs')
+    .filter((file) => file.endsWith('.md'))
+    .flatMap((file) => [...readFileSync(`docs/${file}`, 'utf8').matchAll(SHOWN)])
+    .map(([, command, printed]) => ({ command, printed }));
+
+  test('show some commands', () => expect(shown.length).toBeGreaterThan(3));
+
+  test.each(shown)('show what sluice $command prints', { timeout: 60_000 }, async (own) => {
+    const args = ['dist/cli/main.js', ...own.command.split(' ')];
+    const { stdout } = await run(process.execPath, args, { timeout: 50_000 });
+    expect(stdout.trimEnd()).toBe(own.printed.trimEnd());
+  });
+});
+
+describe('docs/daemon.md', () => {
+  test('names every figure in full, as one looks for it', () => {
+    const page = readFileSync('docs/daemon.md', 'utf8');
+    const source = readFileSync('src/daemon/metrics.ts', 'utf8');
+    const names = [...source.matchAll(/'(sluice_\w+)'/g)].map(([, name]) => name);
+    expect(names.length).toBeGreaterThan(20);
+    expect(names.filter((name) => !page.includes(`\`${name}\``))).toEqual([]);
+  });
+});
+
+describe('docs/library.md', () => {
+  test('tells of every warning and every error, by its code', () => {
+    const page = readFileSync('docs/library.md', 'utf8');
+    const codes = (file: string, type: string): string[] => {
+      const [, body = ''] =
+        new RegExp(`type ${type} =([^;]*);`).exec(readFileSync(file, 'utf8')) ?? [];
+      return [...body.matchAll(/'(\w+)'/g)].map(([, code]) => code);
+    };
+    const warnings = codes('src/warning.ts', 'WarningCode').map((code) => `SLUICE_${code}`);
+    const errors = codes('src/errors.ts', 'ErrorCode');
+    expect([warnings.length > 5, errors.length > 2]).toEqual([true, true]);
+    expect([...warnings, ...errors].filter((code) => !page.includes(`\`${code}\` |`))).toEqual([]);
+  });
+});
+
 describe('docs/limits.md', () => {
   const page = readFileSync('docs/limits.md', 'utf8');
   const policies = readdirSync('src/policy').filter(

@@ -32,6 +32,7 @@ export type FetchLike = (...args: never[]) => Promise<ResponseLike>;
 type Args<F extends FetchLike> = Parameters<F>;
 type Answer<F extends FetchLike> = Awaited<ReturnType<F>>;
 
+/** What `throttleFetch` wants to know of each request. */
 export interface FetchCallOptions<F extends FetchLike> {
   /** Which key a request counts against. Default: its origin, such as `https://api.example.com`. */
   readonly key?: (...args: Args<F>) => string;
@@ -53,6 +54,7 @@ export interface FetchCallOptions<F extends FetchLike> {
   readonly onDeny?: (denial: Denial, ...args: Args<F>) => Answer<F> | Promise<Answer<F>>;
 }
 
+/** What `throttleFetch` takes: that, and a limit or a limiter. */
 export type FetchOptions<F extends FetchLike> = FetchCallOptions<F> &
   (LimiterOptions | { readonly limiter: Limiter });
 

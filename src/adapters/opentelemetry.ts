@@ -30,6 +30,7 @@ import {
   Watchlist,
 } from './metrics/watch.ts';
 
+/** Where figures go, and how much of a limit is shown. */
 export interface InstrumentOptions {
   /** Where figures go. Default: the meter `sluice` of the provider that was registered. */
   readonly meter?: Meter;

@@ -15,7 +15,7 @@ import {
 export const check: Command = {
   name: 'check',
   summary: 'asks a running daemon whether a call may happen',
-  help: `usage: sluice check TAG [options]
+  help: `usage: sluice check KEY [options]
 
 Asks the daemon whether one more call may happen for a key, and counts it.
 
@@ -57,7 +57,7 @@ examples:
       at: values.at ?? '127.0.0.1:7611',
       deadline: (values.deadline as `${number}s` | undefined) ?? '1s',
       onUnavailable: values.open ? 'allow' : 'deny',
-      ...(password && { token: password }),
+      ...(password && { password }),
       ...((values.tls || values.ca !== undefined) && { tls: tlsWith(values.ca) }),
     });
     try {

@@ -30,6 +30,21 @@ describe('sluice config check', () => {
     expect(err).toMatch(/bad.yaml:3:\d+: expected `limits.b.buckt`/);
   });
 
+  test('tells it in the order of the file, whatever is read first', () => {
+    const file = place.file(
+      'mixed.yaml',
+      'bogus: 1\nlimits: { a: { bukket: 1 } }\nlog: xml\npeers: { udp: 10.0.0.1:7613 }\n',
+    );
+    const { err } = sluice('config', 'check', file);
+    expect(err.match(/mixed\.yaml:\d+/g)).toEqual([1, 2, 3, 4].map((n) => `mixed.yaml:${n}`));
+  });
+
+  test('cannot say anything of a file that cannot be read, exit code 2', () => {
+    const { code, err } = sluice('config', 'check', 'nowhere.yaml');
+    expect(code).toBe(2);
+    expect(err).toMatch(/^sluice config check: cannot read nowhere.yaml: ENOENT/);
+  });
+
   test('takes a secret from the environment, as the daemon does', () => {
     const file = place.file('fleet.yaml', 'peers: { udp: 239.0.0.1:7613 }');
     expect(sluice('config', 'check', file).err).toMatch(/fleet.yaml:1:\d+: expected `peers.key`/);

@@ -8,6 +8,7 @@ import {
   EXIT_MISSED,
   EXIT_OK,
   readArgs,
+  readText,
   type Terminal,
   UsageError,
 } from './command.ts';
@@ -19,10 +20,11 @@ const check: Command = {
   help: `usage: sluice config check FILE
 
 Reads a configuration as \`serve\` would, with what the environment says, such as SLUICE_PEERS_KEY, and
-says everything that is wrong with it: line, field, what was expected.
+says what is wrong with it: line, field, what was expected. Of each limit and each section that is
+the first mistake.
 Nothing is started and nothing is connected to.
 
-Exit code 0 if the file is fine, 1 if it is not.
+Exit code 0 if the file is fine, 1 if it is not, 2 if it cannot be read.
 
 example:
   sluice config check sluice.yaml`,
@@ -33,6 +35,7 @@ example:
     if (file === undefined || others.length > 0) {
       throw new UsageError('expected one file; see --help');
     }
+    readText(file); // what cannot be read was not looked at: that is no answer
     const loaded = loadHere(file);
     if ('config' in loaded) {
       summarise(file, loaded.config, terminal);

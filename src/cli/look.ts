@@ -105,8 +105,9 @@ function get(
   return new Promise((resolve, reject) => {
     const fail = (error: Error): void => {
       const { code, name } = error as NodeJS.ErrnoException;
-      const why = name === 'AbortError' ? 'no answer' : (code ?? error.message);
-      reject(new UsageError(`no daemon can be asked at ${at}: ${why}`));
+      const isLate = name === 'AbortError';
+      const why = isLate ? `no answer within ${ANSWER_WITHIN_MS} ms` : (code ?? error.message);
+      reject(new UsageError(`sluice at ${at} is out of reach: ${why}`));
     };
     const isTls = tls || ca !== undefined;
     const asked = isTls

@@ -20,7 +20,7 @@ function show(shown: PoolShown, terminal: Terminal): void {
   const agreed = isAgreed ? 'agreed' : 'not agreed';
   const part = size === 0 ? 'no part' : `1 of ${size}${rank < 0 ? '' : `, rank ${rank}`}`;
   terminal.print(`${printable(name)}, ${printable(store)}: ${active} active, ${agreed}`);
-  terminal.print(`  ${printable(id)} has ${part}; the store was heard ${ago(ageMs)}`);
+  terminal.print(`  ${printable(id)} has ${part}; the store was ${heard(ageMs)}`);
   const why = reason === undefined ? '' : `: ${printable(reason)}`;
   if (failures > 0) terminal.print(`  ${failures} of ${syncs} syncs failed${why}`);
   for (const [limit, used] of Object.entries(shown.saturation)) {
@@ -41,3 +41,5 @@ function show(shown: PoolShown, terminal: Terminal): void {
 /** JSON has no Infinity: what never was has no age. */
 const ago = (ms: number | null): string =>
   ms === null ? 'never' : `${(ms / 1000).toFixed(1)} s ago`;
+
+const heard = (ms: number | null): string => (ms === null ? 'never heard' : `heard ${ago(ms)}`);

@@ -16,6 +16,7 @@ import {
   type Command,
   EXIT_OK,
   EXIT_USAGE,
+  numberFlag,
   readArgs,
   type Terminal,
   UsageError,
@@ -110,7 +111,7 @@ function fromFlags(flags: Flags): Outweighing[] {
   }
   if (flags.log !== undefined) said.push({ path: ['log'], value: flags.log, from: '--log' });
   if (flags.rate === undefined && flags.burst === undefined) return said;
-  const burst = flags.burst === undefined ? {} : { burst: Number(flags.burst) };
+  const burst = flags.burst === undefined ? {} : { burst: numberFlag('burst', flags.burst, 0) };
   const bucket = { rate: flags.rate ?? '1/s', ...burst };
   return [
     ...said,

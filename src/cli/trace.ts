@@ -45,7 +45,7 @@ const KEY = 'trace';
 
 export const trace: Command = {
   name: 'trace',
-  summary: 'run one limit over timed calls and print every decision',
+  summary: 'runs one limit over timed calls and prints every decision',
   help,
 
   run(args, terminal) {

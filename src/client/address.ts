@@ -5,6 +5,7 @@
 import { ConfigError } from '../errors.ts';
 import { isRecord } from '../options.ts';
 
+/** Where a daemon is. */
 export type Address =
   /** `127.0.0.1:7611`, `[::1]:7611`, `sluice.internal`, `/run/sluice.sock` */
   string | { readonly host?: string; readonly port?: number } | { readonly path: string };

@@ -131,7 +131,7 @@ describe('a daemon that is well', () => {
     const sluice = client(at(await daemon()));
     await sluice.check('élise', 5);
     const seen = await sluice.inspect('élise');
-    expect(seen).toMatchObject({ key: 'élise', limits: [{ limit: 'everybody', remaining: 0 }] });
+    expect(seen).toMatchObject({ key: 'élise', limits: [{ name: 'everybody', remaining: 0 }] });
     expect(seen?.limits[0].rules[0]).toMatchObject({ kind: 'bucket', quota: 5, windowMs: 5000 });
     expect(await sluice.inspect('élise', 'nobody')).toBe(undefined);
   });
@@ -145,11 +145,11 @@ describe('a daemon that is well', () => {
     expect(await client({ path }).ask('a')).toEqual({ verdict: 'allow', remaining: 3 });
   });
 
-  test('wants a token', async () => {
+  test('wants a password', async () => {
     const server = await daemon(0, { token: () => 'sécret' });
-    const told = await client(at(server), { token: 'sécret' }).ask('a');
+    const told = await client(at(server), { password: 'sécret' }).ask('a');
     expect(told).toEqual({ verdict: 'allow', remaining: 4 });
-    const wrong = await client(at(server), { token: 'guess' }).ask('a');
+    const wrong = await client(at(server), { password: 'guess' }).ask('a');
     expect(wrong.unavailable?.message).toMatch(/is out of reach: WRONGPASS/);
   });
 

@@ -21,6 +21,7 @@ import { Line } from './line.ts';
 import { type ClientOptions, readSettings, type Settings } from './settings.ts';
 import { bytesOf, Complaint, encode, type Told } from './wire.ts';
 
+/** What an ask may say besides the key. */
 export interface AskOptions {
   /** One limit by its name. Default: whichever are for the key. */
   readonly limit?: string;
@@ -33,6 +34,7 @@ export interface AskOptions {
 /** Never `wait`: nothing is reserved for later. */
 type Settled = Exclude<Decision, { verdict: 'wait' }>;
 
+/** The daemon's decision, or what `onUnavailable` says in its place. */
 export type Answer = Settled & {
   /** The limit that refused. */
   readonly limit?: string;
@@ -53,6 +55,7 @@ export interface Result {
   readonly retryAfterMs?: Millis;
 }
 
+/** How it stands with the daemon, and what was answered from the start on. */
 export interface ClientStats {
   /** Whether the daemon has greeted and answers. */
   readonly isConnected: boolean;
@@ -66,6 +69,7 @@ export interface ClientStats {
   readonly unavailable: number;
 }
 
+/** Asks a daemon; made by `connect`. Nothing it does is rejected because of an outage. */
 export interface Client {
   /** May it happen? True or false within the deadline, whatever becomes of the daemon. */
   check(key: string, cost?: number): Promise<boolean>;

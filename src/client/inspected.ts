@@ -7,6 +7,7 @@ import { NEVER } from '../decision.ts';
 import { isRecord } from '../options.ts';
 import type { Told } from './wire.ts';
 
+/** One rule of a limit, and how a key stands with it. */
 export interface InspectedRule {
   readonly name: string;
   readonly kind: string;
@@ -18,8 +19,9 @@ export interface InspectedRule {
   readonly freshInMs?: Millis;
 }
 
+/** One limit of the daemon, and how a key stands with it. */
 export interface InspectedLimit {
-  readonly limit: string;
+  readonly name: string;
   readonly remaining: number;
   readonly opensInMs?: Millis;
   /** What says no to one call right now. */
@@ -28,6 +30,7 @@ export interface InspectedLimit {
   readonly rules: readonly InspectedRule[];
 }
 
+/** All that the daemon knows of a key. */
 export interface InspectedKey {
   readonly key: string;
   /** Set where a list decides, or nothing is for the key: then nothing is counted. */
@@ -37,16 +40,16 @@ export interface InspectedKey {
   readonly limits: readonly InspectedLimit[];
 }
 
-export const inspectedOf = (told: Told): InspectedKey => renamed(told) as unknown as InspectedKey;
+export const inspectedOf = (told: Told): InspectedKey => read(told) as unknown as InspectedKey;
 
-/** `opens_in_ms` is opensInMs here, and -1 of a time is never. */
-function renamed(told: unknown): unknown {
-  if (Array.isArray(told)) return told.map(renamed);
+/** The wire has no Infinity: -1 of a time is never. */
+function read(told: unknown): unknown {
+  if (Array.isArray(told)) return told.map(read);
   if (!isRecord(told)) return told;
   return Object.fromEntries(
     Object.entries(told).map(([name, own]) => [
-      name.replace(/_(\w)/g, (_, letter: string) => letter.toUpperCase()),
-      name.endsWith('_ms') && own === -1 ? NEVER : renamed(own),
+      name,
+      name.endsWith('Ms') && own === -1 ? NEVER : read(own),
     ]),
   );
 }

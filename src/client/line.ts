@@ -122,7 +122,7 @@ export class Line {
   }
 
   #try(): void {
-    const { clock, place, tls, token } = this.#settings;
+    const { clock, place, tls, password } = this.#settings;
     const socket = tls ? connectTls({ ...tls, ...place }) : connectPlain(place);
     const reader = new Reader();
     this.#socket = socket;
@@ -135,7 +135,7 @@ export class Line {
     const late = `no greeting within ${GREETING_MS_MAX} ms`;
     this.#cancel = alarm(clock, clock.now() + GREETING_MS_MAX, () => fail(late), false);
     socket.setNoDelay(true);
-    const auth = token === undefined ? [] : ['AUTH', 'default', bytesOf(token)];
+    const auth = password === undefined ? [] : ['AUTH', 'default', bytesOf(password)];
     socket.write(encode(['HELLO', '3', ...auth]), 'latin1'); // sent as soon as there is somebody
     socket.on('error', fail);
     socket.on('close', () => fail('it hung up'));

@@ -9,6 +9,7 @@ import { Fields, isRecord } from '../options.ts';
 import { type Random, systemRandom } from '../random.ts';
 import { type Address, type Place, placeOf } from './address.ts';
 
+/** How long a daemon that does not answer is left alone. */
 export interface Backoff {
   /** The longest pause after the first failure. Default 100 ms. */
   readonly first?: Duration;
@@ -16,13 +17,14 @@ export interface Backoff {
   readonly max?: Duration;
 }
 
+/** What `connect` takes. */
 export interface ClientOptions {
   /** Where the daemon is. Default `127.0.0.1:7611`. */
   readonly at?: Address;
   /** Talk through TLS, with what `tls.connect` takes if need be. Default false. */
   readonly tls?: boolean | ConnectionOptions;
-  /** What the daemon wants to hear first, if anything. */
-  readonly token?: string;
+  /** What the daemon wants to hear first: its `resp.password`, if it has one. */
+  readonly password?: string;
   /** The longest that anybody waits for an answer. Default 20 ms. */
   readonly deadline?: Duration;
   /** What holds when there is no answer. Default allow: better too many than none. */
@@ -40,7 +42,7 @@ export interface Settings {
   readonly place: Place;
   /** Undefined: no TLS. */
   readonly tls: ConnectionOptions | undefined;
-  readonly token: string | undefined;
+  readonly password: string | undefined;
   readonly deadlineMs: Millis;
   readonly onUnavailable: 'allow' | 'deny';
   readonly pauseMsFirst: Millis;
@@ -68,7 +70,7 @@ export function readSettings(options: ClientOptions): Settings {
   const settings: Settings = {
     place: placeOf(fields.raw('at')),
     tls: readTls(fields),
-    token: fields.optional('token', isText, 'a text of at least one letter'),
+    password: fields.optional('password', isText, 'a text of at least one letter'),
     deadlineMs: fields.duration('deadline', DEADLINE_MS),
     onUnavailable: fields.oneOf('onUnavailable', ['allow', 'deny'], 'allow'),
     pauseMsFirst: backoff.duration('first', PAUSE_MS_FIRST),

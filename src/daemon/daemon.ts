@@ -282,8 +282,8 @@ export class Daemon {
       if (engine instanceof Engine) continue;
       engine.on((event) => {
         if (event.type !== 'reach') return;
-        if (event.isReachable) this.#log('info', 'in reach again', { limit });
-        else this.#log('warn', 'out of reach', { limit, reason: reasonOf(event.why) });
+        if (event.isReachable) this.#log('info', 'limit in reach again', { limit });
+        else this.#log('warn', 'limit out of reach', { limit, reason: reasonOf(event.reason) });
       });
     }
   }

@@ -20,6 +20,7 @@ import { EtcdHttp } from './http.ts';
 import { type EtcdPlace, readPlace } from './place.ts';
 import { etcdRegisters } from './registers.ts';
 
+/** Where etcd is, and how a limit is kept there. */
 export interface EtcdOptions extends EtcdPlace {
   /** What all keys in etcd begin with. Default `/sluice/limits/`. */
   readonly prefix?: string;

@@ -108,7 +108,7 @@ export class EtcdHttp {
     const agent = isSecure ? this.#secure : this.#plain;
     return new Promise((done, failed) => {
       const sending = (isSecure ? requestTls : request)(url, { method, headers, agent });
-      const late = (): unknown => sending.destroy(new Error(`no answer in ${deadlineMs} ms`));
+      const late = (): unknown => sending.destroy(new Error(`no answer within ${deadlineMs} ms`));
       const cancel = alarm(clock, sentAt + deadlineMs, late, false);
       sending.once('error', failed).once('close', cancel);
       sending.once('response', (response) => {

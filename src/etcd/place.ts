@@ -4,6 +4,7 @@ import { ConfigError } from '../errors.ts';
 import { Fields, isRecord } from '../options.ts';
 import type { EtcdHttpOptions, EtcdTls } from './http.ts';
 
+/** Where etcd is, and who we are there. */
 export interface EtcdPlace {
   /** Servers of one cluster, such as `https://etcd-0:2379`: the first is asked until it fails, then the next. */
   readonly endpoints: readonly string[];

@@ -14,7 +14,7 @@ import { redis } from '../share/redis/index.ts';
 import type { ShareMaker } from '../share/share.ts';
 import { excessOf } from '../sim/groups/figures.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
-import { type GroupsPlace, type GroupsSetting, groups } from './groups.ts';
+import { type GroupsOptions, type GroupsPlace, groups } from './groups.ts';
 import { HttpDoor } from './http-door.ts';
 
 const KEY = 'sixteen letters or more';
@@ -29,7 +29,7 @@ afterEach(async () => {
 /** Groups that reach each other in so long, there and back. */
 function world(
   rttMs: number | readonly [there: number, back: number],
-  more: Partial<GroupsSetting> = {},
+  more: Partial<GroupsOptions> = {},
   names: readonly string[] = ['a', 'b'],
 ) {
   const clock = new VirtualClock(1_000_000);
@@ -200,7 +200,7 @@ describe('groups', () => {
     [{ groups: { a: {}, b: { wieght: 1 } } }, '`groups.b.wieght`'],
     [
       { door: undefined, groups: { a: {}, b: { at: 'http://b' } } },
-      '`key` to be a secret of at least 16 letters, in ASCII',
+      '`key` to be a secret of at least 16 characters, in ASCII',
     ],
     [
       { door: undefined, groups: { a: {}, b: { at: 'http://b' } }, key: `${KEY}\n` },
@@ -209,7 +209,7 @@ describe('groups', () => {
     ...['shorter than 16', 'sixteen lätters or more', 'sixteen letters or more\n'].map(
       (key): [object, string] => [
         { door: undefined, key, groups: { a: {}, b: { at: 'http://b' } } },
-        '`key` to be a secret of at least 16 letters, in ASCII and without spaces around it',
+        '`key` to be a secret of at least 16 characters, in ASCII and without spaces around it',
       ],
     ),
     [{ door: undefined, key: KEY }, '`groups.b.at` to be where it can be reached'],
@@ -218,7 +218,7 @@ describe('groups', () => {
     [{ colour: 'red' }, '`colour`'],
   ])('%o makes no sense', (wrong, expected) => {
     const door: Door = { steal: async () => [] };
-    const setting = { own: 'a', groups: TWO, door, ...wrong } as GroupsSetting;
+    const setting = { own: 'a', groups: TWO, door, ...wrong } as GroupsOptions;
     expect(() => groups(setting)).toThrow(expected);
   });
 

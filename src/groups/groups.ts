@@ -18,14 +18,15 @@ import type { Duration } from '../duration.ts';
 import { ConfigError, reasonOf } from '../errors.ts';
 import { Fields, isRecord } from '../options.ts';
 import type { Door, Want } from '../share/groups/door.ts';
-import { Group, type GroupOptions, type GroupsView } from '../share/groups/group.ts';
+import { Group, type GroupSetting, type GroupsView } from '../share/groups/group.ts';
 import type { Claimed } from '../share/groups/parts.ts';
 import type { RemoteShareMaker } from '../share/remote.ts';
 import type { ShareMaker } from '../share/share.ts';
 import { warn } from '../warning.ts';
 import { HttpDoor, type HttpDoorOptions, type HttpListen, openHttpDoor } from './http-door.ts';
 
-export interface GroupSetting {
+/** One of the groups. */
+export interface GroupOptions {
   /** How much of the limit compared to others. Default 1. */
   readonly weight?: number;
   /** At least this part of the limit, from 0 to 1. Default 0. */
@@ -34,10 +35,11 @@ export interface GroupSetting {
   readonly at?: string | readonly string[];
 }
 
-export interface GroupsSetting {
+/** All groups, and how this process takes part. */
+export interface GroupsOptions {
   /** Which of them this process is of. */
   readonly own: string;
-  readonly groups: Readonly<Record<string, GroupSetting>>;
+  readonly groups: Readonly<Record<string, GroupOptions>>;
   /** Where others can steal from this group. Default: they cannot. */
   readonly listen?: { readonly port: number; readonly host?: string };
   /** A secret that all of them know. */
@@ -52,13 +54,13 @@ export interface GroupsSetting {
 }
 
 /** A group whose bucket is kept by its processes. */
-export interface OwnBucket extends GroupsSetting {
+export interface OwnBucket extends GroupsOptions {
   /** Who keeps it: `peers(...)`. Default: this process alone. */
   readonly bucket?: ShareMaker;
 }
 
 /** A group whose bucket somebody else keeps. */
-export interface RemoteBucket extends GroupsSetting {
+export interface RemoteBucket extends GroupsOptions {
   /** Who keeps it: `redis(client)`. */
   readonly bucket: RemoteShareMaker;
 }
@@ -73,28 +75,28 @@ export interface GroupsPlace {
   close(): Promise<void>;
 }
 
-/** @throws {ConfigError} if the setting makes no sense. */
-export function groups(setting: RemoteBucket): GroupsPlace & RemoteShareMaker;
-export function groups(setting: OwnBucket): GroupsPlace & ShareMaker;
+/** Takes a place in a group. @throws {ConfigError} if the options make no sense. */
+export function groups(options: RemoteBucket): GroupsPlace & RemoteShareMaker;
+export function groups(options: OwnBucket): GroupsPlace & ShareMaker;
 export function groups(
-  setting: OwnBucket | RemoteBucket,
+  options: OwnBucket | RemoteBucket,
 ): GroupsPlace & (RemoteShareMaker | ShareMaker) {
-  const fields = new Fields('', setting);
-  const options = readGroupsOptions(fields);
+  const fields = new Fields('', options);
+  const setting = readGroupsOptions(fields);
   const maker = fields.optional('bucket', isMaker, 'a share, such as redis(client) or peers(...)');
   const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;
   const ownDoor = fields.optional('door', isDoor, 'an object with steal()');
-  const http = readHttp(fields, options, ownDoor !== undefined);
+  const http = readHttp(fields, setting, ownDoor !== undefined);
   const listen = readListen(fields);
   fields.done();
 
   const httpDoor = ownDoor ? undefined : new HttpDoor(http);
   const door = ownDoor ?? (httpDoor as HttpDoor);
-  const group = new Group(options, door, clock);
+  const group = new Group(setting, door, clock);
   const opened = listen && openHttpDoor(http, listen, (wants) => group.give(wants));
   const listening = opened ? opened.then(({ address }) => address) : Promise.resolve(undefined);
   listening.catch((error) => {
-    const why = `groups: others cannot steal from ${options.own} here: ${reasonOf(error)}`;
+    const why = `groups: others cannot steal from ${setting.own} here: ${reasonOf(error)}`;
     warn('GROUPS', why, `${listen?.host}:${listen?.port}`);
   });
   const place: GroupsPlace = {
@@ -118,7 +120,7 @@ interface Placed extends Claimed {
   readonly at: readonly string[];
 }
 
-interface PlacedOptions extends GroupOptions {
+interface PlacedOptions extends GroupSetting {
   readonly groups: ReadonlyMap<string, Placed>;
 }
 
@@ -164,7 +166,7 @@ function readAddresses(given: unknown, path: string): string[] {
 
 /** It travels in a header, which takes no more than this. */
 const KEY = /^[\x21-\x7e][\x20-\x7e]{14,}[\x21-\x7e]$/;
-const KEY_EXPECTED = 'a secret of at least 16 letters, in ASCII and without spaces around it';
+const KEY_EXPECTED = 'a secret of at least 16 characters, in ASCII and without spaces around it';
 
 /** How groups reach each other over HTTP; with another door, what of that was said anyway. @throws {ConfigError} */
 export function readHttp(
@@ -175,7 +177,10 @@ export function readHttp(
   const others = [...groups.keys()].filter((name) => name !== own);
   const key = fields.raw('key');
   const isKey = typeof key === 'string' && KEY.test(key);
-  if (!isKey && !hasDoor) throw new ConfigError(fields.at('key'), KEY_EXPECTED, typeof key);
+  if (!isKey && !hasDoor) {
+    const shown = key === undefined ? undefined : 'one that is not'; // it may be nearly right: a secret
+    throw new ConfigError(fields.at('key'), KEY_EXPECTED, shown);
+  }
   const unreachable = others.find((name) => groups.get(name)?.at.length === 0);
   if (!hasDoor && unreachable !== undefined) {
     const path = `${fields.at('groups')}.${unreachable}.at`;

@@ -4,9 +4,9 @@ export type { Door, Want } from '../share/groups/door.ts';
 export type { GroupsView } from '../share/groups/group.ts';
 export type { DonorView } from '../share/groups/thief.ts';
 export {
-  type GroupSetting,
+  type GroupOptions,
+  type GroupsOptions,
   type GroupsPlace,
-  type GroupsSetting,
   groups,
   type OwnBucket,
   type RemoteBucket,

@@ -9,15 +9,10 @@
 
 import type { NatsConnection, Subscription } from '@nats-io/transport-node';
 import { ConfigError } from '../errors.ts';
+import { isSubject } from './nats-subject.ts';
 import { type Hear, noCounts, SENDING_BYTES_MAX, type Transport } from './transport.ts';
 
-/** A subject that can be published to: words with dots between them, none of them a wildcard. */
-const SUBJECT = /^[^\s.*>]+(?:\.[^\s.*>]+)*$/;
-
-export const isSubject = (value: unknown): value is string =>
-  typeof value === 'string' && SUBJECT.test(value);
-
-/** @throws {ConfigError} if the subject cannot be published to. */
+/** A transport for `peers`. @throws {ConfigError} if the subject cannot be published to. */
 export function nats(connection: NatsConnection, subject = 'sluice.peers'): Transport {
   if (typeof connection?.publish !== 'function') {
     throw new ConfigError('nats', 'a connection of @nats-io/transport-node', connection);

@@ -21,6 +21,7 @@ import { warn } from '../warning.ts';
 import { FleetNode, type FleetView } from './fleet.ts';
 import type { Transport } from './transport.ts';
 
+/** How a node reaches the others of its fleet, and how often it tells them what it served. */
 export interface PeersOptions {
   /** How nodes reach each other. */
   readonly transport: Transport;
@@ -42,6 +43,7 @@ export interface PeersOptions {
   readonly random?: Random;
 }
 
+/** This process's place in a fleet: the `share` of its limiters. */
 export interface Peers extends ShareMaker {
   /** Resolves when this node listens; rejects if it cannot. Until then, and without it, it decides alone. */
   readonly opened: Promise<void>;

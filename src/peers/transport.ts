@@ -5,6 +5,7 @@
  * `DATAGRAM_BYTES_MAX` bytes and its seal must fit. Nothing here is ever awaited by a decision.
  */
 
+/** How nodes of a fleet reach each other: `udp`, `nats`, `redisChannel`, or one of your own. */
 export interface Transport {
   /** For people: `udp 239.0.0.1:7613`. */
   readonly name: string;

@@ -22,8 +22,10 @@ import { Fields } from '../options.ts';
 import { warn } from '../warning.ts';
 import { type Hear, noCounts, SENDING_BYTES_MAX, type Transport } from './transport.ts';
 
+/** To a group, or to a list of peers. */
 export type UdpOptions = UdpGroupOptions | UdpPeersOptions;
 
+/** A multicast group. */
 export interface UdpGroupOptions {
   /** Group and port, such as `239.0.0.1:7613`, `[ff05::7613]:7613` or `[ff02::7613%eth0]:7613`. */
   readonly group: string;
@@ -35,6 +37,7 @@ export interface UdpGroupOptions {
   readonly answerPort?: number;
 }
 
+/** A list of addresses, or a name that stands for all of them. */
 export interface UdpPeersOptions {
   /** Addresses or names with their port. A name stands for every address it resolves to. */
   readonly peers: string | readonly string[];

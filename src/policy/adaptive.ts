@@ -25,6 +25,7 @@ import type { Random } from '../random.ts';
 import { requireCost } from './cost.ts';
 import { opening, type Policy, type State } from './policy.ts';
 
+/** As many calls in flight as the other side can take. */
 export interface AdaptiveOptions {
   /** Calls allowed in flight at the start. Default 1. */
   readonly initial?: number;

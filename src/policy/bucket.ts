@@ -24,6 +24,7 @@ import { requireCost } from './cost.ts';
 import { later } from './instant.ts';
 import { opening, type Policy, type State } from './policy.ts';
 
+/** A rate in the long run, and a burst after a quiet spell. */
 export interface BucketOptions {
   /** Calls in the long run: `'100/s'`, `'500/m'`, `'1/6s'`, or a number of calls a second. */
   readonly rate: Rate;

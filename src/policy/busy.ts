@@ -25,6 +25,7 @@ import { Fields } from '../options.ts';
 import { requireCost } from './cost.ts';
 import { opening, type Policy, type State } from './policy.ts';
 
+/** Backs off when the other side says that it is busy, and comes back. */
 export interface BusyOptions {
   /** Every second the limit grows by this many times itself. Default 3. */
   readonly recoverRate?: number;

@@ -20,6 +20,7 @@ import { type RampOptions, ramp } from './ramp.ts';
 import { type SpacingOptions, spacing } from './spacing.ts';
 import { type WindowOptions, window } from './window.ts';
 
+/** A rule with its options, spelled with one key. */
 export type Limit =
   | { readonly bucket: BucketOptions }
   | { readonly spacing: SpacingOptions }

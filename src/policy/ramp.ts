@@ -30,8 +30,10 @@ import { requireCost } from './cost.ts';
 import { type News, opening, type Part, type Policy, type State } from './policy.ts';
 
 export const RAMP_MODES = ['scheduled', 'relaxed', 'only-if-used', 'go-back-n'] as const;
+/** What makes a pool grow. */
 export type RampMode = (typeof RAMP_MODES)[number];
 
+/** A pool of tokens that is new every second and grows. */
 export interface RampOptions {
   /** Tokens a second at the start. */
   readonly min: number;

@@ -24,6 +24,7 @@ import { requireCost } from './cost.ts';
 import { later } from './instant.ts';
 import { opening, type Policy } from './policy.ts';
 
+/** Calls at least so far apart. */
 export interface SpacingOptions {
   /** The least time between two permits: `'6s'`, or a number of milliseconds. */
   readonly every: Duration;

@@ -23,6 +23,7 @@ import { Fields } from '../options.ts';
 import { requireCost } from './cost.ts';
 import { opening, type Policy, type State } from './policy.ts';
 
+/** So many calls in any stretch of time. */
 export interface WindowOptions {
   /** Calls in any stretch of `per`. */
   readonly limit: number;

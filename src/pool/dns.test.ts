@@ -68,7 +68,9 @@ describe('a pool by DNS', () => {
     };
     const store = dnsPool('pods.internal', { clock, lookup });
     for (let n = 0; n < 2; n++) {
-      const failed = expect(store.sync('', REQUEST, OPTIONS)).rejects.toThrow('no answer in 2000');
+      const failed = expect(store.sync('', REQUEST, OPTIONS)).rejects.toThrow(
+        'no answer within 2000',
+      );
       await clock.pass(2000);
       await failed;
     }

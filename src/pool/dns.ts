@@ -21,7 +21,8 @@ import type { PoolStore } from '../share/pool/store.ts';
 import { within } from '../share/pool/within.ts';
 import { unagreed } from './fixed.ts';
 
-export interface DnsPoolSetting {
+/** How often a name is looked up, and which of its addresses count. */
+export interface DnsPoolOptions {
   /** How long a look-up counts. Default 5 s. */
   readonly every?: Duration;
   /** How long one may take. Default 2 s. */
@@ -38,9 +39,9 @@ type LookUp = (name: string, family: 4 | 6) => Promise<readonly string[]>;
 type Own = () => readonly string[];
 
 /** @throws {ConfigError} if the options make no sense. */
-export function dnsPool(host: string, setting: DnsPoolSetting = {}): PoolStore {
+export function dnsPool(host: string, options: DnsPoolOptions = {}): PoolStore {
   if (typeof host !== 'string' || host === '') throw new ConfigError('host', 'a name', host);
-  const fields = new Fields('', setting);
+  const fields = new Fields('', options);
   const everyMs = fields.duration('every', 5000);
   const deadlineMs = fields.duration('deadline', 2000);
   const family = fields.optional('family', isFamily, '4 or 6') ?? 4;

@@ -25,7 +25,8 @@ import { Ahead } from '../share/pool/ahead.ts';
 import { type DocumentServer, documentStore } from '../share/pool/document.ts';
 import type { PoolStore } from '../share/pool/store.ts';
 
-export interface EtcdStoreSetting extends EtcdPlace {
+/** Where etcd is, and how a pool is kept there. */
+export interface EtcdStoreOptions extends EtcdPlace {
   /** What the keys of pools begin with. Default `/sluice/pools/`. */
   readonly prefix?: string;
   /** How long a sync may take. Default 500 ms. */
@@ -34,8 +35,8 @@ export interface EtcdStoreSetting extends EtcdPlace {
 }
 
 /** @throws {ConfigError} if the options make no sense. */
-export function etcdStore(setting: EtcdStoreSetting): PoolStore {
-  const fields = new Fields('', setting);
+export function etcdStore(options: EtcdStoreOptions): PoolStore {
+  const fields = new Fields('', options);
   const deadlineMs = fields.duration('deadline', 500);
   const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;
   const prefix = fields.optional('prefix', isText, 'a text') ?? '/sluice/pools/';

@@ -26,6 +26,7 @@ export function fixedPool(size: number, rank = -1, clock: Clock = systemClock): 
   return unagreed('fixed', clock, async () => ({ size, rank, round: 0 }));
 }
 
+/** Variables by name, such as `process.env`. */
 export type Environment = Readonly<Record<string, string | undefined>>;
 
 /**

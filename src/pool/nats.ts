@@ -22,7 +22,8 @@ import type { PoolStore } from '../share/pool/store.ts';
 import { within } from '../share/pool/within.ts';
 import { BUCKET_NAMED, isBucket } from './nats-bucket.ts';
 
-export interface NatsStoreSetting {
+/** How a pool is kept in JetStream. */
+export interface NatsStoreOptions {
   /** Default `sluice-pools`. */
   readonly bucket?: string;
   /** How long a sync may take. Default 500 ms. */
@@ -37,11 +38,11 @@ const WRONG_REVISION = 10_071;
 const TIME_KEY = 'time';
 
 /** @throws {ConfigError} if the connection or the options make no sense. */
-export function natsStore(connection: NatsConnection, setting: NatsStoreSetting = {}): PoolStore {
+export function natsStore(connection: NatsConnection, options: NatsStoreOptions = {}): PoolStore {
   if (typeof connection?.request !== 'function') {
     throw new ConfigError('connection', 'one of @nats-io/transport-node', connection);
   }
-  const fields = new Fields('', setting);
+  const fields = new Fields('', options);
   const bucket = fields.optional('bucket', isBucket, BUCKET_NAMED) ?? 'sluice-pools';
   const deadlineMs = fields.duration('deadline', 500);
   const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;

@@ -6,10 +6,10 @@ import { memoryStore } from '../share/pool/memory.ts';
 import type { PoolStore } from '../share/pool/store.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
 import { fixedPool } from './fixed.ts';
-import { type PoolSetting, pool } from './pool.ts';
+import { type PoolOptions, pool } from './pool.ts';
 
 /** Pods on virtual time that take all they can get, ten times a second. */
-function world(limit: Limit, setting: PoolSetting = {}) {
+function world(limit: Limit, setting: PoolOptions = {}) {
   const clock = new VirtualClock(1_000_000);
   const all = memoryStore(clock);
   /** Who is dead: what it asks comes nowhere. */

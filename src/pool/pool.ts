@@ -19,7 +19,8 @@ import { PoolShare } from '../share/pool/share.ts';
 import type { PoolMemberRecord, PoolStore } from '../share/pool/store.ts';
 import type { ShareMaker } from '../share/share.ts';
 
-export interface PoolSetting {
+/** How a member of a pool behaves. */
+export interface PoolOptions {
   /** Processes with the same name in the same store share their limits. Default `sluice`. */
   readonly name?: string;
   /** What this process is called. Default: the host's name and a number by chance. */
@@ -36,6 +37,7 @@ export interface PoolSetting {
   readonly random?: Random;
 }
 
+/** This process's place in a pool: the `share` of its limiters. */
 export interface PoolPlace extends ShareMaker {
   /** Resolves with the store's first answer; rejects if none comes for `stale`. It is tried on all the same. */
   readonly opened: Promise<void>;
@@ -52,21 +54,21 @@ export interface PoolPlace extends ShareMaker {
 }
 
 /** Joins a pool. @throws {ConfigError} if the options make no sense. */
-export function pool(store: PoolStore, setting: PoolSetting = {}): PoolPlace {
+export function pool(store: PoolStore, options: PoolOptions = {}): PoolPlace {
   if (!isStore(store)) throw new ConfigError('store', 'one such as redisStore(client)', store);
-  const fields = new Fields('', setting);
+  const fields = new Fields('', options);
   const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;
   const random = fields.optional('random', isRandom, 'a function') ?? systemRandom;
-  const options = readPoolOptions(fields, random);
+  const setting = readPoolOptions(fields, random);
   fields.done();
-  const own = new Pool(store, options, clock, random);
+  const own = new Pool(store, setting, clock, random);
   own.open();
   return {
     isRemote: false,
     make: (policy, made) => new PoolShare(policy, made, own),
     opened: own.opened,
     view: () => own.view(),
-    members: () => store.members(options.name),
+    members: () => store.members(setting.name),
     on: (listener) => own.on(listener),
     pause: () => own.pause(),
     resume: () => own.resume(),

@@ -7,7 +7,7 @@ import { systemClock } from '../clock.ts';
 import { type Limiter, limiter } from '../limiter.ts';
 import { redisStore } from '../share/pool/redis.ts';
 import type { PoolStore } from '../share/pool/store.ts';
-import { type PoolPlace, type PoolSetting, pool } from './pool.ts';
+import { type PoolOptions, type PoolPlace, pool } from './pool.ts';
 
 const LIMIT = 100;
 const WITHIN_MS = 10_000;
@@ -33,7 +33,7 @@ class Pod {
   isRunning = true;
   #isDead = false;
 
-  constructor({ client }: Client, setting: PoolSetting) {
+  constructor({ client }: Client, setting: PoolOptions) {
     const store = redisStore(client, { deadline: '200ms' });
     const mortal: PoolStore = {
       ...store,
@@ -58,13 +58,13 @@ class Pod {
 /** Pods that take all they can get, many times a second. */
 class Pods {
   readonly #client: Client;
-  readonly #setting: PoolSetting;
+  readonly #setting: PoolOptions;
   readonly #aheadMs: number;
   readonly #taken = new Map<number, number>();
   readonly all: Pod[] = [];
   readonly #timer: ReturnType<typeof setInterval>;
 
-  constructor(client: Client, port: number, setting: PoolSetting) {
+  constructor(client: Client, port: number, setting: PoolOptions) {
     this.#client = client;
     this.#setting = setting;
     this.#aheadMs = aheadOf(port);
@@ -138,7 +138,7 @@ describe.skipIf(redisServer() === undefined)('a pool of pods in Redis', () => {
     client.end();
     await service.stop();
   });
-  const start = (count: number, setting: PoolSetting = {}): void => {
+  const start = (count: number, setting: PoolOptions = {}): void => {
     pods = new Pods(client, service.port, { stale: '600ms', sync: '50ms', ...setting });
     for (let n = 0; n < count; n++) pods.add();
   };

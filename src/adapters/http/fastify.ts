@@ -42,8 +42,10 @@ export interface FastifyReplyLike {
  */
 const HOOKS = ['onRequest', 'preHandler'] as const;
 
+/** When the limit is asked. */
 export type FastifyHook = (typeof HOOKS)[number];
 
+/** Those of every framework, and the hook. */
 export type FastifyOptions<Request> = HttpOptions<Request> & { readonly hook?: FastifyHook };
 
 type Hook<Request> = (request: Request, reply: FastifyReplyLike, done: () => void) => void;
@@ -53,6 +55,7 @@ export interface FastifyLike {
   addHook(name: FastifyHook, hook: never): unknown;
 }
 
+/** What `app.register` takes. */
 export type FastifyPluginLike = (app: FastifyLike, options: unknown, done: () => void) => void;
 
 const READER: Reader<FastifyRequestLike> = {

@@ -29,6 +29,7 @@ export interface Passed {
   readonly permit: Permit | undefined;
 }
 
+/** Go ahead, or what to answer instead. */
 export type Answer = Passed | Refused;
 
 /** How somebody who waits hears that the client has gone. */
@@ -79,6 +80,7 @@ interface Asked<Request> {
   readonly options: AskOptions | undefined;
 }
 
+/** A limit in front of requests of any kind; made by `guard`. */
 export class Guard<Request> {
   /** Decides, counts and can be asked how things stand. */
   readonly limiter: Limiter | RemoteLimiter;

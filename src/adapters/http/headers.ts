@@ -13,6 +13,7 @@ import type { NamedStanding } from '../../inspection.ts';
 
 export const HEADER_KINDS = ['draft', 'legacy', 'both'] as const;
 
+/** In which words responses tell of the limit. */
 export type HeaderKind = (typeof HEADER_KINDS)[number];
 
 /** Headers by name. */

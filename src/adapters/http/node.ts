@@ -21,6 +21,7 @@ import type { Refused } from './refusal.ts';
 import type { Reader } from './request.ts';
 import type { HttpOptions } from './settings.ts';
 
+/** What is needed of a request of `node:http`, and of Express. */
 export interface NodeRequest {
   readonly method?: string | undefined;
   readonly url?: string | undefined;
@@ -32,6 +33,7 @@ export interface NodeRequest {
   readonly ip?: string | undefined;
 }
 
+/** What is needed of a response. */
 export interface NodeResponse extends Closable {
   statusCode: number;
   getHeader(name: string): unknown;

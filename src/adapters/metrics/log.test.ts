@@ -265,7 +265,7 @@ describe('a log of limiting', () => {
       ]);
       const none = { limit: 'api', denied: 0, waited: 0, lost: 0, spanMs: 0, key: '' };
       expect(fields.slice(1)).toEqual([
-        { ...none, count: 1, reach: 1, isReachable: false, why: 'no answer within 100 ms' },
+        { ...none, count: 1, reach: 1, isReachable: false, reason: 'no answer within 100 ms' },
         { ...none, count: 1, reach: 1, isReachable: true },
       ]);
     });

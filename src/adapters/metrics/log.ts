@@ -44,7 +44,7 @@ export interface LimitingFields {
   readonly reach: number;
   /** How that stands now, and why if it is out of reach. */
   readonly isReachable?: boolean;
-  readonly why?: string;
+  readonly reason?: string;
   /** From the first of them to the last. */
   readonly spanMs: Millis;
   /** Whom the last one was about; nobody if it is about reach. */
@@ -58,6 +58,7 @@ type Write = (message: string, fields: LimitingFields) => unknown;
 /** Whatever has `warn`, or else `info`: message first. `console` is one. */
 export type Logger = { readonly warn: Write } | { readonly warn?: undefined; readonly info: Write };
 
+/** How often there is a line, and for what. */
 export interface LogOptions {
   /** At most one line for each limit in this time. Default 5 s. */
   readonly every?: Duration;
@@ -217,7 +218,7 @@ function fieldsOf(limit: string, { counts, since, last, closed }: Tally): Limiti
     spanMs: Math.round(last.at - since),
     key: last.key,
     ...(last.type === 'reach' && { isReachable: last.isReachable }),
-    ...(last.type === 'reach' && !last.isReachable && { why: reasonOf(last.why) }),
+    ...(last.type === 'reach' && !last.isReachable && { reason: reasonOf(last.reason) }),
     ...(typeof until === 'number' && until < Infinity && { until: Math.ceil(until) }),
   };
 }
@@ -234,11 +235,11 @@ function messageOf(fields: LimitingFields, tally: Tally, now: Millis): string {
   return `limit ${show(limit)}: ${what.join(', ')}${within}; last key ${show(key)}${until}`;
 }
 
-function reachOf({ reach, isReachable, why, spanMs }: LimitingFields, tally: Tally): string {
+function reachOf({ reach, isReachable, reason, spanMs }: LimitingFields, tally: Tally): string {
   const { last, outSince } = tally;
   const after = outSince === undefined ? '' : ` after ${seconds(last.at - outSince)}`;
   const times = reach > 1 ? `; ${reach} changes within ${seconds(spanMs)}` : '';
-  return `${isReachable ? `back in reach${after}` : `out of reach: ${show(why)}`}${times}`;
+  return `${isReachable ? `back in reach${after}` : `out of reach: ${show(reason)}`}${times}`;
 }
 
 function opening(leftMs: Millis, { retryAfterMs }: { readonly retryAfterMs: Millis }): string {

@@ -20,11 +20,13 @@ import {
   Watchlist,
 } from './watch.ts';
 
+/** How much of a limit is shown. */
 export interface PrometheusOptions {
   /** Of limits that learn: the most keys shown one by one. 0 shows none. Default 20. */
   readonly keysMax?: number;
 }
 
+/** Figures of limiters, for a scrape. */
 export interface Prometheus {
   /** What to send along as `Content-Type`. */
   readonly contentType: string;

@@ -57,9 +57,9 @@ caller would have found.
   --mode MODE      one of the four
   --min N          tokens a second at the start (default 10)
   --max N          tokens a second once the ramp is climbed (default 110)
-  --over SPAN      how long the climb takes at its fastest (default 10s)
+  --over TIME      how long the climb takes at its fastest (default 10s)
   --threshold N    how many percent of a pool count as used up (default 100)
-  --cool-down SPAN go-back-n: so long a silence is not punished (default none)
+  --cool-down TIME go-back-n: so long a silence is not punished (default none)
   --ramp-down N    go-back-n: how steep it shrinks, in percent of the way up
                    (default 100)
   --load LIST      calls asked for in each second: 80 is 80 in every second,
@@ -156,9 +156,7 @@ const PERCENT = { min: 0, max: 100 };
 
 function spanFlag(name: string, text: string): string {
   if ((parseDuration(text) ?? 0) > 0) return text;
-  throw new UsageError(
-    `expected --${name} to be a span of time such as 500ms, 10s or 1m, got "${text}"`,
-  );
+  throw new UsageError(`expected --${name} to be a time such as 500ms, 10s or 1m, got "${text}"`);
 }
 
 /** The calls of every second, gaps taken out. */

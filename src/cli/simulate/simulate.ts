@@ -10,7 +10,7 @@ import { simulateTchannel } from './tchannel.ts';
 
 export const simulate: CommandGroup = {
   name: 'simulate',
-  summary: 'run a rule on virtual time and draw what happens',
+  summary: 'runs a rule on virtual time and draws what happens',
   commands: [
     simulateAdaptive,
     simulateGroups,

@@ -187,7 +187,10 @@ colour: red
     ['groups: eu', '`groups` to be an object with `own` and `groups`'],
     ['groups: {}', '`groups.groups` to be 2 to 100 groups by name'],
     [`groups: { own: ap, ${TWO} }`, '`groups.own` to be one of the groups: eu, us, got "ap"'],
-    [`groups: { own: eu, ${TWO} }`, '`groups.key` to be a secret of at least 16 letters'],
+    [
+      `groups: { own: eu, ${TWO} }`,
+      '`groups.key` to be a secret that all groups know (or SLUICE_GROUPS_KEY), got nothing',
+    ],
     [`groups: { own: us, ${TWO}, ${KEYED} }`, '`groups.groups.eu.at` to be where it can be'],
     ['groups: { own: a, groups: { a: {}, b: { at: us } } }', '`groups.groups.b.at` to be an addr'],
     ['groups: { own: a, groups: { a: { weight: -1 }, b: {} } }', '`groups.groups.a.weight`'],

@@ -146,18 +146,18 @@ function finish(
 ): Loaded {
   const read = readConfig([...outweighing].sort(keysLast).reduce(put, value));
   if ('config' in read) return { config: read.config, file };
+  const placed = read.errors.map((error) => ({
+    error,
+    offset: offsetOf(document?.contents ?? null, error.field),
+    other: outweighing.find(({ path }) => concerns(path.join('.'), error)),
+  }));
+  // In the order of the file, as one goes through it to mend them.
+  placed.sort((a, b) => a.offset - b.offset);
   return {
-    problems: read.errors.map((error) => {
-      const other = outweighing.find(({ path }) => concerns(path.join('.'), error));
+    problems: placed.map(({ error, offset, other }) => {
       if (other) return `${other.from}: ${error.message}`;
-      if (!file || !document || !lines) return error.message;
-      const pointed = pointAt(
-        file,
-        text,
-        lines,
-        offsetOf(document.contents, error.field),
-        error.message,
-      );
+      if (!file || !lines) return error.message;
+      const pointed = pointAt(file, text, lines, offset, error.message);
       return HOLDS_SECRETS.test(error.field) ? pointed.split('\n', 1)[0] : pointed;
     }),
   };

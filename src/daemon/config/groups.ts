@@ -8,7 +8,7 @@
  *         eu: { weight: 2 }
  *         us: { at: https://throttle.us.example:7614 }
  *       listen: 0.0.0.0:7614
- *       key: at-least-sixteen-letters
+ *       key: at-least-sixteen-characters
  */
 
 import { systemClock } from '../../clock.ts';
@@ -17,14 +17,14 @@ import { readGroupsOptions, readHttp } from '../../groups/groups.ts';
 import type { HttpDoorOptions } from '../../groups/http-door.ts';
 import { Fields, isRecord } from '../../options.ts';
 import type { Door } from '../../share/groups/door.ts';
-import { Group, type GroupOptions } from '../../share/groups/group.ts';
+import { Group, type GroupSetting } from '../../share/groups/group.ts';
 import type { RemoteShareMaker } from '../../share/remote.ts';
 import type { ShareMaker } from '../../share/share.ts';
 import { type Listen, readListens } from './listen.ts';
 import { requireName } from './name.ts';
 
 export interface GroupsConfig {
-  readonly options: GroupOptions;
+  readonly options: GroupSetting;
   readonly http: HttpDoorOptions;
   /** Where others steal from this daemon. */
   readonly listen: readonly Listen[];
@@ -46,6 +46,10 @@ export function readGroups(value: unknown, path: string): GroupsConfig | undefin
   // A limit that a reload changes is there twice for a moment.
   const options = { ...readGroupsOptions(fields), replaces: true };
   for (const name of options.groups.keys()) requireName(name, `${fields.at('groups')}.${name}`);
+  if (!fields.has('key')) {
+    const expected = 'a secret that all groups know (or SLUICE_GROUPS_KEY)';
+    throw new ConfigError(fields.at('key'), expected, undefined);
+  }
   const http = readHttp(fields, options);
   const listen = readListens(fields.raw('listen') ?? false, fields.at('listen'));
   fields.done();
@@ -55,7 +59,7 @@ export function readGroups(value: unknown, path: string): GroupsConfig | undefin
   return { options, http, listen, part, text: JSON.stringify(value), trial };
 }
 
-function groupOf(options: GroupOptions, path: string): Group {
+function groupOf(options: GroupSetting, path: string): Group {
   try {
     return new Group(options, NO_DOOR, systemClock);
   } catch (error) {

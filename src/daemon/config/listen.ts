@@ -34,7 +34,7 @@ const SOCKET_PATH_BYTES_MAX = 107;
 
 const ADDRESSES_MAX = 64;
 
-const EXPECTED = 'an address such as 127.0.0.1:7610, a path such as /run/sluice.sock, or false';
+const EXPECTED = 'an address such as 127.0.0.1:7610, a path such as /run/sluice.sock, or off';
 
 /** Reads one address or several; `false` and `off` are none. */
 export function readListens(value: unknown, path: string): readonly Listen[] {

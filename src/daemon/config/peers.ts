@@ -13,7 +13,7 @@
 
 import { ConfigError } from '../../errors.ts';
 import { Fields, isRecord } from '../../options.ts';
-import { isSubject } from '../../peers/nats.ts';
+import { isSubject } from '../../peers/nats-subject.ts';
 import { readKey, readPeerOptions } from '../../peers/peers.ts';
 import { isGroup, type UdpOptions, udp } from '../../peers/udp.ts';
 import type { PeerOptions } from '../../share/peers/options.ts';

@@ -17,11 +17,11 @@ import { Fields, isRecord } from '../../options.ts';
 import { dnsPool } from '../../pool/dns.ts';
 import { etcdStore } from '../../pool/etcd.ts';
 import { fixedPool, poolFromEnvironment } from '../../pool/fixed.ts';
-import type { NatsStoreSetting } from '../../pool/nats.ts';
+import type { NatsStoreOptions } from '../../pool/nats.ts';
 import { BUCKET_NAMED, isBucket } from '../../pool/nats-bucket.ts';
 import { readPoolOptions } from '../../pool/pool.ts';
 import { systemRandom } from '../../random.ts';
-import type { PoolOptions } from '../../share/pool/pool.ts';
+import type { PoolSetting } from '../../share/pool/pool.ts';
 import { type RedisStoreOptions, redisStore } from '../../share/pool/redis.ts';
 import type { PoolStore } from '../../share/pool/store.ts';
 import { readEtcdPlace } from './etcd.ts';
@@ -33,14 +33,14 @@ export type StoreConfig =
   | {
       readonly kind: 'nats';
       readonly servers: readonly string[];
-      readonly options: NatsStoreSetting;
+      readonly options: NatsStoreOptions;
     }
   /** One that has its own way there, or needs none. @throws {ConfigError} if files cannot be read. */
   | { readonly kind: 'own'; make(): PoolStore };
 
 export interface PoolConfig {
   readonly store: StoreConfig;
-  readonly options: PoolOptions;
+  readonly options: PoolSetting;
   /** What was written: a change of it takes a restart. */
   readonly text: string;
 }

@@ -155,7 +155,9 @@ describe('SLUICE.INSPECT', () => {
     talk.say(bulk('PING', 'a') + bulk('SLUICE.INSPECT', 'alice') + bulk('PING', 'b'));
     await later();
     const heard = told(talk.heard());
-    expect(heard).toMatch(/^\$1 a %2 \$3 key \$5 alice \$6 limits \*1 %4 \$5 limit \$9 everybody /);
+    expect(heard).toMatch(
+      /^\$1 a %2 \$3 key \$5 alice \$6 limits \*1 %4 \$4 name \$9 everybody \$9 remaining :5 \$9 opensInMs :0 /,
+    );
     expect(heard).toMatch(/ \$9 remaining :5 .* \$1 b$/);
   });
 

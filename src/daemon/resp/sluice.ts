@@ -114,11 +114,11 @@ const listed = ({ isAllowed, reason, by }: ListSettled): Record<string, Value | 
 });
 
 const shown = (own: Inspection): Value => ({
-  limit: own.name,
+  name: own.name,
   remaining: own.remaining,
-  opens_in_ms: inMs(own.opensInMs),
+  opensInMs: inMs(own.opensInMs),
   by: own.by,
-  in_flight: own.inFlight,
+  inFlight: own.inFlight,
   rules: own.rules.map(shownRule),
 });
 
@@ -126,10 +126,10 @@ const shownRule = (rule: NamedStanding): Value => ({
   name: rule.name,
   kind: rule.kind,
   quota: rule.quota,
-  window_ms: rule.windowMs,
+  windowMs: rule.windowMs,
   remaining: rule.remaining,
-  opens_in_ms: inMs(rule.opensInMs),
-  fresh_in_ms: inMs(rule.freshInMs),
+  opensInMs: inMs(rule.opensInMs),
+  freshInMs: inMs(rule.freshInMs),
 });
 
 const inMs = (ms: number | undefined): number | undefined =>

@@ -7,6 +7,7 @@ export interface Want {
   readonly units: number;
 }
 
+/** The way to other groups. */
 export interface Door {
   /**
    * Steals from a group: for each want what it gives, which is taken there before it is told. Rejects if the group cannot be

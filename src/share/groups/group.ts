@@ -17,7 +17,7 @@ import { RemoteGroupShare } from './remote-share.ts';
 import { type Company, type GroupBucket, GroupShare } from './share.ts';
 import { type DonorView, Thief } from './thief.ts';
 
-export interface GroupOptions {
+export interface GroupSetting {
   readonly own: string;
   readonly groups: ReadonlyMap<string, Claimed>;
   /** What part of its burst a group keeps for its own calls. */
@@ -27,6 +27,7 @@ export interface GroupOptions {
   readonly replaces?: boolean;
 }
 
+/** What a process knows of its groups. */
 export interface GroupsView {
   readonly own: string;
   /** What part of the limits it has before anybody steals. */
@@ -50,7 +51,7 @@ export class Group {
   };
 
   /** @throws {ConfigError} if more is guaranteed to groups than there is. */
-  constructor(options: GroupOptions, door: Door, clock: Clock) {
+  constructor(options: GroupSetting, door: Door, clock: Clock) {
     const { own, groups, keep, deadlineMs, replaces = false } = options;
     this.#own = own;
     this.#replaces = replaces;

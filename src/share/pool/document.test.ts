@@ -277,7 +277,7 @@ describe('a pool in a document', () => {
     };
     const failed = expect(
       documentStore(busy, 500, clock, seededRandom(1)).sync('p', REQUEST, OPTIONS),
-    ).rejects.toThrow('no answer in 500 ms');
+    ).rejects.toThrow('no answer within 500 ms');
     await clock.pass(2000);
     await failed;
     expect(puts).toBeGreaterThan(5);

@@ -4,6 +4,7 @@ import { type Clock, type Millis, systemClock } from '../../clock.ts';
 import { emptyPool, leave, type PoolState, sync } from './agreement.ts';
 import type { PoolStore } from './store.ts';
 
+/** A store for members of one process: tests, and workers that are not processes. */
 export function memoryStore(clock: Clock = systemClock): PoolStore {
   const pools = new Map<string, PoolState>();
   const notes = new Map<string, { readonly text: string; readonly keptTo: Millis }>();

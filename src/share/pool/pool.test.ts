@@ -2,11 +2,11 @@ import { afterEach, expect, test, vi } from 'vitest';
 import { engineOf } from '../../limiter.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
 import { memoryStore } from './memory.ts';
-import { Pool, type PoolOptions } from './pool.ts';
+import { Pool, type PoolSetting } from './pool.ts';
 import { PoolShare } from './share.ts';
 import type { PoolStore } from './store.ts';
 
-const OPTIONS: PoolOptions = {
+const OPTIONS: PoolSetting = {
   ...{ name: 'p', id: 'a', onUnavailable: 'deny' },
   ...{ syncMs: 100, staleMs: 1000, holdMs: 5000 },
 };
@@ -30,7 +30,7 @@ function world(answerMs = 0) {
       seen.closed++;
     },
   };
-  const join = (options: Partial<PoolOptions> = {}, own = store): Pool => {
+  const join = (options: Partial<PoolSetting> = {}, own = store): Pool => {
     const pool = new Pool(own, { ...OPTIONS, ...options }, clock, () => 0.5);
     pool.open();
     return pool;

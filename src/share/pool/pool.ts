@@ -20,9 +20,10 @@ import { PoolMember } from './member.ts';
 import type { PoolStore } from './store.ts';
 import { within } from './within.ts';
 
+/** What a member does when the store was out of reach for too long. */
 export type PoolFallback = 'deny' | 'allow' | 'keep';
 
-export interface PoolOptions {
+export interface PoolSetting {
   /** Processes with the same name share their limits. */
   readonly name: string;
   /** This process, and no other. */
@@ -89,7 +90,7 @@ export class Pool {
   readonly #clock: Clock;
   readonly #random: Random;
   readonly #store: PoolStore;
-  readonly #options: PoolOptions;
+  readonly #options: PoolSetting;
   readonly #member: PoolMember;
   readonly #limits = new Set<PooledLimit>();
   readonly #keeper: Keeper;
@@ -110,7 +111,7 @@ export class Pool {
     this.#settle = { done, failed };
   });
 
-  constructor(store: PoolStore, options: PoolOptions, clock: Clock, random: Random) {
+  constructor(store: PoolStore, options: PoolSetting, clock: Clock, random: Random) {
     this.#store = store;
     this.#options = options;
     this.#clock = clock;

@@ -18,6 +18,7 @@ import type { SyncAnswer } from './agreement.ts';
 import { LEAVE, MEMBERS, NOTE, noteKey, poolKeys, RECALL, SYNC } from './redis-script.ts';
 import type { PoolMemberRecord, PoolStore } from './store.ts';
 
+/** How a pool is kept in Redis. */
 export interface RedisStoreOptions {
   /** What all keys in Redis begin with. Default `sluice`. */
   readonly prefix?: string;

@@ -8,6 +8,7 @@
 import type { Millis } from '../../clock.ts';
 import type { AgreementOptions, SyncAnswer, SyncRequest } from './agreement.ts';
 
+/** Where members of pools meet. */
 export interface PoolStore {
   /** For people: `redis`, `memory`. */
   readonly name: string;

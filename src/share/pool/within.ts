@@ -19,7 +19,7 @@ export async function within<T>(
   const late = new Promise<never>((_, giveUp) => {
     const tell = (): void => {
       isOver = true;
-      giveUp(new UnavailableError(who, `no answer in ${ms} ms`));
+      giveUp(new UnavailableError(who, `no answer within ${ms} ms`));
     };
     cancel = alarm(clock, clock.now() + ms, tell, keepAlive);
   });

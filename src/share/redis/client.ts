@@ -41,6 +41,7 @@ export interface IoRedisLike {
   eval(...args: never[]): Promise<unknown>;
 }
 
+/** A client of node-redis or ioredis, of one server or a cluster. */
 export type RedisClient = NodeRedisLike | IoRedisLike;
 
 /** Redis does not know the script: it was restarted, flushed, or another node took over. */

@@ -32,6 +32,7 @@ import { CHOICES, type OnUnavailable, type Own, type Way, wayOf } from './way.ts
 
 export type { OnUnavailable };
 
+/** How a limit is kept in Redis, and what holds without it. */
 export interface RedisOptions {
   /** What all keys in Redis begin with. Default `sluice`. */
   readonly prefix?: string;

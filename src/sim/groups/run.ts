@@ -197,5 +197,5 @@ const sleep = (clock: VirtualClock, ms: Millis): Promise<void> =>
 
 const late = (clock: Clock, ms: Millis): Promise<never> =>
   new Promise((_, giveUp) => {
-    clock.wakeAt?.(clock.now() + ms, () => giveUp(new Error(`no answer in ${ms} ms`)), false);
+    clock.wakeAt?.(clock.now() + ms, () => giveUp(new Error(`no answer within ${ms} ms`)), false);
   });
