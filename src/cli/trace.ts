@@ -21,7 +21,8 @@ each. FILE - is standard input.
   {"limit": {"bucket": {"rate": "10/s", "burst": 3}},
    "calls": [{"at": 0, "ask": 2}, {"at": 0, "ask": 2}, {"at": 100, "ask": 2}]}
 
-limit   one key, with its options: ${LIMIT_KINDS.join(', ')}
+limit   one key, with its options:
+        ${LIMIT_KINDS.join(', ')}
 pool    how many share a ramp: a size, or {"size": 3, "rank": 0}, which gives
         this one its turn at the remainder
 calls   each has "at", in milliseconds and never decreasing, and one of
