@@ -1,3 +1,7 @@
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { text } from 'node:stream/consumers';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { deciderStories, perSecond } from '../../test/support/decider-contract.ts';
 import {
@@ -33,6 +37,26 @@ interface Answered {
 }
 
 const EVERYTHING = { key: 'AA==', range_end: 'AA==' };
+
+/** A way to an etcd on which answers can be lost: what was asked is done. */
+async function startWay(to: string) {
+  const way = { address: '', losesAnswers: false, stop: async () => {} };
+  const server = createServer(async (asked, answer) => {
+    const body = await text(asked);
+    const done = await fetch(to + asked.url, { method: 'POST', body });
+    const said = await done.text();
+    if (way.losesAnswers) asked.socket.destroy();
+    else answer.writeHead(done.status).end(said);
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  way.address = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  way.stop = async () => {
+    server.closeAllConnections();
+    server.close();
+    await once(server, 'close');
+  };
+  return way;
+}
 
 if (etcdServer() !== undefined) {
   describe('shared through etcd', () => {
@@ -141,6 +165,19 @@ if (etcdServer() !== undefined) {
       const gone = `http://127.0.0.1:${await freePort()}`;
       const api = shared(perSecond(1, 1), { endpoints: [gone, addressOf(server)] });
       expect((await api.ask('x')).verdict).toBe('allow');
+    });
+
+    test('what is given back comes back once, also if a server did it and died before it said so', async () => {
+      const way = await startWay(addressOf(server));
+      const api = shared(perSecond(0.001, 10), { endpoints: [way.address, addressOf(server)] });
+      try {
+        expect(await api.take('x', 10)).toBe(10);
+        way.losesAnswers = true;
+        await api.give('x', 1); // so little that the lease will do
+        expect((await api.inspect('x'))?.remaining).toBe(1);
+      } finally {
+        await way.stop();
+      }
     });
 
     test('whoever would rather not be strict is let through while there is nobody to decide', async () => {

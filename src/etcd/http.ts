@@ -53,14 +53,14 @@ export class EtcdHttp {
     this.#secure = new TlsAgent({ keepAlive: true, ...options.tls });
   }
 
-  /** Rejects with what etcd said if it would not. */
-  async post(path: string, body: object): Promise<Record<string, unknown>> {
+  /** Rejects with what etcd said if it would not. `onDoubt` hears of each server that failed: it may have done it. */
+  async post(path: string, body: object, onDoubt = () => {}): Promise<Record<string, unknown>> {
     const { auth } = this.#options;
     if (auth && this.#token === undefined) await this.#logIn(auth);
-    let answer = await this.#send('POST', path, body);
+    let answer = await this.#send('POST', path, body, onDoubt);
     if (answer.status === UNAUTHORIZED && auth) {
       await this.#logIn(auth);
-      answer = await this.#send('POST', path, body);
+      answer = await this.#send('POST', path, body, onDoubt);
     }
     return accepted(answer);
   }
@@ -82,7 +82,7 @@ export class EtcdHttp {
   }
 
   /** Once to each server at most, beginning with the one that answered last. */
-  async #send(method: string, path: string, body?: object): Promise<Answer> {
+  async #send(method: string, path: string, body?: object, onDoubt = () => {}): Promise<Answer> {
     const { endpoints } = this.#options;
     for (let failed = 1; ; failed++) {
       const asked = this.#asked;
@@ -90,6 +90,7 @@ export class EtcdHttp {
       try {
         return await this.#sendTo(new URL(path, endpoint), method, body);
       } catch (error) {
+        onDoubt();
         if (this.#asked === asked) this.#asked++; // unless somebody else has given it up already
         if (failed < endpoints.length) continue;
         throw new UnavailableError(`etcd at ${endpoint.host}`, reasonOf(error));

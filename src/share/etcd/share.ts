@@ -177,14 +177,15 @@ export class RegisterShare implements RemoteShare {
   async gain(key: string, units: number, upTo: number): Promise<void> {
     const { policy } = this.#rule;
     const act = (state: State, { now }: Moment): void => policy.gain?.(state, 0, units, upTo, now);
-    await this.#send(key, act).catch(() => {}); // lost, as if it had not come
+    await this.#send(key, act, true).catch(() => {}); // lost, as if it had not come
   }
 
-  /** What cannot be told is lost: then more was taken than was used, never less. */
+  /** What cannot be told is lost: what was not used stays taken. */
   async settle(key: string, settlement: Settlement): Promise<void> {
-    await this.#send(key, (state, { now }) => this.#rule.settle(state, settlement, now)).catch(
-      () => {},
-    );
+    const { outcome, cost, used = cost } = settlement;
+    const isGift = outcome === 'ignored' || used < cost;
+    const act = (state: State, { now }: Moment): void => this.#rule.settle(state, settlement, now);
+    await this.#send(key, act, isGift).catch(() => {});
   }
 
   async hits(key: string, count: number): Promise<void> {
@@ -218,7 +219,7 @@ export class RegisterShare implements RemoteShare {
   }
 
   /** Rejects if nobody can decide in time. */
-  #send<T>(key: string, act: (state: State, moment: Moment) => T): Promise<T> {
+  #send<T>(key: string, act: (state: State, moment: Moment) => T, isGift = false): Promise<T> {
     if (this.#breaker.isOpen) return this.#refuser.refuse(new UnavailableError('etcd'));
     if (this.#errands.size >= ERRANDS_MAX)
       return Promise.reject(new UnavailableError('etcd', 'too much is asked at once'));
@@ -226,6 +227,7 @@ export class RegisterShare implements RemoteShare {
       const errand: Dated = {
         heldAt: this.#clock.now(),
         isWaiting: true,
+        isGift,
         act,
         resolve: (told) => this.#end(errand) && resolve(told as T),
         reject: (error) => this.#end(errand) && reject(error),
