@@ -130,11 +130,17 @@ export class Register {
       const asking = errands.filter(({ isWaiting }) => isWaiting);
       if (asking.length === 0) return;
       if (this.#isOld()) await this.#look();
-      const before = this.#stateHere();
-      const state = before.slice();
+      const state = this.#stateHere();
       const moment = { now: clock.now(), tripMs: trips.mostMs };
-      const told = asking.map((errand) => errand.act(state, moment));
-      if (state.every((number, n) => number === before[n])) {
+      let isChanged = false;
+      const told = asking.map((errand) => {
+        const before = state.slice();
+        const one = errand.act(state, moment);
+        isChanged ||= state.some((number, n) => number !== before[n]);
+        return one;
+      });
+      // A place that one gave back and another took is written, too: where it lies is news to the others.
+      if (!isChanged) {
         if (this.#seenAt >= since) return tellAll(asking, told);
         await this.#look();
         continue;
