@@ -161,6 +161,27 @@ if (etcdServer() !== undefined) {
       expect(kvs).toMatchObject([{ value: btoa('mine') }]);
     });
 
+    test('and costs no lease, however often it is asked for', async () => {
+      const api = shared(perSecond(1000, 1000));
+      const isBack = () =>
+        vi.waitFor(async () => expect((await api.ask('fine')).verdict).toBe('allow'));
+      await isBack();
+      const { leases: before = [] } = await call(server, 'lease/leases');
+      await call(server, 'kv/put', { key: btoa('/sluice/limits/api/bucket/x'), value: 'bWluZQ==' });
+      for (let n = 0; n < 3; n++) {
+        expect((await api.ask('x')).verdict).toBe('deny');
+        await isBack();
+      }
+      expect((await call(server, 'lease/leases')).leases).toEqual(before);
+    });
+
+    test('a key that is too long is refused, and others are not', async () => {
+      const api = shared(perSecond(1, 5));
+      expect((await api.ask('x')).verdict).toBe('allow');
+      expect((await api.ask('x'.repeat(3_000_000))).verdict).toBe('deny');
+      expect((await api.ask('x')).verdict).toBe('allow');
+    });
+
     test('a server that is not there is passed over', async () => {
       const gone = `http://127.0.0.1:${await freePort()}`;
       const api = shared(perSecond(1, 1), { endpoints: [gone, addressOf(server)] });

@@ -117,7 +117,6 @@ export class Register {
     try {
       await this.#decide(errands);
     } catch (error) {
-      this.#desk.leases.forget();
       this.#desk.lost(error);
       for (const { reject } of errands) reject(error);
     }
@@ -173,9 +172,13 @@ export class Register {
 
   /** Puts the numbers in place of what was seen last, unless somebody else was faster. */
   async #put(state: State, now: Millis, lease: string): Promise<Swapped> {
-    const { server, clock, id, trips } = this.#desk;
+    const { server, clock, id, trips, leases } = this.#desk;
     const record = { by: id, at: now, numbers: [...state] };
-    const swapped = await server.swap(this.#key, this.#revision, { text: textOf(record), lease });
+    const put = { text: textOf(record), lease };
+    const swapped = await server.swap(this.#key, this.#revision, put).catch((error: unknown) => {
+      leases.forget(); // it may be the lease that is gone
+      throw error;
+    });
     trips.seen(clock.now() - now);
     this.#hear(swapped, now);
     if (!swapped.isSame) {

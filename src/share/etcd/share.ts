@@ -49,6 +49,9 @@ const TIMER_MS: Millis = 5;
 /** The most that is asked and not answered. */
 const ERRANDS_MAX = 10_000;
 
+/** The longest key: etcd would not take one of half a million bytes, and many of them are remembered. */
+const KEY_CHARS_MAX = 32_768;
+
 /** Registers that are remembered. One that is not costs a look, and may seem to open later than it does. */
 const REGISTERS_MAX = 10_000;
 
@@ -221,8 +224,10 @@ export class RegisterShare implements RemoteShare {
   /** Rejects if nobody can decide in time. */
   #send<T>(key: string, act: (state: State, moment: Moment) => T, isGift = false): Promise<T> {
     if (this.#breaker.isOpen) return this.#refuser.refuse(new UnavailableError('etcd'));
+    if (key.length > KEY_CHARS_MAX)
+      return this.#refuser.refuse(new UnavailableError('etcd', 'the key is too long'));
     if (this.#errands.size >= ERRANDS_MAX)
-      return Promise.reject(new UnavailableError('etcd', 'too much is asked at once'));
+      return this.#refuser.refuse(new UnavailableError('etcd', 'too much is asked at once'));
     return new Promise<T>((resolve, reject) => {
       const errand: Dated = {
         heldAt: this.#clock.now(),
