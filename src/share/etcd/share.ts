@@ -291,7 +291,10 @@ function decisionAt(told: Told, now: Millis): Decision {
   return told.dueAt > now ? wait(told.dueAt - now) : allow(told.remaining);
 }
 
-/** Those that came too late have missed it all alike: they were given the same time. */
+/**
+ * Of two, the first may have come too late for its place and the second is early for the next: then one of them begins in
+ * between, where nobody else does.
+ */
 function lineAt(told: LineTold, at: Millis): LineAnswer {
   const decisions = told.map((one) => decisionAt(one, at));
   const refused = decisions.find(({ verdict }) => verdict === 'deny');
