@@ -275,6 +275,15 @@ describe('etcd', () => {
   test.each([
     [{}, /`share.endpoints` to be 1 to 20 addresses, got nothing/],
     [{ endpoints: ['etcd:2379'] }, /`share.endpoints\[0\]` to be an address .* got "etcd:2379"/],
+    [
+      { endpoints: ['http://a/b'] },
+      /`share.endpoints\[0\]` to be an address .* got "http:\/\/a\/b"/,
+    ],
+    [{ endpoints: ['http://me:secret@a'] }, /`share.endpoints\[0\]` .* got "http:\/\/a"/],
+    [
+      { endpoints: NOBODY, tls: { key: 5 } },
+      /`share.tls.key` to be a text or a Buffer, got "somet/,
+    ],
     [{ endpoints: NOBODY, auth: { name: 'root' } }, /`share.auth`.*got "something else"/],
     [
       { endpoints: NOBODY, onUnavailable: 'local' },
