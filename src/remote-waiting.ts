@@ -263,23 +263,20 @@ export class RemoteWaitingRoom {
     return lostMs === undefined ? undefined : { opensInMs: lostMs, aheadMs };
   }
 
+  /** Each has its place as soon as it is told of it: when all the others are, it may be too late for that. */
   async #askAhead({ key, waiters }: Line): Promise<Refused | undefined> {
     const { share } = this.#options;
-    const front = waiters.slice(0, FRONT_MAX);
-    const answers = await Promise.all(front.map(({ cost }) => share.ask(key, cost)));
-    let refused: Millis | undefined;
-    for (const [n, answer] of answers.entries()) {
-      const waiter = front[n];
+    const askFor = async (waiter: Waiter): Promise<Millis | undefined> => {
+      const answer = await share.ask(key, waiter.cost);
       const { decision, at, isMakeshift = false } = answer;
-      if (decision.verdict === 'allow') {
-        this.#grant(key, waiter, { verdict: 'allow', dueAt: at, isMakeshift });
-      } else if (decision.verdict === 'wait') {
-        this.#reserve(key, waiter, answer, decision.waitMs);
-      } else {
-        refused ??= this.#lost(waiter, decision);
-      }
-    }
-    return refused === undefined ? undefined : { opensInMs: refused, aheadMs: 0 };
+      if (decision.verdict === 'deny') return this.#lost(waiter, decision);
+      if (decision.verdict === 'wait') this.#reserve(key, waiter, answer, decision.waitMs);
+      else this.#grant(key, waiter, { verdict: 'allow', dueAt: at, isMakeshift });
+      return undefined;
+    };
+    const lost = await Promise.all(waiters.slice(0, FRONT_MAX).map(askFor));
+    const opensInMs = lost.find((ms) => ms !== undefined);
+    return opensInMs === undefined ? undefined : { opensInMs, aheadMs: 0 };
   }
 
   /** What never fits is told so; for the others, how long until it is worth asking again. */

@@ -1,3 +1,7 @@
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { text } from 'node:stream/consumers';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { deciderStories, perSecond } from '../../test/support/decider-contract.ts';
 import {
@@ -33,6 +37,26 @@ interface Answered {
 }
 
 const EVERYTHING = { key: 'AA==', range_end: 'AA==' };
+
+/** A way to an etcd on which answers can be lost: what was asked is done. */
+async function startWay(to: string) {
+  const way = { address: '', losesAnswers: false, stop: async () => {} };
+  const server = createServer(async (asked, answer) => {
+    const body = await text(asked);
+    const done = await fetch(to + asked.url, { method: 'POST', body });
+    const said = await done.text();
+    if (way.losesAnswers) asked.socket.destroy();
+    else answer.writeHead(done.status).end(said);
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  way.address = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  way.stop = async () => {
+    server.closeAllConnections();
+    server.close();
+    await once(server, 'close');
+  };
+  return way;
+}
 
 if (etcdServer() !== undefined) {
   describe('shared through etcd', () => {
@@ -137,10 +161,44 @@ if (etcdServer() !== undefined) {
       expect(kvs).toMatchObject([{ value: btoa('mine') }]);
     });
 
+    test('and costs no lease, however often it is asked for', async () => {
+      const api = shared(perSecond(1000, 1000));
+      const isBack = () =>
+        vi.waitFor(async () => expect((await api.ask('fine')).verdict).toBe('allow'));
+      await isBack();
+      const { leases: before = [] } = await call(server, 'lease/leases');
+      await call(server, 'kv/put', { key: btoa('/sluice/limits/api/bucket/x'), value: 'bWluZQ==' });
+      for (let n = 0; n < 3; n++) {
+        expect((await api.ask('x')).verdict).toBe('deny');
+        await isBack();
+      }
+      expect((await call(server, 'lease/leases')).leases).toEqual(before);
+    });
+
+    test('a key that is too long is refused, and others are not', async () => {
+      const api = shared(perSecond(1, 5));
+      expect((await api.ask('x')).verdict).toBe('allow');
+      expect((await api.ask('x'.repeat(3_000_000))).verdict).toBe('deny');
+      expect((await api.ask('x')).verdict).toBe('allow');
+    });
+
     test('a server that is not there is passed over', async () => {
       const gone = `http://127.0.0.1:${await freePort()}`;
       const api = shared(perSecond(1, 1), { endpoints: [gone, addressOf(server)] });
       expect((await api.ask('x')).verdict).toBe('allow');
+    });
+
+    test('what is given back comes back once, also if a server did it and died before it said so', async () => {
+      const way = await startWay(addressOf(server));
+      const api = shared(perSecond(0.001, 10), { endpoints: [way.address, addressOf(server)] });
+      try {
+        expect(await api.take('x', 10)).toBe(10);
+        way.losesAnswers = true;
+        await api.give('x', 1); // so little that the lease will do
+        expect((await api.inspect('x'))?.remaining).toBe(1);
+      } finally {
+        await way.stop();
+      }
     });
 
     test('whoever would rather not be strict is let through while there is nobody to decide', async () => {
@@ -217,6 +275,15 @@ describe('etcd', () => {
   test.each([
     [{}, /`share.endpoints` to be 1 to 20 addresses, got nothing/],
     [{ endpoints: ['etcd:2379'] }, /`share.endpoints\[0\]` to be an address .* got "etcd:2379"/],
+    [
+      { endpoints: ['http://a/b'] },
+      /`share.endpoints\[0\]` to be an address .* got "http:\/\/a\/b"/,
+    ],
+    [{ endpoints: ['http://me:secret@a'] }, /`share.endpoints\[0\]` .* got "http:\/\/a"/],
+    [
+      { endpoints: NOBODY, tls: { key: 5 } },
+      /`share.tls.key` to be a text or a Buffer, got "somet/,
+    ],
     [{ endpoints: NOBODY, auth: { name: 'root' } }, /`share.auth`.*got "something else"/],
     [
       { endpoints: NOBODY, onUnavailable: 'local' },

@@ -47,22 +47,23 @@ export class EtcdHttp {
   readonly #secure: TlsAgent;
   #asked = 0;
   #token: string | undefined;
+  #loggingIn: Promise<void> | undefined;
 
   constructor(options: EtcdHttpOptions) {
     this.#options = options;
     this.#secure = new TlsAgent({ keepAlive: true, ...options.tls });
   }
 
-  /** Rejects with what etcd said if it would not. */
-  async post(path: string, body: object): Promise<Record<string, unknown>> {
+  /** Rejects with what etcd said if it would not. `onDoubt` hears of each server that failed: it may have done it. */
+  async post(path: string, body: object, onDoubt = () => {}): Promise<Record<string, unknown>> {
     const { auth } = this.#options;
-    if (auth && this.#token === undefined) await this.#logIn(auth);
-    let answer = await this.#send('POST', path, body);
-    if (answer.status === UNAUTHORIZED && auth) {
-      await this.#logIn(auth);
-      answer = await this.#send('POST', path, body);
+    for (let isSecond = false; ; isSecond = true) {
+      if (auth && this.#token === undefined) await this.#logIn(auth);
+      const token = this.#token;
+      const answer = await this.#send('POST', path, body, onDoubt);
+      if (!auth || isSecond || !isTokenSpent(answer)) return accepted(answer);
+      if (this.#token === token) this.#token = undefined; // unless somebody else has got another already
     }
-    return accepted(answer);
   }
 
   /** Asks for nothing but the time. */
@@ -75,14 +76,21 @@ export class EtcdHttp {
     this.#secure.destroy();
   }
 
-  async #logIn(auth: object): Promise<void> {
-    this.#token = undefined;
+  /** Once for all who need it: etcd takes a tenth of a second to look at a password, and longer for many. */
+  #logIn(auth: object): Promise<void> {
+    this.#loggingIn ??= this.#askForToken(auth).finally(() => {
+      this.#loggingIn = undefined;
+    });
+    return this.#loggingIn;
+  }
+
+  async #askForToken(auth: object): Promise<void> {
     const { token } = accepted(await this.#send('POST', '/v3/auth/authenticate', auth));
     this.#token = String(token);
   }
 
   /** Once to each server at most, beginning with the one that answered last. */
-  async #send(method: string, path: string, body?: object): Promise<Answer> {
+  async #send(method: string, path: string, body?: object, onDoubt = () => {}): Promise<Answer> {
     const { endpoints } = this.#options;
     for (let failed = 1; ; failed++) {
       const asked = this.#asked;
@@ -90,6 +98,7 @@ export class EtcdHttp {
       try {
         return await this.#sendTo(new URL(path, endpoint), method, body);
       } catch (error) {
+        onDoubt();
         if (this.#asked === asked) this.#asked++; // unless somebody else has given it up already
         if (failed < endpoints.length) continue;
         throw new UnavailableError(`etcd at ${endpoint.host}`, reasonOf(error));
@@ -147,6 +156,10 @@ function accepted(answer: Answer): Record<string, unknown> {
   if (answer.status === 200) return answer.body;
   throw new UnavailableError('etcd', refusalOf(answer));
 }
+
+/** A signed token, which etcd does not keep, is also spent when users or roles have changed since. */
+const isTokenSpent = ({ status, body }: Answer): boolean =>
+  status === UNAUTHORIZED || /auth store is old/.test(String(body.message ?? body.error));
 
 const refusalOf = ({ status, body }: Answer): string =>
   `it says ${status}: ${String(body.message ?? body.error)}`;

@@ -21,12 +21,16 @@ export function readPlace(fields: Fields): Pick<EtcdHttpOptions, 'endpoints' | '
   return { endpoints: readEndpoints(fields), auth, tls };
 }
 
-/** A certificate under a misspelt name would be none. */
+/** A certificate under a misspelt name would be none. What is wrong with one is not shown: it may be a key. */
 function readTls(fields: Fields): EtcdTls | undefined {
   const given = fields.optional('tls', isRecord, '{ ca, cert, key }');
   if (!given) return undefined;
   const tls = new Fields(fields.at('tls'), given);
-  for (const name of ['ca', 'cert', 'key']) tls.raw(name);
+  for (const name of ['ca', 'cert', 'key']) {
+    const pem = tls.raw(name);
+    if (pem !== undefined && !isText(pem) && !Buffer.isBuffer(pem))
+      throw new ConfigError(tls.at(name), 'a text or a Buffer', 'something else');
+  }
   tls.done();
   return given;
 }
@@ -44,12 +48,16 @@ function readEndpoints(fields: Fields): URL[] {
   if (!isList) fields.fail('endpoints', `1 to ${ENDPOINTS_MAX} addresses`);
   return given.map((text: unknown, n) => {
     const url = typeof text === 'string' && URL.canParse(text) ? new URL(text) : undefined;
-    if (url && /^https?:$/.test(url.protocol)) return url;
+    if (url && isAddress(url)) return url;
     const shown = typeof text === 'string' ? text.replace(/^(\w+:\/\/)?.*@/s, '$1') : text;
     const expected = 'an address such as http://etcd:2379';
     throw new ConfigError(`${fields.at('endpoints')}[${n}]`, expected, shown);
   });
 }
+
+/** Of a server alone: a name and a password stand elsewhere, and a path would be passed over. */
+const isAddress = ({ protocol, username, password, pathname, search }: URL): boolean =>
+  /^https?:$/.test(protocol) && username + password + search === '' && pathname === '/';
 
 const isText = (value: unknown): value is string => typeof value === 'string';
 

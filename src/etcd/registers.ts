@@ -13,12 +13,16 @@ export const etcdRegisters = (http: EtcdHttp): RegisterServer => ({
   async swap(name, revision, put) {
     const key = base64(name);
     const request_put = put && { key, value: base64(put.text), lease: put.lease };
-    const answer = await http.post('/v3/kv/txn', {
+    let isDoubtful = false;
+    const swap = {
       compare: [{ key, target: 'MOD', result: 'EQUAL', mod_revision: revision }],
       success: request_put ? [{ request_put }] : [],
       failure: [{ request_range: { key } }],
+    };
+    const answer = await http.post('/v3/kv/txn', swap, () => {
+      isDoubtful = true;
     });
-    if (answer.succeeded !== true) return { isSame: false, found: foundIn(answer) };
+    if (answer.succeeded !== true) return { isSame: false, found: foundIn(answer), isDoubtful };
     return { isSame: true, revision: put ? revisionIn(answer) : revision };
   },
   async lease(seconds) {

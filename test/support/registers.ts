@@ -46,7 +46,8 @@ export class Registers {
       swap: (key, revision, put) =>
         this.#travel(deadlineMs, () => {
           const found = this.#texts.get(key);
-          if ((found?.revision ?? NO_REVISION) !== revision) return { isSame: false, found };
+          if ((found?.revision ?? NO_REVISION) !== revision)
+            return { isSame: false, found, isDoubtful: false };
           if (put) this.#texts.set(key, { text: put.text, revision: `${++this.#revision}` });
           return { isSame: true, revision: put ? `${this.#revision}` : revision };
         }),

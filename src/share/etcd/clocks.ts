@@ -46,7 +46,9 @@ export class Clocks {
   }
 
   #lately(id: string, now: Millis): Known {
-    const known = this.#known.get(id) ?? this.#meet(id, now);
+    const known = this.#known.get(id) ?? this.#meet(now);
+    this.#known.delete(id);
+    this.#known.set(id, known); // whoever was heard of last is the last to go
     const agoMs = now - known.since;
     if (agoMs < SPAN_MS) return known;
     known.ahead = agoMs < 2 * SPAN_MS ? known.lately : new Ahead();
@@ -55,13 +57,11 @@ export class Clocks {
     return known;
   }
 
-  #meet(id: string, now: Millis): Known {
+  #meet(now: Millis): Known {
     if (this.#known.size >= PROCESSES_MAX) {
       const [oldest] = this.#known.keys();
       this.#known.delete(oldest);
     }
-    const known = { ahead: new Ahead(), lately: new Ahead(), since: now };
-    this.#known.set(id, known);
-    return known;
+    return { ahead: new Ahead(), lately: new Ahead(), since: now };
   }
 }

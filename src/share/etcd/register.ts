@@ -10,10 +10,12 @@
  * was taken for it is lost.
  *
  * Nobody hears of a swap whose outcome is not known. If it has happened, what it took is gone; if it has not and happens
- * later, it finds another revision, or makes the next swap find one.
+ * later, it finds another revision, or makes the next swap find one. Where a swap was tried twice, as the first server
+ * did not answer, one that is lost may have been lost to itself: asks are decided anew, gifts are lost.
  */
 
 import { alarm, type Clock, endOfTick, type Millis } from '../../clock.ts';
+import { UnavailableError } from '../../errors.ts';
 import type { Policy, State } from '../../policy/policy.ts';
 import type { Random } from '../../random.ts';
 import type { Clocks } from './clocks.ts';
@@ -31,6 +33,8 @@ export interface Errand {
   reject(error: unknown): void;
   /** False once nobody waits for it. */
   isWaiting: boolean;
+  /** True if it gives something: done twice it would give twice, and so it had better not be done. */
+  readonly isGift: boolean;
 }
 
 /** What all registers of a limit have in common. */
@@ -113,7 +117,6 @@ export class Register {
     try {
       await this.#decide(errands);
     } catch (error) {
-      this.#desk.leases.forget();
       this.#desk.lost(error);
       for (const { reject } of errands) reject(error);
     }
@@ -126,11 +129,17 @@ export class Register {
       const asking = errands.filter(({ isWaiting }) => isWaiting);
       if (asking.length === 0) return;
       if (this.#isOld()) await this.#look();
-      const before = this.#stateHere();
-      const state = before.slice();
+      const state = this.#stateHere();
       const moment = { now: clock.now(), tripMs: trips.mostMs };
-      const told = asking.map((errand) => errand.act(state, moment));
-      if (state.every((number, n) => number === before[n])) {
+      let isChanged = false;
+      const told = asking.map((errand) => {
+        const before = state.slice();
+        const one = errand.act(state, moment);
+        isChanged ||= state.some((number, n) => number !== before[n]);
+        return one;
+      });
+      // A place that one gave back and another took is written, too: where it lies is news to the others.
+      if (!isChanged) {
         if (this.#seenAt >= since) return tellAll(asking, told);
         await this.#look();
         continue;
@@ -138,9 +147,14 @@ export class Register {
       const goesAt = policy.forgetAt(state, 0);
       const lease = leases.until(goesAt);
       // Asking for a lease takes a while, and so does letting others pass: then it is decided again.
-      if (lease === undefined) await leases.ask(goesAt);
-      else if (await this.#put(state, moment.now, lease)) return tellAll(asking, told);
-      else if (++lost > 1) await this.#pause(Math.min(lost, PAUSE_TRIPS_MAX));
+      if (lease === undefined) {
+        await leases.ask(goesAt);
+        continue;
+      }
+      const swapped = await this.#put(state, moment.now, lease);
+      if (swapped.isSame) return tellAll(asking, told);
+      if (swapped.isDoubtful) loseGifts(asking);
+      if (++lost > 1) await this.#pause(Math.min(lost, PAUSE_TRIPS_MAX));
     }
   }
 
@@ -156,21 +170,25 @@ export class Register {
     this.#hear(await server.swap(this.#key, this.#revision), askedAt);
   }
 
-  /** Puts the numbers in place of what was seen last; false if somebody else was faster. */
-  async #put(state: State, now: Millis, lease: string): Promise<boolean> {
-    const { server, clock, id, trips } = this.#desk;
+  /** Puts the numbers in place of what was seen last, unless somebody else was faster. */
+  async #put(state: State, now: Millis, lease: string): Promise<Swapped> {
+    const { server, clock, id, trips, leases } = this.#desk;
     const record = { by: id, at: now, numbers: [...state] };
-    const swapped = await server.swap(this.#key, this.#revision, { text: textOf(record), lease });
+    const put = { text: textOf(record), lease };
+    const swapped = await server.swap(this.#key, this.#revision, put).catch((error: unknown) => {
+      leases.forget(); // it may be the lease that is gone
+      throw error;
+    });
     trips.seen(clock.now() - now);
     this.#hear(swapped, now);
     if (!swapped.isSame) {
       this.#rivals = RIVALS_MAX;
-      return false;
+      return swapped;
     }
     this.#remember(swapped.revision, record);
     this.#wonAt = clock.now();
     this.#rivals = Math.max(0, this.#rivals - 1);
-    return true;
+    return swapped;
   }
 
   /** What is there was so after it was asked, whenever that was heard. */
@@ -227,4 +245,9 @@ export class Register {
 
 function tellAll(errands: readonly Errand[], told: readonly unknown[]): void {
   for (const [n, errand] of errands.entries()) errand.resolve(told[n]);
+}
+
+function loseGifts(errands: readonly Errand[]): void {
+  const error = new UnavailableError('etcd', 'nobody knows whether it was given');
+  for (const { isGift, reject } of errands) if (isGift) reject(error);
 }

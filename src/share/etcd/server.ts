@@ -16,7 +16,12 @@ export interface Found {
 export type Swapped =
   | { readonly isSame: true; readonly revision: string }
   /** Somebody else was faster, and this is what is there now, if anything. */
-  | { readonly isSame: false; readonly found: Found | undefined };
+  | {
+      readonly isSame: false;
+      readonly found: Found | undefined;
+      /** It may have been this very swap: it was tried before, and that was not answered. */
+      readonly isDoubtful: boolean;
+    };
 
 /** What is put in place of a revision, and with which lease it goes. */
 export interface Put {

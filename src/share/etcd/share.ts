@@ -49,6 +49,9 @@ const TIMER_MS: Millis = 5;
 /** The most that is asked and not answered. */
 const ERRANDS_MAX = 10_000;
 
+/** The longest key: etcd would not take one of half a million bytes, and many of them are remembered. */
+const KEY_CHARS_MAX = 32_768;
+
 /** Registers that are remembered. One that is not costs a look, and may seem to open later than it does. */
 const REGISTERS_MAX = 10_000;
 
@@ -177,14 +180,15 @@ export class RegisterShare implements RemoteShare {
   async gain(key: string, units: number, upTo: number): Promise<void> {
     const { policy } = this.#rule;
     const act = (state: State, { now }: Moment): void => policy.gain?.(state, 0, units, upTo, now);
-    await this.#send(key, act).catch(() => {}); // lost, as if it had not come
+    await this.#send(key, act, true).catch(() => {}); // lost, as if it had not come
   }
 
-  /** What cannot be told is lost: then more was taken than was used, never less. */
+  /** What cannot be told is lost: what was not used stays taken. */
   async settle(key: string, settlement: Settlement): Promise<void> {
-    await this.#send(key, (state, { now }) => this.#rule.settle(state, settlement, now)).catch(
-      () => {},
-    );
+    const { outcome, cost, used = cost } = settlement;
+    const isGift = outcome === 'ignored' || used < cost;
+    const act = (state: State, { now }: Moment): void => this.#rule.settle(state, settlement, now);
+    await this.#send(key, act, isGift).catch(() => {});
   }
 
   async hits(key: string, count: number): Promise<void> {
@@ -218,14 +222,17 @@ export class RegisterShare implements RemoteShare {
   }
 
   /** Rejects if nobody can decide in time. */
-  #send<T>(key: string, act: (state: State, moment: Moment) => T): Promise<T> {
+  #send<T>(key: string, act: (state: State, moment: Moment) => T, isGift = false): Promise<T> {
     if (this.#breaker.isOpen) return this.#refuser.refuse(new UnavailableError('etcd'));
+    if (key.length > KEY_CHARS_MAX)
+      return this.#refuser.refuse(new UnavailableError('etcd', 'the key is too long'));
     if (this.#errands.size >= ERRANDS_MAX)
-      return Promise.reject(new UnavailableError('etcd', 'too much is asked at once'));
+      return this.#refuser.refuse(new UnavailableError('etcd', 'too much is asked at once'));
     return new Promise<T>((resolve, reject) => {
       const errand: Dated = {
         heldAt: this.#clock.now(),
         isWaiting: true,
+        isGift,
         act,
         resolve: (told) => this.#end(errand) && resolve(told as T),
         reject: (error) => this.#end(errand) && reject(error),
@@ -284,7 +291,10 @@ function decisionAt(told: Told, now: Millis): Decision {
   return told.dueAt > now ? wait(told.dueAt - now) : allow(told.remaining);
 }
 
-/** Those that came too late have missed it all alike: they were given the same time. */
+/**
+ * Of two, the first may have come too late for its place and the second is early for the next: then one of them begins in
+ * between, where nobody else does.
+ */
 function lineAt(told: LineTold, at: Millis): LineAnswer {
   const decisions = told.map((one) => decisionAt(one, at));
   const refused = decisions.find(({ verdict }) => verdict === 'deny');
