@@ -146,14 +146,14 @@ describe('two nodes and one client', () => {
     a.gain('C', 20, 5); // it has two
     a.ask('D', 4);
     a.gain('D', 20, 5); // it has more than that
-    a.leave();
     a.ask('E', 9);
-    a.gain('E', 2, 5); // its own business from here on
+    a.leave();
+    a.gain('E', 2, 5); // its own business from here on: what it served before is told
     const left = (share: PeersShare): number[] =>
       ['C', 'D', 'E'].map((key) => share.inspect(key).remaining);
     expect(left(a)).toEqual([5, 6, 3]);
     pass(100);
-    expect(left(b)).toEqual([5, 6, 10]);
+    expect(left(b)).toEqual([5, 6, 1]);
   });
 
   test('one that leaves goes on alone; what it served before is told', () => {

@@ -57,7 +57,12 @@ test('without a part every way to ask is refused, and so is whatever a look woul
   expect([...answers, share.peek('a', 1)]).toEqual([refused, refused, refused, refused]);
   expect(share.take('a', 2)).toBe(0);
   expect(share.standings('a')).toMatchObject([{ quota: 3, remaining: 0, opensInMs: 100 }]);
-  expect(share.hear('a', { poolSize: 2 })).toBe(false); // that is for the pool to say
+});
+
+test('how many share a ramp is for the pool to say, and for nobody else', () => {
+  const share = without(false, { ramp: { min: 4, max: 8, over: '4s' } });
+  expect(share.hear('a', { poolSize: 2 })).toBe(false);
+  expect(share.hear('a', { hits: 1 })).toBe(true);
 });
 
 test('where nobody can say what its part is, and that is no reason to refuse, all are let through', () => {

@@ -66,4 +66,28 @@ describe('a call in flight', () => {
     sent[3].answer();
     await api.close();
   });
+
+  test('that nobody began ends nothing, and a batch of less than one asks for none', async () => {
+    let sent = 0;
+    const client = {
+      script: async () => 'digest',
+      eval: async () => [],
+      evalsha: async () => {
+        sent++;
+        return ['0', 1];
+      },
+    };
+    const share = redis(client);
+    const api = limiter({ name: 'api', limit: { adaptive: { fixed: 2 } }, share });
+    await api.settle('sink');
+    await api.settle('sink', { outcome: 'ignored' });
+    expect(await api.take('sink', 0)).toBe(0);
+    expect(sent).toBe(0);
+    await api.ask('sink');
+    await api.settle('other'); // not the one that is out
+    expect(sent).toBe(1);
+    await api.settle('sink');
+    expect(sent).toBe(2);
+    await api.close();
+  });
 });
