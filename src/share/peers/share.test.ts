@@ -138,22 +138,36 @@ describe('two nodes and one client', () => {
     expect(b.inspect('C').remaining).toBe(0); // all ten
   });
 
-  test('what came into their bucket from elsewhere pays for what was yet to be told, as far as it fits', () => {
+  test('what came to one of them from elsewhere is its own: calls it pays for with that are not told', () => {
     const { nodes, pass } = fleetOf(2);
     pass(4900);
     const [a, b] = nodes.map(({ share }) => share);
+    const left = (share: PeersShare): number[] =>
+      ['C', 'D', 'E'].map((key) => share.inspect(key).remaining);
     a.ask('C', 8);
-    a.gain('C', 20, 5); // it has two
+    a.gain('C', 20, 5); // it has two, and three more fit
     a.ask('D', 4);
     a.gain('D', 20, 5); // it has more than that
     a.ask('E', 9);
     a.leave();
-    a.gain('E', 2, 5); // its own business from here on: what it served before is told
-    const left = (share: PeersShare): number[] =>
-      ['C', 'D', 'E'].map((key) => share.inspect(key).remaining);
+    a.gain('E', 2, 5);
     expect(left(a)).toEqual([5, 6, 3]);
     pass(100);
-    expect(left(b)).toEqual([5, 6, 1]);
+    expect(left(b)).toEqual([2, 6, 1]);
+  });
+
+  test('and of more calls than that, the rest is told', () => {
+    const { nodes, pass } = fleetOf(2);
+    pass(4900);
+    const [a, b] = nodes.map(({ share }) => share);
+    a.ask('C', 8);
+    a.gain('C', 3, 5);
+    pass(100);
+    a.ask('C', 2);
+    a.ask('C', 2);
+    expect(a.inspect('C').remaining).toBe(1);
+    pass(5000);
+    expect(b.inspect('C').remaining).toBe(a.inspect('C').remaining);
   });
 
   test('one that leaves goes on alone; what it served before is told', () => {
