@@ -20,9 +20,10 @@ import { MemoryHub } from '../../dist/peers/memory.js';
 import { sealWith } from '../../dist/peers/seal.js';
 import { policyOf } from '../../dist/policy/limit.js';
 import { seededRandom } from '../../dist/random.js';
+import { DATAGRAM_BYTES_MAX } from '../../dist/share/peers/bytes.js';
 import { PEER_DEFAULTS } from '../../dist/share/peers/options.js';
 import { PeersShare } from '../../dist/share/peers/share.js';
-import { DATAGRAM_BYTES_MAX, encode } from '../../dist/share/peers/wire.js';
+import { encode } from '../../dist/share/peers/wire.js';
 import { VirtualClock } from '../../dist/testing/index.js';
 
 const { values: options } = parseArgs({
