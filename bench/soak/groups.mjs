@@ -12,6 +12,7 @@
 import { fork } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
+import { excessOf } from '../../dist/sim/groups/figures.js';
 import { freePort } from '../ports.mjs';
 import { machineLine, row } from '../report.mjs';
 import { Far } from './groups/far.mjs';
@@ -73,19 +74,6 @@ const usedIn = (from, to, names = NAMES) =>
   ) /
   (((to - from) / 1000) * RATE);
 
-/** How far a bucket that saw everything would be in debt. */
-function excess() {
-  let tokens = BURST;
-  let last = 0;
-  let worst = 0;
-  for (const at of [...began.values()].flat().sort((a, b) => a - b)) {
-    tokens = Math.min(BURST, tokens + ((at - last) * RATE) / 1000) - 1;
-    last = at;
-    worst = Math.max(worst, -tokens);
-  }
-  return worst;
-}
-
 const phases = {};
 async function phase(name, ms) {
   const from = now();
@@ -116,7 +104,13 @@ const rows = Object.entries(phases).map(([name, { from, to }]) => ({
   used: usedIn(from, to),
   ...Object.fromEntries(NAMES.map((own) => [own, usedIn(from, to, [own]) * RATE])),
 }));
-const told = { rows, excess: excess(), bound: (RATE * DEADLINE_MS) / 1000, views };
+const inOrder = [...began.values()].flat().sort((a, b) => a - b);
+const told = {
+  rows,
+  excess: excessOf(inOrder, RATE, BURST),
+  bound: (RATE * DEADLINE_MS) / 1000,
+  views,
+};
 const [whole, apart, again] = rows.map(({ used }) => used);
 const isHeld =
   told.excess <= told.bound && whole > 0.9 && again > 0.9 && apart < 0.45 && apart > 0.35;

@@ -1,6 +1,6 @@
-import { readFileSync } from 'node:fs';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { tables } from '../../test/support/ramp-tables.ts';
 import { type Story, tellStories } from '../../test/support/story.ts';
 import { ConfigError } from '../errors.ts';
 import type { Policy } from './policy.ts';
@@ -492,20 +492,6 @@ const stories: Record<string, Story> = {
     ],
   },
 };
-
-interface Table {
-  readonly id: string;
-  readonly mode: RampMode;
-  readonly min: number;
-  readonly max: number;
-  readonly overSeconds: number;
-  readonly thresholdPercent: number;
-  readonly rows: readonly { second: number; pool: number | null; used: number | null }[];
-}
-
-const { tables }: { tables: readonly Table[] } = JSON.parse(
-  readFileSync(new URL('../../test/vectors/ramp-tables.json', import.meta.url), 'utf8'),
-);
 
 const begin = (options: RampOptions, startAt = 0) => {
   const policy = ramp(options);

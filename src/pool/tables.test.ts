@@ -1,26 +1,11 @@
 /** The seed's seven tables, through a pool: by one pod, and by several that divide each second's tokens. */
 
-import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
+import { tables } from '../../test/support/ramp-tables.ts';
 import { limiter } from '../limiter.ts';
-import type { RampMode } from '../policy/ramp.ts';
 import { memoryStore } from '../share/pool/memory.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
 import { pool } from './pool.ts';
-
-interface Table {
-  readonly id: string;
-  readonly mode: RampMode;
-  readonly min: number;
-  readonly max: number;
-  readonly overSeconds: number;
-  readonly thresholdPercent: number;
-  readonly rows: readonly { second: number; pool: number | null; used: number | null }[];
-}
-
-const { tables }: { tables: readonly Table[] } = JSON.parse(
-  readFileSync(new URL('../../test/vectors/ramp-tables.json', import.meta.url), 'utf8'),
-);
 
 const ORIGIN = 1_000_000;
 /** By then they agree. */

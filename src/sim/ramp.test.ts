@@ -1,22 +1,8 @@
-import { readFileSync } from 'node:fs';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { tables } from '../../test/support/ramp-tables.ts';
 import { RAMP_MODES, type RampMode } from '../policy/ramp.ts';
 import { simulateRamp } from './ramp.ts';
-
-interface Table {
-  readonly id: string;
-  readonly mode: RampMode;
-  readonly min: number;
-  readonly max: number;
-  readonly overSeconds: number;
-  readonly thresholdPercent: number;
-  readonly rows: readonly { second: number; pool: number | null; used: number | null }[];
-}
-
-const { tables } = JSON.parse(readFileSync('test/vectors/ramp-tables.json', 'utf8')) as {
-  tables: readonly Table[];
-};
 
 const options = (mode: RampMode) => ({ min: 10, max: 110, over: '10s', mode });
 const pools = (mode: RampMode, asked: readonly number[], pods = 1) =>

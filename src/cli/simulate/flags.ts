@@ -3,6 +3,11 @@
 import { parseDuration } from '../../duration.ts';
 import { UsageError } from '../command.ts';
 
+/** A simulation is told everything by options. */
+export function requireNoWords([word]: readonly string[]): void {
+  if (word !== undefined) throw new UsageError(`expected options only, got "${word}"; see --help`);
+}
+
 /** A span of time within bounds, told in milliseconds. */
 export function spanFlag(
   name: string,

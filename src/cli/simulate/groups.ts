@@ -22,7 +22,7 @@ import {
 } from '../command.ts';
 import { drawSvg } from '../draw/svg.ts';
 import { aligned } from '../draw/table.ts';
-import { msOf, SECONDS, spanFlag } from './flags.ts';
+import { msOf, requireNoWords, SECONDS, spanFlag } from './flags.ts';
 import { pictureOf } from './groups-picture.ts';
 
 const REGIONS = ['eu:300', 'us:30', 'ap:30'];
@@ -150,9 +150,7 @@ function readFlags(args: readonly string[]) {
     svg: text,
     json: { type: 'boolean' },
   });
-  if (positionals.length > 0) {
-    throw new UsageError(`expected options only, got "${positionals[0]}"; see --help`);
-  }
+  requireNoWords(positionals);
   return values;
 }
 

@@ -20,7 +20,7 @@ import {
   writeText,
 } from '../command.ts';
 import { drawSvg } from '../draw/svg.ts';
-import { msOf, SECONDS, spanFlag } from './flags.ts';
+import { msOf, requireNoWords, SECONDS, spanFlag } from './flags.ts';
 import { pictureOf } from './peers-picture.ts';
 import { tablesOf } from './peers-table.ts';
 
@@ -150,9 +150,7 @@ function readFlags(args: readonly string[]) {
     svg: text,
     json: { type: 'boolean' },
   });
-  if (positionals.length > 0) {
-    throw new UsageError(`expected options only, got "${positionals[0]}"; see --help`);
-  }
+  requireNoWords(positionals);
   return values;
 }
 

@@ -106,7 +106,7 @@ describe('sluice simulate ramp', () => {
   });
 
   const nonsense: Record<string, string> = {
-    relaxed: 'expected flags only, got "relaxed"; see --help',
+    relaxed: 'expected options only, got "relaxed"; see --help',
     '--mode fast': 'expected `--mode` to be one of scheduled, relaxed, only-if-used, go-back-n',
     '--min 200': 'expected `--min` to be a number above 0 and at most 110, got 200',
     '--max lots': 'expected --max to be a number, got "lots"',

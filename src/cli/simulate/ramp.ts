@@ -23,6 +23,7 @@ import { type Axis, type Chart, type Point, roundTop } from '../draw/chart.ts';
 import { drawSvg } from '../draw/svg.ts';
 import { aligned } from '../draw/table.ts';
 import { drawChart, drawStack, lyingBar } from '../draw/terminal.ts';
+import { requireNoWords } from './flags.ts';
 
 /** Short enough to see on one screen, and no two modes make the same of it. */
 const LOAD = '120x4,0x4,30x6,120x8,0x4,120x4';
@@ -126,9 +127,7 @@ function readFlags(args: readonly string[]) {
     svg: text,
     json: { type: 'boolean' },
   });
-  if (positionals.length > 0) {
-    throw new UsageError(`expected flags only, got "${positionals[0]}"; see --help`);
-  }
+  requireNoWords(positionals);
   return values;
 }
 
