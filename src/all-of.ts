@@ -9,35 +9,47 @@
  * in its own way: per user and for everybody, requests and tokens. What comes back is a limiter like
  * any other.
  *
- * All or nothing: first everybody is looked at, and only if nobody would refuse is anything taken.
- * Should one refuse all the same, what the others gave is given back.
- *
  * Whoever has to wait stands in the line of the limiter that holds it back, behind those who were
  * there before, whether they came this way or straight. When its turn has come and another one
  * refuses, it moves to that one's line, and keeps its place in the order of arrival.
  */
 
+import {
+  type Call,
+  type Held,
+  hasLine,
+  holdAll,
+  isBefore,
+  isRefused,
+  known,
+  note,
+  partOf,
+  peek,
+  remainingAfter,
+  together,
+  usedOf,
+  wouldRefuse,
+} from './all-or-nothing.ts';
 import { type Result, requireKey, requirePatience, requireResult } from './arguments.ts';
 import type { Clock, Millis } from './clock.ts';
-import type { Counted, Histogram } from './counts.ts';
-import { allow, type Decision, deny, NEVER, type Outcome, WHEN_SETTLED } from './decision.ts';
-import { ConfigError } from './errors.ts';
-import type { Listener } from './events.ts';
-import { binding, type Inspection } from './inspection.ts';
+import { sumOf } from './counts.ts';
+import { allow, type Decision, deny, NEVER } from './decision.ts';
 import {
   type AcquireOptions,
   type AskOptions,
   Engine,
   type Limiter,
   type Stats,
-} from './limiter.ts';
-import type { Rank } from './line.ts';
+} from './engine.ts';
+import { ConfigError } from './errors.ts';
+import type { Listener } from './events.ts';
+import { binding, type Inspection } from './inspection.ts';
 import { Fields, isRecord, requireNumber } from './options.ts';
 import { Permit, type Refusal, type Settled } from './permit.ts';
 import { requireCost } from './policy/cost.ts';
 import type { News } from './policy/policy.ts';
 import type { Random } from './random.ts';
-import { isRemote } from './remote-limiter.ts';
+import { isRemote } from './remote-engine.ts';
 import { ELSEWHERE, type Entry, nextTicket } from './waiting.ts';
 
 /** One of several limiters, and how a call counts against it. */
@@ -139,31 +151,6 @@ function readMap<T>(
   if (type === 'number') requireNumber(fields.at(name), value, { min: 0 });
   return () => value as T;
 }
-
-/** A call as one part sees it: worked out once, however often it has to ask. */
-interface Call {
-  readonly engine: Engine;
-  readonly key: string;
-  readonly cost: number;
-  /** How the part counts: what was used in the end is counted the same way. */
-  readonly costOf: (cost: number) => number;
-  readonly partition: string | undefined;
-}
-
-/** What a part gave, before anybody knows of it. */
-interface Held {
-  readonly call: Call;
-  readonly at: Millis;
-  readonly remaining: number;
-}
-
-/** A refusal, and whose. */
-interface Refused {
-  readonly by: Call;
-  readonly retryAfterMs: Millis;
-}
-
-const isRefused = (tried: readonly Held[] | Held | Refused): tried is Refused => 'by' in tried;
 
 /** A decision, and who refused if somebody did. */
 export interface NamedDecision {
@@ -340,10 +327,11 @@ export class AllOf implements Limiter {
     };
   }
 
-  /** The parts' together: a call that passed three of them was allowed three times. */
+  /** The parts' together: a call that passed three of them was allowed three times. Sizes of pools do not add up. */
   stats(): Stats {
     return this.#engines()
       .map((engine) => engine.stats())
+      .map(({ poolSize: _, ...counted }): Stats => counted)
       .reduce(sumOf);
   }
 
@@ -399,102 +387,3 @@ export class AllOf implements Limiter {
     );
   }
 }
-
-const together = (one: Call, other: Pick<Call, 'cost' | 'costOf'>): Call => ({
-  ...one,
-  cost: one.cost + other.cost,
-  costOf: (cost) => one.costOf(cost) + other.costOf(cost),
-});
-
-const usedOf = ({ costOf }: Call, used: number | undefined): Pick<Result, 'used'> =>
-  used === undefined ? {} : { used: costOf(used) };
-
-const partOf = ({ engine, partition }: Call): number | undefined =>
-  engine.partOf(partition === undefined ? undefined : { partition });
-
-const known = ({ partition }: Call): AskOptions => (partition === undefined ? {} : { partition });
-
-const hasLine = (call: Call): boolean => call.engine.hasLine(call.key, known(call));
-
-const isBefore = (call: Call, rank: Rank): boolean =>
-  call.engine.isBefore(call.key, partOf(call), rank);
-
-const peek = (call: Call): Decision => call.engine.peek(call.key, call.cost, known(call));
-
-const note = ({ engine, key, cost }: Call, decision: Decision): void =>
-  engine.note(key, cost, decision, 0);
-
-const remainingAfter = (decision: Decision): number =>
-  decision.verdict === 'allow' ? decision.remaining : 0;
-
-/** Holds what it wants of every part, or nothing: then says who refuses longest. */
-function holdAll(calls: readonly Call[]): readonly Held[] | Refused {
-  const refused = wouldRefuse(calls);
-  if (refused) {
-    // It is asked all the same: whoever is refused has been here, and some rules take note of it.
-    const own = hold(refused.by);
-    if (isRefused(own)) return own;
-    release(own); // it has opened since
-  }
-  const held: Held[] = [];
-  for (const call of calls) {
-    const own = hold(call);
-    if (isRefused(own)) {
-      held.forEach(release);
-      return own;
-    }
-    held.push(own);
-  }
-  return held;
-}
-
-function hold(call: Call): Held | Refused {
-  const at = call.engine.clock.now();
-  const decision = call.engine.hold(call.key, call.cost, at, known(call));
-  if (decision.verdict === 'deny') return { by: call, retryAfterMs: decision.retryAfterMs };
-  return { call, at, remaining: remainingAfter(decision) };
-}
-
-function release({ call, at }: Held): void {
-  call.engine.release(call.key, call.cost, at, known(call));
-}
-
-function wouldRefuse(calls: readonly Call[]): Refused | undefined {
-  let worst: Refused | undefined;
-  for (const call of calls) {
-    const decision = peek(call);
-    if (decision.verdict !== 'deny') continue;
-    const { retryAfterMs } = decision;
-    if (!worst || isLonger(retryAfterMs, worst.retryAfterMs)) worst = { by: call, retryAfterMs };
-  }
-  return worst;
-}
-
-/** A wait of known length is worth more to know than one for a call to settle. */
-const isLonger = (a: Millis, b: Millis): boolean =>
-  b === WHEN_SETTLED ? a !== WHEN_SETTLED : a > b;
-
-/** Sizes of pools do not add up. */
-type Summed = Omit<Stats, 'poolSize'>;
-
-function sumOf({ poolSize: _, ...a }: Stats, b: Stats): Stats {
-  const sum: Record<string, unknown> = {};
-  for (const name of Object.keys(a) as (keyof Summed)[]) sum[name] = added(a[name], b[name]);
-  return sum as unknown as Stats;
-}
-
-function added(a: Summed[keyof Summed], b: typeof a): unknown {
-  if (typeof a === 'number') return a + (b as number);
-  if ('boundsMs' in a) return addedSpans(a, b as Histogram);
-  const [one, other] = [a, b as Counted['settled']];
-  return Object.fromEntries(
-    Object.entries(one).map(([name, n]) => [name, n + other[name as Outcome]]),
-  );
-}
-
-const addedSpans = (a: Histogram, b: Histogram): Histogram => ({
-  boundsMs: a.boundsMs,
-  counts: a.counts.map((count, n) => count + b.counts[n]),
-  count: a.count + b.count,
-  sumMs: a.sumMs + b.sumMs,
-});

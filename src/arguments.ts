@@ -29,6 +29,16 @@ export interface Result {
   readonly partition?: string;
 }
 
+/** How `acquire` waits. */
+export interface WaitOptions {
+  /** Gives up, and gives the place back, when it aborts. */
+  readonly signal?: AbortSignal;
+  /** The longest it wants to wait. Default: as long as it takes. */
+  readonly maxWaitMs?: Millis;
+  /** With order priority, higher goes first. Default 0. */
+  readonly priority?: number;
+}
+
 const RESULT_FIELDS = ['outcome', 'cost', 'used', 'dueAt', 'rttMs', 'retryAfterMs', 'partition'];
 const PATIENCE_FIELDS = ['signal', 'maxWaitMs', 'priority', 'partition'];
 const NEWS_FIELDS = [

@@ -113,3 +113,30 @@ export class Counts {
     };
   }
 }
+
+/** Counts of several, added up: numbers, and whatever is made of them. */
+export function sumOf<T extends Counted>(a: T, b: T): T {
+  const names = Object.keys(a) as (keyof T)[];
+  return Object.fromEntries(names.map((name) => [name, added(a[name], b[name])])) as unknown as T;
+}
+
+function added(a: unknown, b: unknown): unknown {
+  if (typeof a === 'number') return a + (b as number);
+  return isHistogram(a)
+    ? addedSpans(a, b as Histogram)
+    : addedOutcomes(a as Outcomes, b as Outcomes);
+}
+
+type Outcomes = Counted['settled'];
+
+const addedOutcomes = (a: Outcomes, b: Outcomes): Record<string, number> =>
+  Object.fromEntries(OUTCOMES.map((name) => [name, a[name] + b[name]]));
+
+const isHistogram = (value: unknown): value is Histogram => 'boundsMs' in (value as object);
+
+const addedSpans = (a: Histogram, b: Histogram): Histogram => ({
+  boundsMs: a.boundsMs,
+  counts: a.counts.map((count, n) => count + b.counts[n]),
+  count: a.count + b.count,
+  sumMs: a.sumMs + b.sumMs,
+});

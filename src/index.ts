@@ -1,11 +1,12 @@
 /** The front door. */
 
 export { type AllOptions, all, type PartOptions } from './all-of.ts';
-export type { Result } from './arguments.ts';
+export type { Result, WaitOptions } from './arguments.ts';
 export { type Clock, type Millis, systemClock, turnClock } from './clock.ts';
 export type { Counted, Histogram } from './counts.ts';
 export { type Decision, NEVER, type Outcome, WHEN_SETTLED } from './decision.ts';
 export type { Duration, Rate } from './duration.ts';
+export type { AcquireOptions, AskOptions, Limiter, Stats } from './engine.ts';
 export {
   ConfigError,
   type Denial,
@@ -25,14 +26,10 @@ export type {
 } from './events.ts';
 export type { Inspection, NamedStanding } from './inspection.ts';
 export {
-  type AcquireOptions,
-  type AskOptions,
-  type Limiter,
   type LimiterOptions,
   limiter,
   type QueueOptions,
   type RemoteLimiterOptions,
-  type Stats,
 } from './limiter.ts';
 export type { Order } from './line.ts';
 export { Permit, Refusal, type Settled } from './permit.ts';
@@ -45,7 +42,7 @@ export type { RampMode, RampOptions } from './policy/ramp.ts';
 export type { SpacingOptions } from './policy/spacing.ts';
 export type { WindowOptions } from './policy/window.ts';
 export { type Random, seededRandom, systemRandom } from './random.ts';
-export type { RemoteAcquireOptions, RemoteLimiter, RemoteStats } from './remote-limiter.ts';
+export type { RemoteLimiter, RemoteStats } from './remote-engine.ts';
 export type { RetryOptions, Tried } from './retry.ts';
 export {
   type Callable,

@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
+import type { Engine } from './engine.ts';
 import { ConfigError } from './errors.ts';
-import { type Engine, engineOf, limiter } from './limiter.ts';
+import { engineOf, limiter } from './limiter.ts';
 import { hasher } from './share/hash.ts';
 import { VirtualClock } from './testing/virtual-clock.ts';
 

@@ -11,11 +11,12 @@
 import type { Millis } from './clock.ts';
 import type { Decision, Outcome } from './decision.ts';
 import { type Duration, parseDuration } from './duration.ts';
+import type { AcquireOptions, Limiter } from './engine.ts';
 import { ConfigError, type Denial, DeniedError } from './errors.ts';
-import { type AcquireOptions, type Limiter, type LimiterOptions, limiter } from './limiter.ts';
+import { type LimiterOptions, limiter } from './limiter.ts';
 import { isRecord } from './options.ts';
 import type { Refusal } from './permit.ts';
-import { isRemote, type RemoteLimiter } from './remote-limiter.ts';
+import { isRemote, type RemoteLimiter } from './remote-engine.ts';
 import { Retries, type RetryOptions, signalReader, type Tried } from './retry.ts';
 import { isPromise, type Settling, settled, tried } from './settling.ts';
 

@@ -5,7 +5,8 @@ import { runInNewContext } from 'node:vm';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { systemClock } from './clock.ts';
-import { type AcquireOptions, type LimiterOptions, limiter } from './limiter.ts';
+import type { AcquireOptions } from './engine.ts';
+import { type LimiterOptions, limiter } from './limiter.ts';
 import { VirtualClock } from './testing/virtual-clock.ts';
 
 /** A limiter whose comings and goings are written down, with the clock on the left. */

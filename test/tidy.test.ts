@@ -36,6 +36,9 @@ const ENGINE = [
   ...['pauses', 'counts', 'events', 'inspection', 'ledger'],
 ];
 
+/** Limiters, and what makes them. */
+const LIMITERS = ['engine', 'remote-engine', 'limiter'];
+
 /** What each room may import from outside itself. Arrows point down, and only down. */
 const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   clock: [],
@@ -60,21 +63,23 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   inspection: [...WORDS, 'policy'],
   ledger: [...WORDS, 'counts', 'events', 'permit', 'waiting'],
   'remote-waiting': [...WORDS, 'share', 'line', 'waiting'],
-  'remote-limiter': [...WORDS, ...ENGINE, 'remote-waiting'],
-  limiter: [...WORDS, ...ENGINE, 'remote-limiter'],
-  'all-of': [...WORDS, ...ENGINE, 'limiter', 'remote-limiter'],
+  'remote-engine': [...WORDS, ...ENGINE, 'remote-waiting'],
+  engine: [...WORDS, ...ENGINE],
+  limiter: [...WORDS, ...ENGINE, 'engine', 'remote-engine'],
+  'all-or-nothing': [...WORDS, ...ENGINE, 'engine'],
+  'all-of': [...WORDS, ...ENGINE, 'all-or-nothing', 'engine', 'remote-engine'],
   retry: [...WORDS, 'arguments'],
   settling: [...WORDS, 'permit', 'retry'],
-  throttle: [...WORDS, 'permit', 'limiter', 'remote-limiter', 'retry', 'settling'],
+  throttle: [...WORDS, ...LIMITERS, 'permit', 'retry', 'settling'],
   // What a surface does with a limit, it does through the front door's rooms.
   adapters: [
     ...[...WORDS, 'counts', 'events', 'inspection', 'permit'],
-    ...['limiter', 'remote-limiter', 'throttle', 'retry'],
+    ...[...LIMITERS, 'throttle', 'retry'],
   ],
   // Surfaces for other processes. They meet limiters, and of a share only where it is.
   daemon: [
     ...[...WORDS, 'counts', 'events', 'inspection', 'permit', 'share'],
-    ...['limiter', 'remote-limiter', 'all-of', 'adapters', 'peers', 'pool', 'etcd', 'groups'],
+    ...[...LIMITERS, 'all-of', 'adapters', 'peers', 'pool', 'etcd', 'groups'],
   ],
   client: WORDS,
   // A fleet without a server: what its engine meets the world with.
@@ -86,10 +91,10 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   // Regions far apart: how they reach each other.
   groups: [...WORDS, 'share'],
   testing: WORDS,
-  sim: [...WORDS, 'policy', 'share', 'limiter', 'testing'],
+  sim: [...WORDS, 'policy', 'share', ...LIMITERS, 'testing'],
   // A surface never meets a policy.
-  cli: [...WORDS, 'limiter', 'sim', 'testing', 'daemon', 'client'],
-  index: [...WORDS, ...ENGINE, 'limiter', 'remote-limiter', 'all-of', 'throttle', 'retry'],
+  cli: [...WORDS, ...LIMITERS, 'sim', 'testing', 'daemon', 'client'],
+  index: [...WORDS, ...ENGINE, ...LIMITERS, 'all-of', 'throttle', 'retry'],
 };
 
 /** Rooms that also run in a browser, and so know nothing of Node. */

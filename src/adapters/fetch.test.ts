@@ -2,8 +2,9 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { type AddressInfo, createServer as createSocketServer } from 'node:net';
 import { fetch as undiciFetch } from 'undici';
 import { afterEach, describe, expect, expectTypeOf, test, vi } from 'vitest';
+import type { Limiter } from '../engine.ts';
 import type { SettledEvent } from '../events.ts';
-import { type Limiter, limiter } from '../limiter.ts';
+import { limiter } from '../limiter.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
 import { throttleFetch } from './fetch.ts';
 

@@ -13,8 +13,9 @@
 import type { Millis } from '../clock.ts';
 import type { Outcome } from '../decision.ts';
 import type { Duration } from '../duration.ts';
+import type { Limiter } from '../engine.ts';
 import { ConfigError, type Denial } from '../errors.ts';
-import { type Limiter, type LimiterOptions, limiter } from '../limiter.ts';
+import { type LimiterOptions, limiter } from '../limiter.ts';
 import type { RetryOptions, Tried } from '../retry.ts';
 import { throttle } from '../throttle.ts';
 import { type HeadersLike, isBackPressure, quotaIn, retryAfterIn } from './fetch-headers.ts';

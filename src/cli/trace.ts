@@ -7,8 +7,9 @@
 
 import type { Millis } from '../clock.ts';
 import { type Decision, NEVER, OUTCOMES, WHEN_SETTLED } from '../decision.ts';
+import type { Limiter } from '../engine.ts';
 import { ConfigError } from '../errors.ts';
-import { LIMIT_KINDS, type Limiter, limiter } from '../limiter.ts';
+import { LIMIT_KINDS, limiter } from '../limiter.ts';
 import { Fields } from '../options.ts';
 import { seededRandom } from '../random.ts';
 import { type Command, EXIT_OK, readArgs, readJson, type Terminal, UsageError } from './command.ts';

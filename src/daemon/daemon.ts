@@ -12,8 +12,8 @@
 import { access, constants } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { alarm, type Clock, heldClock, type Millis, systemClock } from '../clock.ts';
+import { Engine } from '../engine.ts';
 import { reasonOf } from '../errors.ts';
-import { Engine } from '../limiter.ts';
 import { type Random, systemRandom } from '../random.ts';
 import { Cells } from '../share/cells.ts';
 import { type Hasher, type HashSeed, hasher, hashSeed } from '../share/hash.ts';

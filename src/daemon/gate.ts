@@ -8,8 +8,8 @@
  */
 
 import { allow, type Decision, deny, NEVER } from '../decision.ts';
+import { Engine } from '../engine.ts';
 import type { Inspection } from '../inspection.ts';
-import { Engine } from '../limiter.ts';
 import type { Permit } from '../permit.ts';
 import { type Random, systemRandom } from '../random.ts';
 import type { Hasher } from '../share/hash.ts';

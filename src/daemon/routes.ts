@@ -8,8 +8,8 @@
  */
 
 import { type AllOf, allOf } from '../all-of.ts';
-import { Engine } from '../limiter.ts';
-import type { RemoteLimiter } from '../remote-limiter.ts';
+import { Engine } from '../engine.ts';
+import type { RemoteLimiter } from '../remote-engine.ts';
 import type { KeyHash } from '../share/hash.ts';
 import type { Underway } from '../underway.ts';
 import type { LimitConfig, OverrideConfig } from './config/limits.ts';

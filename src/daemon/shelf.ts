@@ -4,8 +4,9 @@
  */
 
 import { type Clock, systemClock } from '../clock.ts';
-import { Engine, engineOf } from '../limiter.ts';
-import type { RemoteEngine, RemoteLimiter } from '../remote-limiter.ts';
+import { Engine } from '../engine.ts';
+import { engineOf } from '../limiter.ts';
+import type { RemoteEngine, RemoteLimiter } from '../remote-engine.ts';
 import { type Hasher, hasher } from '../share/hash.ts';
 import { alone } from '../share/peers/share.ts';
 import { undivided } from '../share/pool/share.ts';

@@ -14,7 +14,7 @@ import {
 import { groups } from '../groups/groups.ts';
 import { limiter } from '../limiter.ts';
 import type { Limit } from '../policy/limit.ts';
-import type { RemoteLimiter } from '../remote-limiter.ts';
+import type { RemoteLimiter } from '../remote-engine.ts';
 import type { Want } from '../share/groups/door.ts';
 import { type EtcdOptions, etcd } from './etcd.ts';
 

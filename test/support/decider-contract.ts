@@ -5,7 +5,7 @@
 import { expect, test, vi } from 'vitest';
 import type { ReachEvent } from '../../src/events.ts';
 import type { Limit } from '../../src/policy/limit.ts';
-import type { RemoteLimiter } from '../../src/remote-limiter.ts';
+import type { RemoteLimiter } from '../../src/remote-engine.ts';
 
 /** Where the stories happen: a fresh decider for each, and the limiters that share it. */
 export interface Hall {

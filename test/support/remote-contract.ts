@@ -8,7 +8,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi 
 import { all } from '../../src/all-of.ts';
 import { limiter } from '../../src/limiter.ts';
 import type { Limit } from '../../src/policy/limit.ts';
-import type { RemoteLimiter } from '../../src/remote-limiter.ts';
+import type { RemoteLimiter } from '../../src/remote-engine.ts';
 import { type RedisOptions, redis } from '../../src/share/redis/redis.ts';
 import { throttle } from '../../src/throttle.ts';
 import { deciderStories, perSecond } from './decider-contract.ts';

@@ -8,7 +8,8 @@ import {
   type Running,
   SERVERS,
 } from '../../../test/support/http-servers.ts';
-import { type Limiter, limiter } from '../../limiter.ts';
+import type { Limiter } from '../../engine.ts';
+import { limiter } from '../../limiter.ts';
 import { VirtualClock } from '../../testing/index.ts';
 import type { Refused } from './index.ts';
 

@@ -2,8 +2,9 @@
 
 import { describe, expect, test, vi } from 'vitest';
 import { all } from '../../all-of.ts';
+import type { Limiter } from '../../engine.ts';
 import type { LimitEvent } from '../../events.ts';
-import { type Limiter, limiter } from '../../limiter.ts';
+import { limiter } from '../../limiter.ts';
 import { VirtualClock } from '../../testing/index.ts';
 import type { Answer, Leaving } from './guard.ts';
 import { guard, type HttpOptions, type PlainRequest, type Refused } from './index.ts';

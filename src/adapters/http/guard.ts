@@ -11,11 +11,11 @@
  */
 
 import { OUTCOMES, type Outcome } from '../../decision.ts';
+import type { AskOptions, Limiter } from '../../engine.ts';
 import { ConfigError } from '../../errors.ts';
 import type { Inspection } from '../../inspection.ts';
-import type { AskOptions, Limiter } from '../../limiter.ts';
 import type { Permit, Refusal } from '../../permit.ts';
-import { isRemote, type RemoteLimiter } from '../../remote-limiter.ts';
+import { isRemote, type RemoteLimiter } from '../../remote-engine.ts';
 import { type Headers, HeaderWriter } from './headers.ts';
 import { type Denied, type Refused, refuse, refuseUnavailable, reworded } from './refusal.ts';
 import { atOnce, Reporter } from './report.ts';

@@ -13,7 +13,7 @@
  */
 
 import { ConfigError } from '../../errors.ts';
-import { isRemote } from '../../remote-limiter.ts';
+import { isRemote } from '../../remote-engine.ts';
 import { type Address, networkKey, parseAddress } from './address.ts';
 import { atOnce, type Reporter } from './report.ts';
 import type { Settings } from './settings.ts';

@@ -5,10 +5,11 @@
 import type { Millis } from '../../clock.ts';
 import type { Outcome } from '../../decision.ts';
 import { type Duration, parseDuration } from '../../duration.ts';
+import type { Limiter } from '../../engine.ts';
 import { ConfigError } from '../../errors.ts';
-import { type Limiter, type LimiterOptions, limiter } from '../../limiter.ts';
+import { type LimiterOptions, limiter } from '../../limiter.ts';
 import { Fields, isRecord } from '../../options.ts';
-import type { RemoteLimiter } from '../../remote-limiter.ts';
+import type { RemoteLimiter } from '../../remote-engine.ts';
 import { HEADER_KINDS, type HeaderKind } from './headers.ts';
 import { type ClientOf, readTrust, type TrustProxy } from './proxy.ts';
 import type { Refused, Wording } from './refusal.ts';

@@ -1,7 +1,8 @@
 import { describe, expect, test, vi } from 'vitest';
 import { all } from '../../all-of.ts';
+import type { Limiter } from '../../engine.ts';
 import { ConfigError } from '../../errors.ts';
-import { type Limiter, limiter } from '../../limiter.ts';
+import { limiter } from '../../limiter.ts';
 import type { RemoteShare, RemoteShareMaker } from '../../share/remote.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
 import { type Limiting, type LimitingFields, logLimiting } from './log.ts';

@@ -11,10 +11,10 @@
  */
 
 import type { Counted } from '../../counts.ts';
+import type { Limiter, Stats } from '../../engine.ts';
 import { ConfigError } from '../../errors.ts';
-import type { Limiter, Stats } from '../../limiter.ts';
 import { isRecord } from '../../options.ts';
-import { isRemote, type RemoteLimiter, type RemoteStats } from '../../remote-limiter.ts';
+import { isRemote, type RemoteLimiter, type RemoteStats } from '../../remote-engine.ts';
 import { HALF_CHARACTER, SeenKeys } from './keys.ts';
 
 /** The most keys of a limit that learns to show one by one, unless told otherwise. */

@@ -5,8 +5,8 @@
 
 import { HeaderWriter } from '../../adapters/http/headers.ts';
 import { refuse } from '../../adapters/http/refusal.ts';
+import { Engine } from '../../engine.ts';
 import type { Inspection, NamedStanding } from '../../inspection.ts';
-import { Engine } from '../../limiter.ts';
 import type { Answer } from '../gate.ts';
 import { type Applied, keyFor, type Route } from '../routes.ts';
 import type { Question } from './questions.ts';

@@ -4,7 +4,7 @@ import { Registers, type Weather, wrongClock } from '../../../test/support/regis
 import { limiter } from '../../limiter.ts';
 import { type Limit, policyOf } from '../../policy/limit.ts';
 import { seededRandom } from '../../random.ts';
-import type { RemoteLimiter } from '../../remote-limiter.ts';
+import type { RemoteLimiter } from '../../remote-engine.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
 import type { RemoteShareMaker } from '../remote.ts';
 import type { RegisterServer } from './server.ts';

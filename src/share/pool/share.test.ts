@@ -1,7 +1,8 @@
 import { expect, test } from 'vitest';
 import { shareContract } from '../../../test/support/share-contract.ts';
 import { deny } from '../../decision.ts';
-import { type Engine, engineOf } from '../../limiter.ts';
+import type { Engine } from '../../engine.ts';
+import { engineOf } from '../../limiter.ts';
 import { type Limit, policyOf } from '../../policy/limit.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
 import type { ShareMaker } from '../share.ts';

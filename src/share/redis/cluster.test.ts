@@ -19,7 +19,7 @@ import {
 import { limiter } from '../../limiter.ts';
 import type { Limit } from '../../policy/limit.ts';
 import { seededRandom } from '../../random.ts';
-import type { RemoteLimiter } from '../../remote-limiter.ts';
+import type { RemoteLimiter } from '../../remote-engine.ts';
 import { redis } from './redis.ts';
 import { SLOTS, slotOf } from './slot.ts';
 

@@ -5,7 +5,7 @@ import { type Client, ioRedis, nodeRedis } from '../../../test/support/redis-cli
 import { redisCli, redisServer, type Service, startRedis } from '../../../test/support/services.ts';
 import { alarm, type Clock, systemClock } from '../../clock.ts';
 import { limiter } from '../../limiter.ts';
-import type { RemoteLimiter } from '../../remote-limiter.ts';
+import type { RemoteLimiter } from '../../remote-engine.ts';
 import { VirtualClock } from '../../testing/index.ts';
 import { FairRoom } from './fair.ts';
 import type { Answered, Pipe } from './pipe.ts';

@@ -6,7 +6,7 @@ import { type Client, nodeRedis } from '../../../test/support/redis-clients.ts';
 import { redisCli, redisServer, type Service, startRedis } from '../../../test/support/services.ts';
 import { limiter } from '../../limiter.ts';
 import type { Limit } from '../../policy/limit.ts';
-import type { RemoteLimiter } from '../../remote-limiter.ts';
+import type { RemoteLimiter } from '../../remote-engine.ts';
 import { redis } from './redis.ts';
 
 describe.skipIf(redisServer() === undefined)('what limits keep in Redis', () => {

@@ -7,7 +7,7 @@ import { guard } from '../../adapters/http/guard.ts';
 import { prometheus } from '../../adapters/metrics/prometheus.ts';
 import { limiter } from '../../limiter.ts';
 import type { Limit } from '../../policy/limit.ts';
-import type { RemoteLimiter } from '../../remote-limiter.ts';
+import type { RemoteLimiter } from '../../remote-engine.ts';
 import { type RedisOptions, redis } from './redis.ts';
 
 const perSecond = (rate: number, burst: number): Limit => ({ bucket: { rate, burst } });

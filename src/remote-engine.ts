@@ -11,6 +11,7 @@ import {
   requireNews,
   requirePatience,
   requireResult,
+  type WaitOptions,
 } from './arguments.ts';
 import type { Clock, Millis } from './clock.ts';
 import type { Counted } from './counts.ts';
@@ -29,16 +30,6 @@ import type { Random } from './random.ts';
 import { type RemoteEntry, type RemotePatience, RemoteWaitingRoom } from './remote-waiting.ts';
 import { type Answer, CLOSED, type RemoteShare, type RemoteShareMaker } from './share/remote.ts';
 
-/** How `acquire` waits where somebody else decides. */
-export interface RemoteAcquireOptions {
-  /** Gives up, and gives the place back, when it aborts. */
-  readonly signal?: AbortSignal;
-  /** The longest it wants to wait. Default: as long as it takes. */
-  readonly maxWaitMs?: Millis;
-  /** With order priority, higher goes first. Default 0. */
-  readonly priority?: number;
-}
-
 /** What `Limiter` is where somebody else decides, such as Redis: every answer is a promise. */
 export interface RemoteLimiter {
   readonly name: string;
@@ -48,7 +39,7 @@ export interface RemoteLimiter {
   /** A permit at once or none. */
   tryAcquire(key: string, cost?: number): Promise<Permit | Refusal>;
   /** Waits for a permit if it has to. Only an abort rejects. */
-  acquire(key: string, cost?: number, options?: RemoteAcquireOptions): Promise<Permit | Refusal>;
+  acquire(key: string, cost?: number, options?: WaitOptions): Promise<Permit | Refusal>;
   /** Takes up to `most` and says how many it got. */
   take(key: string, most: number): Promise<number>;
   /** Gives back `unused` of what `take` granted. */
@@ -180,11 +171,7 @@ export class RemoteEngine implements RemoteLimiter {
     return this.#ledger.refuse(key, cost, { retryAfterMs, reason }, 0);
   }
 
-  async acquire(
-    key: string,
-    cost = 1,
-    options: RemoteAcquireOptions = {},
-  ): Promise<Permit | Refusal> {
+  async acquire(key: string, cost = 1, options: WaitOptions = {}): Promise<Permit | Refusal> {
     requireKey(key);
     requireCost(cost);
     requirePatience(options);
