@@ -21,16 +21,20 @@ import {
   holdAll,
   isBefore,
   isRefused,
-  known,
+  look,
   note,
-  partOf,
-  peek,
   remainingAfter,
   together,
   usedOf,
   wouldRefuse,
 } from './all-or-nothing.ts';
-import { type Result, requireKey, requirePatience, requireResult } from './arguments.ts';
+import {
+  type Result,
+  requireAskOptions,
+  requireKey,
+  requirePatience,
+  requireResult,
+} from './arguments.ts';
 import type { Clock, Millis } from './clock.ts';
 import { sumOf } from './counts.ts';
 import { allow, type Decision, deny, NEVER } from './decision.ts';
@@ -210,7 +214,7 @@ export class AllOf implements Limiter {
     const calls = this.#calls(key, cost, options);
     const refused = wouldRefuse(calls);
     if (refused) return deny(refused.retryAfterMs);
-    return allow(Math.min(...calls.map((call) => remainingAfter(peek(call)))));
+    return allow(Math.min(...calls.map((call) => remainingAfter(look(call)))));
   }
 
   tryAcquire(key: string, cost = 1, options?: AskOptions): Permit | Refusal {
@@ -245,11 +249,11 @@ export class AllOf implements Limiter {
     };
 
     for (;;) {
-      const { engine, key: ownKey, cost: ownCost } = at;
+      const { engine, key: ownKey, cost: ownCost, part } = at;
       const leftMs = Math.max(0, maxWaitMs - (this.clock.now() - since));
-      const want = { key: ownKey, cost: ownCost, part: partOf(at), ask, ticket: rank.ticket };
+      const want = { key: ownKey, cost: ownCost, part, ask, ticket: rank.ticket };
       const patience = { maxWaitMs: leftMs, priority, signal };
-      const entry: Entry = await engine.enter(want, patience, since);
+      const entry: Entry = await engine.enter(want, patience, since, engine.clock.now());
       hasWaited ||= 'waitedMs' in entry && (entry.waitedMs ?? 0) > 0;
       const waitedMs = this.clock.now() - since;
       if (held) return this.#permit(key, cost, held, hasWaited ? waitedMs : 0);
@@ -294,7 +298,7 @@ export class AllOf implements Limiter {
     const settlements = calls.map((call) => ({
       ...rest,
       ...usedOf(call, used),
-      ...known(call),
+      ...(call.part !== undefined && { partition }),
       cost: call.cost,
     }));
     for (const [n, { engine, key: own }] of calls.entries()) engine.settle(own, settlements[n]);
@@ -346,24 +350,28 @@ export class AllOf implements Limiter {
   #calls(key: string, cost: number, options?: AskOptions): readonly Call[] {
     requireKey(key);
     requireCost(cost);
-    if (options) this.#requirePartition(options);
+    if (options) this.#requireOptions(options);
+    const partition = options?.partition;
     const calls: Call[] = [];
     for (const { engine, keyOf, costOf } of this.parts) {
       const own = { engine, key: keyOf(key), cost: costOf(cost), costOf };
-      const partition = engine.known(options)?.partition;
+      requireKey(own.key);
+      requireCost(own.cost);
       const n = calls.findIndex((other) => other.engine === engine && other.key === own.key);
-      if (n < 0) calls.push({ ...own, partition });
+      const part = partition === undefined ? undefined : engine.partNamed(partition);
+      if (n < 0) calls.push({ ...own, part });
       else calls[n] = together(calls[n], own);
     }
     return calls;
   }
 
   /** A partition is for those parts that have it; one that none has is a mistake. */
-  #requirePartition(options: AskOptions): void {
-    if (options.partition === undefined) return;
-    if (this.parts.some(({ engine }) => engine.known(options))) return;
-    const expected = 'a partition of one of its limits';
-    throw new ConfigError('partition', expected, options.partition);
+  #requireOptions(options: AskOptions): void {
+    requireAskOptions(options);
+    const { partition } = options;
+    if (partition === undefined) return;
+    if (this.parts.some(({ engine }) => engine.partNamed(partition) !== undefined)) return;
+    throw new ConfigError('partition', 'a partition of one of its limits', partition);
   }
 
   #noted(held: readonly Held[]): Decision {
@@ -373,7 +381,7 @@ export class AllOf implements Limiter {
 
   #permit(key: string, cost: number, held: readonly Held[], waitedMs: Millis): Permit {
     const permits = held.map(({ call, at }) =>
-      call.engine.admit(call.key, call.cost, at, waitedMs, call.partition),
+      call.engine.admit(call.key, call.cost, at, waitedMs, call.part),
     );
     const [{ dueAt, heldAt }] = permits;
     return new Permit(

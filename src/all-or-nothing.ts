@@ -8,7 +8,7 @@
 import type { Result } from './arguments.ts';
 import type { Millis } from './clock.ts';
 import { type Decision, WHEN_SETTLED } from './decision.ts';
-import type { AskOptions, Engine } from './engine.ts';
+import type { Engine } from './engine.ts';
 import type { Rank } from './line.ts';
 
 /** A call as one part sees it: worked out once, however often it has to ask. */
@@ -18,7 +18,8 @@ export interface Call {
   readonly cost: number;
   /** How the part counts: what was used in the end is counted the same way. */
   readonly costOf: (cost: number) => number;
-  readonly partition: string | undefined;
+  /** The place of the partition it counts against, if the part has one of that name. */
+  readonly part: number | undefined;
 }
 
 /** What a part gave, before anybody knows of it. */
@@ -46,18 +47,12 @@ export const together = (one: Call, other: Pick<Call, 'cost' | 'costOf'>): Call 
 export const usedOf = ({ costOf }: Call, used: number | undefined): Pick<Result, 'used'> =>
   used === undefined ? {} : { used: costOf(used) };
 
-export const partOf = ({ engine, partition }: Call): number | undefined =>
-  engine.partOf(partition === undefined ? undefined : { partition });
+export const hasLine = ({ engine, key, part }: Call): boolean => engine.isWaitedFor(key, part);
 
-export const known = ({ partition }: Call): AskOptions =>
-  partition === undefined ? {} : { partition };
+export const isBefore = ({ engine, key, part }: Call, rank: Rank): boolean =>
+  engine.isBefore(key, part, rank);
 
-export const hasLine = (call: Call): boolean => call.engine.hasLine(call.key, known(call));
-
-export const isBefore = (call: Call, rank: Rank): boolean =>
-  call.engine.isBefore(call.key, partOf(call), rank);
-
-export const peek = (call: Call): Decision => call.engine.peek(call.key, call.cost, known(call));
+export const look = ({ engine, key, cost, part }: Call): Decision => engine.look(key, cost, part);
 
 export const note = ({ engine, key, cost }: Call, decision: Decision): void =>
   engine.note(key, cost, decision, 0);
@@ -88,19 +83,19 @@ export function holdAll(calls: readonly Call[]): readonly Held[] | Refused {
 
 function hold(call: Call): Held | Refused {
   const at = call.engine.clock.now();
-  const decision = call.engine.hold(call.key, call.cost, at, known(call));
+  const decision = call.engine.hold(call.key, call.cost, at, call.part);
   if (decision.verdict === 'deny') return { by: call, retryAfterMs: decision.retryAfterMs };
   return { call, at, remaining: remainingAfter(decision) };
 }
 
 function release({ call, at }: Held): void {
-  call.engine.release(call.key, call.cost, at, known(call));
+  call.engine.release(call.key, call.cost, at, call.part);
 }
 
 export function wouldRefuse(calls: readonly Call[]): Refused | undefined {
   let worst: Refused | undefined;
   for (const call of calls) {
-    const decision = peek(call);
+    const decision = look(call);
     if (decision.verdict !== 'deny') continue;
     const { retryAfterMs } = decision;
     if (!worst || isLonger(retryAfterMs, worst.retryAfterMs)) worst = { by: call, retryAfterMs };

@@ -137,7 +137,7 @@ export class Engine implements Limiter {
       waitersMax: queue.max,
       keepAlive: queue.keepAlive,
       partitions: policy.partitions ?? [],
-      askNow: (key, cost, now, part) => this.#askNow(key, cost, now, part),
+      askNow: (key, cost, now, part) => this.hold(key, cost, now, part),
       peek: (key, cost, part) => share.peek(key, cost, part),
     });
   }
@@ -168,7 +168,7 @@ export class Engine implements Limiter {
     requireKey(key);
     requireCost(cost);
     if (this.#room.hasLine(key)) return false;
-    const decision = this.#askNow(key, cost, this.clock.now());
+    const decision = this.hold(key, cost, this.clock.now());
     if (decision.verdict === 'deny') return false;
     this.note(key, cost, decision, 0);
     return true;
@@ -177,27 +177,27 @@ export class Engine implements Limiter {
   passHolding(key: string, cost = 1, options?: AskOptions): Permit | undefined {
     requireKey(key);
     requireCost(cost);
-    if (this.hasLine(key, options)) return undefined;
+    const part = options && this.#partOf(options);
+    if (this.#room.hasLine(key, part)) return undefined;
     const now = this.clock.now();
-    const decision = this.hold(key, cost, now, options);
-    return decision.verdict === 'deny'
-      ? undefined
-      : this.admit(key, cost, now, 0, options?.partition);
+    const decision = this.hold(key, cost, now, part);
+    return decision.verdict === 'deny' ? undefined : this.admit(key, cost, now, 0, part);
   }
 
   peek(key: string, cost = 1, options?: AskOptions): Decision {
     requireKey(key);
     requireCost(cost);
     const part = options && this.#partOf(options);
-    return this.#paused(key, cost) ?? this.#share.peek(key, cost, part);
+    return this.look(key, cost, part);
   }
 
   tryAcquire(key: string, cost = 1, options?: AskOptions): Permit | Refusal {
     requireKey(key);
     requireCost(cost);
+    const part = options && this.#partOf(options);
     const now = this.clock.now();
-    const decision = this.hold(key, cost, now, options);
-    if (decision.verdict !== 'deny') return this.admit(key, cost, now, 0, options?.partition);
+    const decision = this.hold(key, cost, now, part);
+    if (decision.verdict !== 'deny') return this.admit(key, cost, now, 0, part);
     const { retryAfterMs } = decision;
     const reason = retryAfterMs === NEVER ? 'never' : 'not-now';
     return this.refuse(key, cost, { retryAfterMs, reason }, 0);
@@ -208,12 +208,12 @@ export class Engine implements Limiter {
     requireCost(cost);
     requirePatience(options);
     const { signal, maxWaitMs = Infinity, priority = 0, partition } = options;
+    const part = partition === undefined ? undefined : partitionOf(this.#policy, partition);
     const since = this.clock.now();
-    const part = this.#partOf(options);
     const entry = await this.enter({ key, cost, part }, { maxWaitMs, priority, signal }, since);
     if (entry.verdict === 'deny') return this.refuse(key, cost, entry, this.clock.now() - since);
     const { dueAt = since, waitedMs = 0 } = entry;
-    return this.admit(key, cost, dueAt, waitedMs, partition);
+    return this.admit(key, cost, dueAt, waitedMs, part);
   }
 
   /** Lays down the state of all keys, for a successor with the same rule and hasher. */
@@ -230,16 +230,21 @@ export class Engine implements Limiter {
     this.#share.leave?.();
   }
 
-  // Doors for `all`, which asks several of them as one: nobody is told before all have agreed.
+  // Doors for `all`, which asks several of them as one: what was handed in is checked and known already, nobody is told before
+  // all have agreed, and a partition goes by its place in the policy's list.
+
+  /** What `hold` would be told. */
+  look(key: string, cost: number, part?: number): Decision {
+    return this.#paused(key, cost) ?? this.#share.peek(key, cost, part);
+  }
 
   /** Takes what is wanted now, or nothing. It is not counted, and nobody hears of it yet. */
-  hold(key: string, cost: number, now: Millis, options?: AskOptions): Decision {
-    return this.#askNow(key, cost, now, options && this.#partOf(options));
+  hold(key: string, cost: number, now: Millis, part?: number): Decision {
+    return this.#paused(key, cost) ?? this.#share.askNow(key, cost, now, part);
   }
 
   /** Gives back what was held a moment ago. As nobody saw it gone, nobody is called. */
-  release(key: string, cost: number, heldAt: Millis, options: AskOptions = {}): void {
-    const part = this.#partOf(options);
+  release(key: string, cost: number, heldAt: Millis, part?: number): void {
     this.#share.settle(key, { outcome: 'ignored', cost, dueAt: heldAt, part });
   }
 
@@ -248,16 +253,14 @@ export class Engine implements Limiter {
     this.#ledger.decided(key, cost, decision, waitedMs);
   }
 
-  /** The options as far as they mean something to this limit. */
-  known(options: AskOptions | undefined): AskOptions | undefined {
-    const partition = options?.partition;
-    if (partition === undefined) return undefined;
-    return this.#policy.partitions?.includes(partition) ? { partition } : undefined;
+  /** The place of a partition in the policy's list; undefined if this limit has none of that name. */
+  partNamed(partition: string): number | undefined {
+    const part = this.#policy.partitions?.indexOf(partition) ?? -1;
+    return part < 0 ? undefined : part;
   }
 
-  /** The place of a partition in the policy's list. */
-  partOf(options: AskOptions | undefined): number | undefined {
-    return options && this.#partOf(options);
+  isWaitedFor(key: string, part: number | undefined): boolean {
+    return this.#room.hasLine(key, part);
   }
 
   /** Whether somebody who waits for this key has its turn before `rank`. */
@@ -265,10 +268,10 @@ export class Engine implements Limiter {
     return this.#room.isBefore(key, part, rank);
   }
 
-  /** Stands in line; whoever gives up is counted, with all the time since it came. */
-  async enter(want: Want, patience: Patience, since: Millis): Promise<Entry> {
+  /** Stands in line from `now` on; whoever gives up is counted, with all the time since it came. */
+  async enter(want: Want, patience: Patience, since: Millis, now = since): Promise<Entry> {
     try {
-      return await this.#room.enter(want, patience);
+      return await this.#room.enter(want, patience, now);
     } catch (error) {
       this.#ledger.left(want.key, want.cost, this.clock.now() - since);
       throw error;
@@ -276,9 +279,9 @@ export class Engine implements Limiter {
   }
 
   /** Hands out the permit for what was taken already. */
-  admit(key: string, cost: number, dueAt: Millis, waitedMs: Millis, partition?: string): Permit {
-    return this.#ledger.admit({ key, cost, dueAt, waitedMs }, (settled) =>
-      this.settle(key, { ...settled, cost, dueAt, ...(partition && { partition }) }),
+  admit(key: string, cost: number, dueAt: Millis, waitedMs: Millis, part?: number): Permit {
+    return this.#ledger.admit({ key, cost, dueAt, heldAt: dueAt, waitedMs }, (settled, now) =>
+      this.#settle(key, { ...settled, cost, dueAt }, part, now),
     );
   }
 
@@ -317,12 +320,16 @@ export class Engine implements Limiter {
   settle(key: string, result: Result = {}): void {
     requireKey(key);
     requireResult(result);
-    const now = this.clock.now();
-    const { outcome = 'ok', cost = 1, dueAt = now, rttMs, used, retryAfterMs, partition } = result;
+    const { partition } = result;
     const part = partition === undefined ? undefined : partitionOf(this.#policy, partition);
+    this.#settle(key, result, part, this.clock.now());
+  }
+
+  #settle(key: string, result: Result, part: number | undefined, now: Millis): void {
+    const { outcome = 'ok', cost = 1, dueAt = now, rttMs, used, retryAfterMs } = result;
     const known = { ...(used !== undefined && { used }), ...(rttMs !== undefined && { rttMs }) };
-    this.#share.settle(key, { outcome, cost, dueAt, part, ...known });
-    if (retryAfterMs !== undefined) this.#pause(key, retryAfterMs);
+    this.#share.settle(key, { outcome, cost, dueAt, part, ...known }, now);
+    if (retryAfterMs !== undefined) this.#pause(key, retryAfterMs, now);
     this.#ledger.settled(key, cost, outcome, known);
     this.#room.poke(key); // whatever came back may be what somebody waits for
   }
@@ -335,7 +342,7 @@ export class Engine implements Limiter {
     requireKey(key);
     requireNews(news);
     const pauseMs = pauseIn(news);
-    if (pauseMs > 0) this.#pause(key, pauseMs);
+    if (pauseMs > 0) this.#pause(key, pauseMs, this.clock.now());
     const heard = this.#share.hear(key, news);
     this.#room.poke(key);
     return heard || pauseMs > 0;
@@ -345,8 +352,7 @@ export class Engine implements Limiter {
     requireKey(key);
     const now = this.clock.now(); // one look for all: it costs more than the rest
     const pausedMs = this.#pauses.leftMs(key, now);
-    const view = this.#share.inspect(key, now);
-    return inspectionOf(this.name, view, this.#share.standings(key, now), pausedMs);
+    return inspectionOf(this.name, this.#share.inspect(key, now), pausedMs);
   }
 
   on(listener: Listener): () => void {
@@ -360,10 +366,6 @@ export class Engine implements Limiter {
     return { keys, evicted, bytes, ...part, waiting: this.#room.size, ...this.#ledger.read() };
   }
 
-  #askNow(key: string, cost: number, now: Millis, part?: number): Decision {
-    return this.#paused(key, cost) ?? this.#share.askNow(key, cost, now, part);
-  }
-
   /** The refusal of a key that is paused. Looking, at no cost, is always allowed. */
   #paused(key: string, cost: number): Decision | undefined {
     if (this.#pauses.isEmpty || cost === 0) return undefined;
@@ -371,8 +373,8 @@ export class Engine implements Limiter {
     return leftMs > 0 ? deny(leftMs) : undefined;
   }
 
-  #pause(key: string, ms: Millis): void {
-    if (ms > 0) this.#pauses.add(key, this.clock.now() + Math.min(ms, this.#pauseMaxMs));
+  #pause(key: string, ms: Millis, now: Millis): void {
+    if (ms > 0) this.#pauses.add(key, now + Math.min(ms, this.#pauseMaxMs));
   }
 
   #partOf(options: AskOptions): number | undefined {

@@ -3,7 +3,7 @@
  */
 
 import type { Millis } from './clock.ts';
-import type { Standing, View } from './policy/policy.ts';
+import type { Seen, Standing, View } from './policy/policy.ts';
 
 /** A rule by its name: the limit's own, with the rule's kind behind it where there are several. */
 export interface NamedStanding extends Standing {
@@ -26,13 +26,12 @@ export interface Inspection extends View {
 const PAUSE = 'pause';
 
 /**
- * `view` and `standings` were made to be looked at here, so they are added to, not copied: a server
- * looks with every request it tells about its limit, and copying cost more than all the rest.
+ * What was seen is added to, not copied: a server looks with every request it tells about its limit, and
+ * copying cost more than all the rest.
  */
 export function inspectionOf(
   name: string,
-  view: View,
-  standings: readonly Standing[],
+  { view, standings }: Seen,
   pausedMs: Millis,
 ): Inspection {
   const rules = named(name, standings);

@@ -20,6 +20,8 @@ export interface Grant {
   readonly cost: number;
   /** When it was good, on the clock of whoever decided. */
   readonly dueAt: Millis;
+  /** When it was handed out, on the limiter's. */
+  readonly heldAt: Millis;
   readonly waitedMs: Millis;
 }
 
@@ -62,14 +64,17 @@ export class Ledger {
     this.#events.emit({ type: 'decision', limit: this.name, key, cost, at, decision, waitedMs });
   }
 
-  /** Counts a call as let through and hands out its permit; `settle` hears how it went. */
-  admit({ key, cost, dueAt, waitedMs }: Grant, settle: (settled: Settled) => void): Permit {
+  /** Counts a call as let through and hands out its permit; `settle` hears how it went, and when. */
+  admit(
+    { key, cost, dueAt, heldAt, waitedMs }: Grant,
+    settle: (settled: Settled, now: Millis) => void,
+  ): Permit {
     this.decided(key, cost, GRANTED, waitedMs);
-    const heldAt = this.#clock.now();
     const permit: Permit = new Permit({ key, cost, dueAt, heldAt }, (settled) => {
       this.#held.remove(permit);
-      const rttMs = Math.max(0, this.#clock.now() - heldAt); // some clocks do go backwards
-      settle({ rttMs, ...settled });
+      const now = this.#clock.now();
+      const rttMs = Math.max(0, now - heldAt); // some clocks do go backwards
+      settle({ rttMs, ...settled }, now);
     });
     this.#held.add(permit);
     return permit;

@@ -25,7 +25,7 @@ import { requireNumber } from './options.ts';
 import { Pauses, pauseIn } from './pauses.ts';
 import type { Permit, Refusal, Settled } from './permit.ts';
 import { requireCost } from './policy/cost.ts';
-import type { News, Policy } from './policy/policy.ts';
+import { type News, type Policy, seenIn } from './policy/policy.ts';
 import type { Random } from './random.ts';
 import { type RemoteEntry, type RemotePatience, RemoteWaitingRoom } from './remote-waiting.ts';
 import { type Answer, CLOSED, type RemoteShare, type RemoteShareMaker } from './share/remote.ts';
@@ -151,7 +151,9 @@ export class RemoteEngine implements RemoteLimiter {
   }
 
   async #askThere(key: string, cost: number): Promise<Decision> {
-    const decision = await this.#asked(this.#share.ask(key, cost));
+    const { decision: told, latest, isMakeshift = false } = await this.#share.ask(key, cost);
+    if (isMakeshift) this.#makeshift++;
+    const decision = told.verdict === 'allow' && this.#isPast(latest) ? deny(0) : told;
     this.#ledger.decided(key, cost, decision, 0);
     return decision;
   }
@@ -161,12 +163,12 @@ export class RemoteEngine implements RemoteLimiter {
     requireCost(cost);
     const here = this.#refused(key, cost);
     const answer = here ? { decision: here, at: 0 } : await this.#share.askNow(key, cost);
-    const { decision, at, holder, isMakeshift = false }: Answer = answer;
+    const { decision, at, latest, holder, isMakeshift = false }: Answer = answer;
     if (isMakeshift) this.#makeshift++;
-    if (decision.verdict !== 'deny')
+    if (decision.verdict !== 'deny' && !this.#isPast(latest))
       return this.#admit(key, cost, { verdict: 'allow', dueAt: at, isMakeshift, holder }, 0);
     if (this.#isClosed) return this.#ledger.refuse(key, cost, CLOSED, 0);
-    const { retryAfterMs } = decision;
+    const retryAfterMs = decision.verdict === 'deny' ? decision.retryAfterMs : 0;
     const reason = retryAfterMs === NEVER ? 'never' : 'not-now';
     return this.#ledger.refuse(key, cost, { retryAfterMs, reason }, 0);
   }
@@ -176,18 +178,27 @@ export class RemoteEngine implements RemoteLimiter {
     requireCost(cost);
     requirePatience(options);
     const { signal, maxWaitMs = Infinity, priority = 0 } = options;
-    if (this.#isClosed) return this.#ledger.refuse(key, cost, CLOSED, 0);
-    if (maxWaitMs <= 0 && !this.#room.hasLine(key)) return this.tryAcquire(key, cost);
     const since = this.clock.now();
-    const patience: RemotePatience = { maxWaitMs, priority, ...(signal && { signal }) };
-    const entry = await this.#enter(key, cost, patience).catch((error: unknown) => {
-      this.#ledger.left(key, cost, this.clock.now() - since);
-      throw error;
-    });
-    const waitedMs = Math.max(0, this.clock.now() - since);
-    if (entry.verdict === 'deny') return this.#ledger.refuse(key, cost, entry, waitedMs);
-    if (entry.isMakeshift) this.#makeshift++;
-    return this.#admit(key, cost, entry, waitedMs);
+    for (let waitedMs = 0; ; ) {
+      if (this.#isClosed) return this.#ledger.refuse(key, cost, CLOSED, waitedMs);
+      const leftMs = maxWaitMs - waitedMs;
+      if (leftMs <= 0 && !this.#room.hasLine(key)) return this.tryAcquire(key, cost);
+      const patience = { maxWaitMs: leftMs, priority, ...(signal && { signal }) };
+      const entry = await this.#enter(key, cost, patience).catch((error: unknown) => {
+        this.#ledger.left(key, cost, this.clock.now() - since);
+        throw error;
+      });
+      waitedMs = Math.max(0, this.clock.now() - since);
+      if (entry.verdict === 'deny') return this.#ledger.refuse(key, cost, entry, waitedMs);
+      if ('latest' in entry && this.#isPast(entry.latest)) continue;
+      if (entry.isMakeshift) this.#makeshift++;
+      return this.#admit(key, cost, entry, waitedMs);
+    }
+  }
+
+  /** The process was held up on the way from where the place was given: the next one may be too close by now. */
+  #isPast(latest: Millis | undefined): boolean {
+    return latest !== undefined && this.clock.now() > latest;
   }
 
   /** In the line that the decider keeps, or in one of this process. */
@@ -199,7 +210,8 @@ export class RemoteEngine implements RemoteLimiter {
 
   #admit(key: string, cost: number, entry: RemoteEntry, waitedMs: Millis): Permit {
     const { dueAt, isMakeshift, holder } = entry;
-    return this.#ledger.admit({ key, cost, dueAt, waitedMs }, (settled) => {
+    const heldAt = this.clock.now();
+    return this.#ledger.admit({ key, cost, dueAt, heldAt, waitedMs }, (settled) => {
       this.#settle(key, { ...settled, cost, dueAt }, isMakeshift, holder);
     });
   }
@@ -264,8 +276,7 @@ export class RemoteEngine implements RemoteLimiter {
     const { state, at } = seen;
     const { policy = this.#policy } = this.#share;
     const pausedMs = this.#pauses.leftMs(key, this.clock.now());
-    const view = policy.view(state.slice(), 0, at);
-    return inspectionOf(this.name, view, policy.standings(state, 0, at), pausedMs);
+    return inspectionOf(this.name, seenIn(policy, state, at), pausedMs);
   }
 
   on(listener: Listener): () => void {
@@ -284,12 +295,6 @@ export class RemoteEngine implements RemoteLimiter {
     this.#isClosed = true;
     await this.#room.close();
     await this.#share.close();
-  }
-
-  async #asked(answer: Promise<{ decision: Decision; isMakeshift?: boolean }>): Promise<Decision> {
-    const { decision, isMakeshift = false } = await answer;
-    if (isMakeshift) this.#makeshift++;
-    return decision;
   }
 
   /** A refusal that nobody else is needed for: it is closed, or the key is paused. */

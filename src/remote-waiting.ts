@@ -9,14 +9,14 @@
  * gets it sleeps the rest.
  *
  * Where places can be reserved ahead, each in front reserves its own and sleeps until it is due. Who
- * oversleeps by more than `expireMs` has wasted its place and stands in front again.
+ * oversleeps by more than `expireMs`, or until after `latest`, has wasted its place and stands in front again.
  */
 
 import { alarm, type Clock, type Millis } from './clock.ts';
 import { type Decision, NEVER, WHEN_SETTLED } from './decision.ts';
 import type { Order } from './line.ts';
 import type { Random } from './random.ts';
-import { type Answer, CLOSED, jitterMsMax, type RemoteShare } from './share/remote.ts';
+import { CLOSED, jitterMsMax, type RemoteShare } from './share/remote.ts';
 import { Underway } from './underway.ts';
 import type { Reason } from './waiting.ts';
 
@@ -38,6 +38,8 @@ export interface RemoteEntry {
   readonly verdict: 'allow';
   /** When it was good, on the decider's clock. */
   readonly dueAt: Millis;
+  /** What begins later than this, on the limiter's clock, has lost its place. */
+  readonly latest?: Millis | undefined;
   readonly isMakeshift: boolean;
   /** By what name its place is held, where the decider counts who is in flight. */
   readonly holder?: string | undefined;
@@ -82,6 +84,13 @@ interface Line {
 interface Refused {
   readonly opensInMs: Millis;
   readonly aheadMs: Millis;
+}
+
+/** A place that opens in a while, as whoever decides told of it. */
+interface Place {
+  readonly at: Millis;
+  readonly latest?: Millis | undefined;
+  readonly isMakeshift?: boolean;
 }
 
 /** How many ask together. */
@@ -255,9 +264,10 @@ export class RemoteWaitingRoom {
     const { granted, dueInMs = 0, aheadMs = 0 } = told;
     const last = dueInMs > 0 ? front[granted - 1] : undefined;
     for (const [n, waiter] of front.slice(0, granted).entries()) {
-      const holder = told.holders?.[n];
-      if (waiter === last) this.#reserve(key, waiter, told, dueInMs);
-      else this.#grant(key, waiter, { verdict: 'allow', dueAt: told.at, isMakeshift, holder });
+      const [holder, latest] = [told.holders?.[n], told.latests?.[n]];
+      const { at } = told;
+      if (waiter === last) this.#reserve(key, waiter, { at, isMakeshift, latest }, dueInMs);
+      else this.#grant(key, waiter, { verdict: 'allow', dueAt: at, latest, isMakeshift, holder });
     }
     const lostMs = this.#lost(front[granted], told.refused);
     return lostMs === undefined ? undefined : { opensInMs: lostMs, aheadMs };
@@ -268,10 +278,10 @@ export class RemoteWaitingRoom {
     const { share } = this.#options;
     const askFor = async (waiter: Waiter): Promise<Millis | undefined> => {
       const answer = await share.ask(key, waiter.cost);
-      const { decision, at, isMakeshift = false } = answer;
+      const { decision, at, latest, isMakeshift = false } = answer;
       if (decision.verdict === 'deny') return this.#lost(waiter, decision);
       if (decision.verdict === 'wait') this.#reserve(key, waiter, answer, decision.waitMs);
-      else this.#grant(key, waiter, { verdict: 'allow', dueAt: at, isMakeshift });
+      else this.#grant(key, waiter, { verdict: 'allow', dueAt: at, latest, isMakeshift });
       return undefined;
     };
     const lost = await Promise.all(waiters.slice(0, FRONT_MAX).map(askFor));
@@ -303,10 +313,10 @@ export class RemoteWaitingRoom {
   #reserve(
     key: string,
     waiter: Waiter,
-    { at, isMakeshift = false }: Pick<Answer, 'at' | 'isMakeshift'>,
+    { at, latest = Infinity, isMakeshift = false }: Place,
     waitMs: Millis,
   ): void {
-    const { share, clock, keepAlive, expireMs } = this.#options;
+    const { clock, keepAlive, expireMs } = this.#options;
     const line = this.#lines.get(key);
     const isTooLong = clock.now() + waitMs > waiter.deadline;
     if (!waiter.isWaiting || isTooLong || !this.#seat(waiter)) {
@@ -320,9 +330,9 @@ export class RemoteWaitingRoom {
     const dueHere = clock.now() + waitMs; // an answer travels, so this is late rather than early
     const use = (): void => {
       waiter.release = undefined;
-      const isLate = clock.now() > dueHere + expireMs || share.isMissed?.(at + waitMs);
+      const isLate = clock.now() > Math.min(dueHere + expireMs, latest);
       if (waiter.isWaiting && isLate) this.#rejoin(key, waiter);
-      else this.#grant(key, waiter, { verdict: 'allow', dueAt: at + waitMs, isMakeshift });
+      else this.#grant(key, waiter, { verdict: 'allow', dueAt: at + waitMs, latest, isMakeshift });
     };
     const cancel = alarm(clock, dueHere, use, keepAlive);
     waiter.release = () => {

@@ -145,10 +145,9 @@ export class WaitingRoom {
   }
 
   /** Waits for a permit; rejects only if the signal aborts. */
-  enter(want: Want, patience: Patience): Promise<Entry> {
+  enter(want: Want, patience: Patience, now: Millis): Promise<Entry> {
     const { signal, maxWaitMs } = patience;
     if (signal?.aborted) return Promise.reject(signal.reason);
-    const now = this.#options.clock.now();
     const id = this.#idOf(want.key, want.part);
     const line = this.#lines.get(id);
     const told = line ? this.#behind(line, want, now) : this.#ask(want, now);

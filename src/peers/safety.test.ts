@@ -31,7 +31,7 @@ const bucketsOf = ({ share }: Member): string => {
   return JSON.stringify([[...entries], freshAt && [...freshAt]]);
 };
 
-const left = ({ share }: Member): number[] => KEYS.map((key) => share.inspect(key).remaining);
+const left = ({ share }: Member): number[] => KEYS.map((key) => share.inspect(key).view.remaining);
 
 /** A fleet on virtual time that has served a little. */
 async function fleet(count: number, clock = new VirtualClock(1_000_000)) {
@@ -427,7 +427,7 @@ describe('over UDP', () => {
       members.every(({ node }) => node.view().peers.length === 1),
     );
     other.share.ask('alice', 50);
-    await until('it is heard', () => one.share.inspect('alice').remaining < 60);
+    await until('it is heard', () => one.share.inspect('alice').view.remaining < 60);
 
     const socket = createSocket('udp4');
     evil = socket;
@@ -452,11 +452,11 @@ describe('over UDP', () => {
       () => one.node.view().carried.heard >= carried.heard + told * 0.9,
     );
     expect(one.node.view().forged - forged).toBeGreaterThan(told * 0.6);
-    expect(one.share.inspect('alice').remaining).toBeGreaterThanOrEqual(50);
+    expect(one.share.inspect('alice').view.remaining).toBeGreaterThanOrEqual(50);
     expect(left(one).slice(1)).toEqual([100, 100]);
     const from = one.tap.said.length;
     other.share.ask('bob', 30);
-    await until('it is still heard', () => one.share.inspect('bob').remaining < 80);
+    await until('it is still heard', () => one.share.inspect('bob').view.remaining < 80);
     expect(
       one.tap.said.slice(from).filter(({ to }) => to !== undefined && to !== peers[1]),
     ).toEqual([]);

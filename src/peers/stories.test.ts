@@ -22,7 +22,7 @@ function fleetWith(limit: MemberSetting['limit'], peers: MemberSetting['peers'] 
 
 /** What is left of a key's buckets. */
 const left = ({ share }: Member, key = 'alice'): number[] =>
-  share.standings(key).map(({ remaining }) => remaining);
+  share.inspect(key).standings.map(({ remaining }) => remaining);
 
 const served = ({ share }: Member, key = 'alice'): number =>
   share.ask(key, 1).verdict === 'allow' ? 1 : 0;
@@ -139,7 +139,7 @@ describe.each(EXCHANGES)('parts of a fleet that meet (%s)', (exchange) => {
     // One served 60 of its rate meanwhile, the other 70 with its burst.
     for (const own of both) {
       expect(left(own, 'bob')[0]).toBe(10);
-      const owed = -own.share.inspect('alice').remaining;
+      const owed = -own.share.inspect('alice').view.remaining;
       expect(owed).toBeGreaterThan(45);
       expect(owed).toBeLessThan(75);
     }
@@ -158,8 +158,8 @@ describe.each(EXCHANGES)('parts of a fleet that meet (%s)', (exchange) => {
     await load([busy], 20_000, pass);
     idle.tap.isCut = false;
     await load([busy], 1500, pass);
-    const remaining = idle.share.inspect('alice').remaining;
+    const remaining = idle.share.inspect('alice').view.remaining;
     expect(remaining).toBeGreaterThanOrEqual(-1);
-    expect(Math.abs(remaining - busy.share.inspect('alice').remaining)).toBeLessThanOrEqual(2);
+    expect(Math.abs(remaining - busy.share.inspect('alice').view.remaining)).toBeLessThanOrEqual(2);
   });
 });

@@ -94,6 +94,12 @@ export interface Standing {
   readonly freshInMs?: Millis;
 }
 
+/** A key as it stands: in the words of its limit, and each rule of it. Made to be looked at once: whoever looks may add to it. */
+export interface Seen {
+  readonly view: View;
+  readonly standings: Standing[];
+}
+
 /** A rule as numbers, for whoever runs it in another language: `share/redis/rules.ts`. */
 export interface Formula {
   readonly kind: string;
@@ -186,6 +192,12 @@ export function opening(
   const opensInMs = decision.verdict === 'wait' ? decision.waitMs : decision.retryAfterMs;
   return opensInMs === WHEN_SETTLED ? {} : { opensInMs };
 }
+
+/** How a key stands, from a state that is spoilt by looking. */
+export const seenIn = (policy: Policy, state: State, now: Millis): Seen => ({
+  view: policy.view(state, 0, now), // changes nothing, so it comes first
+  standings: policy.standings(state, 0, now),
+});
 
 /**
  * Takes up to `most` (a whole number, or Infinity for all there is) and says how many it got.

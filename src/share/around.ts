@@ -2,7 +2,7 @@
 
 import type { Millis } from '../clock.ts';
 import type { Decision } from '../decision.ts';
-import type { News, Settlement, Standing, View } from '../policy/policy.ts';
+import type { News, Seen, Settlement } from '../policy/policy.ts';
 import type { Share } from './share.ts';
 import type { TableCopy } from './table.ts';
 
@@ -49,20 +49,16 @@ export class ShareAround implements Share {
     this.inner.gain?.(key, units, upTo);
   }
 
-  settle(key: string, settlement: Settlement): void {
-    this.inner.settle(key, settlement);
+  settle(key: string, settlement: Settlement, now?: Millis): void {
+    this.inner.settle(key, settlement, now);
   }
 
   hear(key: string, news: News): boolean {
     return this.inner.hear(key, news);
   }
 
-  inspect(key: string, now?: Millis): View {
+  inspect(key: string, now?: Millis): Seen {
     return this.inner.inspect(key, now);
-  }
-
-  standings(key: string, now?: Millis): Standing[] {
-    return this.inner.standings(key, now);
   }
 
   copy(): TableCopy {

@@ -62,7 +62,7 @@ describe('a share with a hasher of its surface', () => {
     share.ask('guest', 1);
     share.raiseAll(clock.now() + 3000); // as long as three tokens take
     const left = (): number[] =>
-      ['debtor', 'guest', 'stranger'].map((key) => share.inspect(key).remaining);
+      ['debtor', 'guest', 'stranger'].map((key) => share.inspect(key).view.remaining);
     expect(left()).toEqual([-6, 0, 0]);
     clock.advance(2000);
     expect(left()).toEqual([-4, 2, 2]);
@@ -77,7 +77,7 @@ describe('a share with a hasher of its surface', () => {
       expect(next.inspect(`key ${n}`)).toEqual(share.inspect(`key ${n}`));
     }
     expect(next.keys).toBe(500);
-    expect(next.inspect('stranger').remaining).toBe(3);
+    expect(next.inspect('stranger').view.remaining).toBe(3);
   });
 
   test('leaves out what is as good as new by now', () => {

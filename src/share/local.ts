@@ -9,9 +9,10 @@ import { type Decision, deny } from '../decision.ts';
 import {
   type News,
   type Policy,
+  type Seen,
   type Settlement,
-  type Standing,
   type State,
+  seenIn,
   takeUpTo,
   type View,
 } from '../policy/policy.ts';
@@ -104,9 +105,9 @@ export class LocalShare implements Share {
     if (i >= 0) this.#policy.gain?.(this.#table.cells, i, units, upTo, this.#clock.now());
   }
 
-  settle(key: string, settlement: Settlement): void {
+  settle(key: string, settlement: Settlement, now = this.#clock.now()): void {
     const i = this.#table.find(key);
-    if (i >= 0) this.#policy.settle(this.#table.cells, i, settlement, this.#clock.now());
+    if (i >= 0) this.#policy.settle(this.#table.cells, i, settlement, now);
   }
 
   hear(key: string, news: News): boolean {
@@ -120,12 +121,14 @@ export class LocalShare implements Share {
     return nowOrNot(this.#policy.ask(this.#copyOf(key, now), 0, cost, now, part));
   }
 
-  inspect(key: string, now = this.#clock.now()): View {
-    return this.#policy.view(this.#copyOf(key, now), 0, now);
+  inspect(key: string, now = this.#clock.now()): Seen {
+    return seenIn(this.#policy, this.#copyOf(key, now), now);
   }
 
-  standings(key: string, now = this.#clock.now()): Standing[] {
-    return this.#policy.standings(this.#copyOf(key, now), 0, now);
+  /** Only what its state looks like. */
+  view(key: string): View {
+    const now = this.#clock.now();
+    return this.#policy.view(this.#copyOf(key, now), 0, now);
   }
 
   /**

@@ -14,6 +14,8 @@ import type { Random } from '../random.ts';
 export interface Answer {
   readonly decision: Decision;
   readonly at: Millis;
+  /** What begins later than this, on the limiter's clock, has lost its place; absent: it has not. */
+  readonly latest?: Millis;
   /** By what name its place is held, where the decider counts who is in flight. */
   readonly holder?: string;
   /** True if the decider was out of reach and this is what `onUnavailable` says instead. */
@@ -29,6 +31,8 @@ export interface LineAnswer {
   readonly aheadMs?: Millis;
   readonly refused: Decision | undefined;
   readonly at: Millis;
+  /** `latest` of each who got in. */
+  readonly latests?: readonly Millis[];
   /** By what names the places of those who got in are held, where that matters. */
   readonly holders?: readonly string[];
   readonly isMakeshift?: boolean;
@@ -45,8 +49,6 @@ export interface RemoteShare {
   askNow(key: string, cost: number): Promise<Answer>;
   /** The costs of those who stand in line, first come first served: nobody passes who is refused. */
   askLine(key: string, costs: readonly number[]): Promise<LineAnswer>;
-  /** True if a place that was due then, on the decider's clock, is lost because nobody came for it in time. */
-  isMissed?(dueAt: Millis): boolean;
   /** Takes up to `most` whole units, and says how many it got. */
   take(key: string, most: number): Promise<number>;
   /** For groups, of a bucket: takes up to `most` whole units of what is above `leave`; none while the decider is out of reach. */

@@ -6,7 +6,7 @@
 
 import type { Clock, Millis } from '../clock.ts';
 import type { Decision } from '../decision.ts';
-import type { News, Policy, Settlement, Standing, View } from '../policy/policy.ts';
+import type { News, Policy, Seen, Settlement } from '../policy/policy.ts';
 import type { Random } from '../random.ts';
 import type { Hasher } from './hash.ts';
 import type { TableCopy } from './table.ts';
@@ -44,13 +44,12 @@ export interface Share {
   take(key: string, most: number, leave?: number): number;
   /** Units of another bucket come into this one, no further than up to so many: for groups. */
   gain?(key: string, units: number, upTo: number): void;
-  settle(key: string, settlement: Settlement): void;
+  /** `now`, here and below, is for who has just looked at the limiter's clock. */
+  settle(key: string, settlement: Settlement, now?: Millis): void;
   /** Takes in news from elsewhere; false if the limit has no use for it. */
   hear(key: string, news: News): boolean;
-  /** What the key's state looks like; looking changes nothing. */
-  inspect(key: string, now?: Millis): View;
-  /** How each rule of the limit stands for the key. */
-  standings(key: string, now?: Millis): Standing[];
+  /** How the key stands; looking changes nothing. */
+  inspect(key: string, now?: Millis): Seen;
 
   /** Lays down the state of all keys, for a successor with the same rule and hasher. */
   copy(): TableCopy;

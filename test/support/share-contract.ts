@@ -62,20 +62,20 @@ export function shareContract(name: string, make: MakeShare, isForBuckets = fals
     test('looking at a key changes nothing, not even for a key never seen', () => {
       const { share } = setUp(bucketOf(1, 3));
       const company = share.poolSize === undefined ? {} : { poolSize: share.poolSize };
-      expect(share.inspect('alice')).toEqual({ remaining: 3, ...company });
+      expect(share.inspect('alice').view).toEqual({ remaining: 3, ...company });
       expect(share.keys).toBe(0);
       share.ask('alice', 2);
-      expect(share.inspect('alice')).toEqual({ remaining: 1, ...company });
-      expect(share.inspect('alice')).toEqual({ remaining: 1, ...company });
+      expect(share.inspect('alice').view).toEqual({ remaining: 1, ...company });
+      expect(share.inspect('alice').view).toEqual({ remaining: 1, ...company });
     });
 
     test('what was not used comes back, and what others used is taken off', () => {
       const { share, clock } = setUp(bucketOf(1, 5));
       expect(share.take('alice', Infinity)).toBe(5);
       share.settle('alice', { outcome: 'ok', cost: 5, used: 2, dueAt: clock.now() });
-      expect(share.inspect('alice').remaining).toBe(3);
+      expect(share.inspect('alice').view.remaining).toBe(3);
       expect(share.hear('alice', { hits: 4 })).toBe(true);
-      expect(share.inspect('alice').remaining).toBe(-1);
+      expect(share.inspect('alice').view.remaining).toBe(-1);
       expect(share.take('alice', 1)).toBe(0);
     });
 
@@ -88,13 +88,13 @@ export function shareContract(name: string, make: MakeShare, isForBuckets = fals
       expect(share.askHashed(1, 2, 3)).toEqual({ verdict: 'allow', remaining: 2 });
       expect(share.askHashed(1, 2, 3)).toEqual({ verdict: 'deny', retryAfterMs: 1000 });
       expect(share.peek('alice', 2)).toEqual({ verdict: 'deny', retryAfterMs: 1000 });
-      expect(share.standings('alice')).toMatchObject([{ quota: 5, remaining: 1, freshInMs: 4000 }]);
+      expect(share.inspect('alice').standings).toMatchObject([{ quota: 5, remaining: 1, freshInMs: 4000 }]);
     });
 
     test('settling a key that is not there is not an error', () => {
       const { share, clock } = setUp(bucketOf(1, 5));
       share.settle('nobody', { outcome: 'ignored', cost: 5, dueAt: clock.now() });
-      expect(share.inspect('nobody').remaining).toBe(5);
+      expect(share.inspect('nobody').view.remaining).toBe(5);
     });
 
     test('keys that are as good as new are forgotten, without anybody looking after them', () => {
@@ -163,10 +163,10 @@ export function shareContract(name: string, make: MakeShare, isForBuckets = fals
           clock.advance(100);
           share.settle(key, { outcome, cost: 1, rttMs: 100, dueAt: clock.now() });
         }
-        expect(share.inspect(key).limit).toBe(9);
+        expect(share.inspect(key).view.limit).toBe(9);
       }
       expect(share.ask('c', 1).verdict).toBe('allow');
-      expect(share.inspect('c').limit).toBeLessThanOrEqual(10);
+      expect(share.inspect('c').view.limit).toBeLessThanOrEqual(10);
     });
 
     testInFlight(

@@ -1,9 +1,17 @@
 /** What the workers told, held against what is promised. */
 
-/** All permits of a run, in the order they began, each with how long after the one before. */
+/**
+ * All permits of a run, in the order they were handed out, each with how long after the one before, and how long the system held
+ * up the process until the caller had it: that is beyond anybody's rule.
+ */
 export function gapsOf(starts) {
-  const times = starts.map(({ at }) => at).toSorted((a, b) => a - b);
-  return times.slice(1).map((at, n) => ({ at, ms: at - times[n] }));
+  const inOrder = starts.toSorted((a, b) => a.at - b.at);
+  return inOrder.slice(1).map(({ at, hadAt }, n) => ({
+    at,
+    ms: at - inOrder[n].at,
+    hadMs: hadAt - inOrder[n].hadAt,
+    heldUpMs: hadAt - at,
+  }));
 }
 
 export function judge({ name, times, turns, quorumLost }, { gaps, asks, everyMs }) {
@@ -16,6 +24,8 @@ export function judge({ name, times, turns, quorumLost }, { gaps, asks, everyMs 
     times,
     permits: own.length,
     tooClose: own.filter(({ ms }) => ms < everyMs).length,
+    hadTooClose: own.filter(({ hadMs }) => hadMs < everyMs).length,
+    heldUpMs: Math.max(...own.map(({ heldUpMs }) => heldUpMs)),
     leastGapMs: Math.min(...own.map(({ ms }) => ms)),
     longestGapMs: Math.max(...own.map(({ ms }) => ms)),
     nextPermitMs: Math.max(...backs),

@@ -4,8 +4,9 @@
  *     { limit, endpoints, skewMs, lines, deadlineMs }     as JSON in the first argument
  *     'stop' from the parent                              no new calls; it ends when those under way have ended
  *
- * Some of its callers wait for permits, one asks every few milliseconds. Of each permit it tells when it began, and of each
- * ask how long it took, on the machine's monotonic clock, which is the same in all processes.
+ * Some of its callers wait for permits, one asks every few milliseconds. Of each permit it tells when it was handed out, which is
+ * when the limiter looked at its clock last, and when the caller had it; of each ask how long it took. All on the machine's
+ * monotonic clock, which is the same in all processes.
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -19,8 +20,14 @@ const PATIENCE_MS = 500;
 /** Who is refused lets others do something: while nobody can decide, that is at once. */
 const REFUSED_MS = 10;
 
+/** When the limiter looked at its clock last. */
+let lookedAt = 0;
+
 const skewed = {
-  now: () => systemClock.now() + skewMs,
+  now: () => {
+    lookedAt = machineNow();
+    return systemClock.now() + skewMs;
+  },
   wakeAt: (at, act, keepAlive) => systemClock.wakeAt(at - skewMs, act, keepAlive),
 };
 const machineNow = () => Number(process.hrtime.bigint()) / 1e6;
@@ -34,9 +41,9 @@ const tell = (news) => process.send?.(news);
 async function line() {
   while (!isOver) {
     const entry = await api.acquire('token', 1, { maxWaitMs: PATIENCE_MS });
-    const at = machineNow();
+    const start = { type: 'start', at: lookedAt, hadAt: machineNow() };
     if (entry.verdict === 'allow') {
-      tell({ type: 'start', at });
+      tell(start);
       entry.settle();
     } else await sleep(REFUSED_MS);
   }
@@ -46,8 +53,9 @@ async function asker() {
   while (!isOver) {
     const since = machineNow();
     const { verdict } = await api.ask('token');
-    const at = machineNow();
-    if (verdict === 'allow') tell({ type: 'start', at });
+    const start = { type: 'start', at: lookedAt, hadAt: machineNow() };
+    const at = start.hadAt;
+    if (verdict === 'allow') tell(start);
     tell({ type: 'ask', at, ms: at - since, verdict });
     await sleep(ASK_EVERY_MS * (0.5 + Math.random()));
   }

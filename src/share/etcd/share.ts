@@ -133,7 +133,7 @@ export class RegisterShare implements RemoteShare {
         (state, moment): Told => this.#rule.ask(state, cost, moment, mayReserve),
       );
       const at = this.#clock.now();
-      return { decision: decisionAt(told, at), at };
+      return { decision: decisionAt(told, at), at, latest: latestOf(told) };
     } catch {
       return this.#makeshift();
     }
@@ -202,11 +202,6 @@ export class RegisterShare implements RemoteShare {
       at: now + tripMs,
     });
     return this.#send(key, look).catch(() => undefined);
-  }
-
-  /** A place reserved ahead that nobody came for in time may be too close to the next. */
-  isMissed(dueAt: Millis): boolean {
-    return this.#clock.now() > dueAt + this.#options.slackMs;
   }
 
   async close(): Promise<void> {
@@ -283,6 +278,8 @@ export class RegisterShare implements RemoteShare {
   }
 }
 
+const latestOf = (told: Told): Millis => (told.verdict === 'grant' ? told.latest : Infinity);
+
 const isInTime = ({ latest }: Grant, now: Millis): boolean => now <= latest;
 
 function decisionAt(told: Told, now: Millis): Decision {
@@ -299,7 +296,8 @@ function lineAt(told: LineTold, at: Millis): LineAnswer {
   const decisions = told.map((one) => decisionAt(one, at));
   const refused = decisions.find(({ verdict }) => verdict === 'deny');
   const granted = decisions.filter(({ verdict }) => verdict !== 'deny').length;
+  const latests = told.map(latestOf).filter((_, n) => decisions[n].verdict !== 'deny');
   const last = decisions[granted - 1];
   const dueInMs = last?.verdict === 'wait' ? last.waitMs : 0;
-  return { granted, dueInMs, refused, at };
+  return { granted, dueInMs, latests, refused, at };
 }

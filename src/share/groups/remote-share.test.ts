@@ -63,11 +63,6 @@ test('whoever waits in a line somewhere is reason enough to steal', async () => 
   expect([shareOf(true).share.enter, shareOf(true).share.waiting]).toEqual([undefined, 0]);
 });
 
-test('a place is missed if whoever decides says so', () => {
-  expect(shareOf(true, { isMissed: (dueAt) => dueAt < 5 }).share.isMissed(4)).toBe(true);
-  expect(shareOf(true).share.isMissed(4)).toBe(false);
-});
-
 test('others may have what is above the line; what comes from them is told to who waits', async () => {
   const asked: unknown[] = [];
   const { limit, roomFor } = shareOf(true, {

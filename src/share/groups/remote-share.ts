@@ -1,6 +1,5 @@
 /** The same where somebody else keeps the group's bucket: a Redis of its region. */
 
-import type { Millis } from '../../clock.ts';
 import type { Decision } from '../../decision.ts';
 import type { Policy, Settlement } from '../../policy/policy.ts';
 import type { Answer, LineAnswer, RemoteShare } from '../remote.ts';
@@ -65,10 +64,6 @@ export class RemoteGroupShare implements RemoteShare {
       this.#want(key, sum(costs.slice(granted)));
     }
     return answer;
-  }
-
-  isMissed(dueAt: Millis): boolean {
-    return this.#inner.isMissed?.(dueAt) ?? false;
   }
 
   async take(key: string, most: number): Promise<number> {

@@ -74,7 +74,8 @@ function network() {
   return { clock, nodes, start, pass, seen, rules, sleep, wake };
 }
 
-const spent = ({ share }: { share: PeersShare }): number => 1000 - share.inspect('C').remaining;
+const spent = ({ share }: { share: PeersShare }): number =>
+  1000 - share.inspect('C').view.remaining;
 
 describe('nodes that stand apart', () => {
   /** Two that know each other, one of which counted a hundred that the other never heard of. */
@@ -230,7 +231,7 @@ describe.each(['prompt', 'interval'] as const)('a node that was asleep (%s)', (e
     return { ...world, nodes, sleeper, load };
   }
 
-  const debt = ({ share }: Node): number => -share.inspect('C').remaining;
+  const debt = ({ share }: Node): number => -share.inspect('C').view.remaining;
 
   test.each([0, 1, 5])('stands as the others do, though it served %i first', (servesFirst) => {
     const { nodes, sleeper, load } = awoken(servesFirst);

@@ -72,7 +72,7 @@ describe('two nodes and one client', () => {
     pass(100);
     const start = clock.now();
     const [a, b] = nodes.map(({ share }) => share);
-    const buckets = (): number[] => [a, b].map((own) => own.inspect('C').remaining);
+    const buckets = (): number[] => [a, b].map((own) => own.inspect('C').view.remaining);
     const ask = (share: PeersShare, times: number): number =>
       Array.from({ length: times }, () => share.ask('C', 1)).filter(
         (own) => own.verdict === 'allow',
@@ -108,7 +108,7 @@ describe('two nodes and one client', () => {
     const [a, b] = nodes.map(({ share }) => share);
     for (let n = 0; n < 100; n++) a.ask('C', 1);
     pass(4000);
-    expect(b.inspect('C').remaining).toBe(0); // ten were served, whoever asked how often
+    expect(b.inspect('C').view.remaining).toBe(0); // ten were served, whoever asked how often
   });
 
   test('what did not happen after all is not told', () => {
@@ -118,7 +118,7 @@ describe('two nodes and one client', () => {
     a.ask('C', 4);
     a.settle('C', { outcome: 'ignored', cost: 4, dueAt: 0 });
     pass(5000);
-    expect(b.inspect('C').remaining).toBe(10);
+    expect(b.inspect('C').view.remaining).toBe(10);
   });
 
   test('what was let through is told, whichever way it was asked for', () => {
@@ -135,7 +135,7 @@ describe('two nodes and one client', () => {
     expect(a.take('C', Infinity)).toBe(3);
     expect(a.take('C', Infinity)).toBe(0);
     pass(4000);
-    expect(b.inspect('C').remaining).toBe(0); // all ten
+    expect(b.inspect('C').view.remaining).toBe(0); // all ten
   });
 
   test('what came to one of them from elsewhere is its own: calls it pays for with that are not told', () => {
@@ -143,7 +143,7 @@ describe('two nodes and one client', () => {
     pass(4900);
     const [a, b] = nodes.map(({ share }) => share);
     const left = (share: PeersShare): number[] =>
-      ['C', 'D', 'E'].map((key) => share.inspect(key).remaining);
+      ['C', 'D', 'E'].map((key) => share.inspect(key).view.remaining);
     a.ask('C', 8);
     a.gain('C', 20, 5); // it has two, and three more fit
     a.ask('D', 4);
@@ -165,9 +165,9 @@ describe('two nodes and one client', () => {
     pass(100);
     a.ask('C', 2);
     a.ask('C', 2);
-    expect(a.inspect('C').remaining).toBe(1);
+    expect(a.inspect('C').view.remaining).toBe(1);
     pass(5000);
-    expect(b.inspect('C').remaining).toBe(a.inspect('C').remaining);
+    expect(b.inspect('C').view.remaining).toBe(a.inspect('C').view.remaining);
   });
 
   test('one that leaves goes on alone; what it served before is told', () => {
@@ -179,8 +179,8 @@ describe('two nodes and one client', () => {
     expect(a.ask('C', 5).verdict).toBe('allow');
     b.ask('D', 3);
     pass(4000); // to the next report
-    expect(b.inspect('C').remaining).toBe(6);
-    expect(a.inspect('D').remaining).toBe(10);
+    expect(b.inspect('C').view.remaining).toBe(6);
+    expect(a.inspect('D').view.remaining).toBe(10);
   });
 
   test('limits of another rule are kept apart', () => {

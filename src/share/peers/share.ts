@@ -105,8 +105,8 @@ export class PeersShare extends ShareAround {
     if (filled > 0) this.#gained.add(low, high, filled);
   }
 
-  override settle(key: string, settlement: Settlement): void {
-    this.#local.settle(key, settlement);
+  override settle(key: string, settlement: Settlement, now?: Millis): void {
+    this.#local.settle(key, settlement, now);
     const { outcome, cost, used = cost } = settlement;
     const more = outcome === 'ignored' ? -cost : used - cost;
     if (more > 0) this.#servedLast(more);

@@ -57,7 +57,7 @@ test('without a part every way to ask is refused, and so is whatever a look woul
   const answers = [share.ask('a', 1), share.askNow('a', 1, 0), share.askHashed(1, 2, 1)];
   expect([...answers, share.peek('a', 1)]).toEqual([refused, refused, refused, refused]);
   expect(share.take('a', 2)).toBe(0);
-  expect(share.standings('a')).toMatchObject([{ quota: 3, remaining: 0, opensInMs: 100 }]);
+  expect(share.inspect('a').standings).toMatchObject([{ quota: 3, remaining: 0, opensInMs: 100 }]);
 });
 
 test('how many share a ramp is for the pool to say, and for nobody else', () => {

@@ -8,7 +8,7 @@
 import type { Clock, Millis } from '../../clock.ts';
 import { allow, type Decision, deny } from '../../decision.ts';
 import { ConfigError } from '../../errors.ts';
-import type { News, Policy, Settlement, Standing, State, View } from '../../policy/policy.ts';
+import type { News, Policy, Seen, Settlement, Standing, State } from '../../policy/policy.ts';
 import { LocalShare } from '../local.ts';
 import type { Share, ShareMaker, ShareSetting } from '../share.ts';
 import type { TableCopy } from '../table.ts';
@@ -102,7 +102,7 @@ export class PoolShare implements Share {
   }
 
   askNow(key: string, cost: number, now: Millis, part?: number): Decision {
-    const told = this.#toldInstead();
+    const told = this.#toldInstead(now);
     if (told) return told;
     this.#climb?.called(key);
     return this.#counted(cost, this.#local.askNow(key, cost, now + this.#aheadMs, part));
@@ -121,8 +121,8 @@ export class PoolShare implements Share {
     return taken;
   }
 
-  settle(key: string, settlement: Settlement): void {
-    this.#toldInstead();
+  settle(key: string, settlement: Settlement, now?: Millis): void {
+    this.#toldInstead(now);
     const { outcome, cost, used = cost } = settlement;
     const dueAt = settlement.dueAt + this.#aheadMs;
     this.#local.settle(key, { ...settlement, dueAt });
@@ -134,24 +134,18 @@ export class PoolShare implements Share {
     return 'poolSize' in news ? false : this.#local.hear(key, news);
   }
 
-  inspect(key: string): View {
-    const told = this.#toldInstead();
-    const view = this.#local.inspect(key);
-    view.poolSize = this.#size;
-    if (told?.verdict === 'deny') view.remaining = Math.min(0, view.remaining);
-    return view;
-  }
-
   /** Who has no part has nothing left, whatever the limit says. */
-  standings(key: string): Standing[] {
-    const told = this.#toldInstead();
-    const standings = this.#local.standings(key);
-    if (told?.verdict !== 'deny') return standings;
-    return standings.map((own) => ({
-      ...own,
-      remaining: 0,
-      opensInMs: Math.max(own.opensInMs ?? 0, told.retryAfterMs),
-    }));
+  inspect(key: string, now?: Millis): Seen {
+    const told = this.#toldInstead(now);
+    const { view, standings } = this.#local.inspect(key);
+    view.poolSize = this.#size;
+    if (told?.verdict !== 'deny') return { view, standings };
+    view.remaining = Math.min(0, view.remaining);
+    const opensIn = (own: Standing): Millis => Math.max(own.opensInMs ?? 0, told.retryAfterMs);
+    return {
+      view,
+      standings: standings.map((own) => ({ ...own, remaining: 0, opensInMs: opensIn(own) })),
+    };
   }
 
   copy(): TableCopy {
@@ -186,12 +180,11 @@ export class PoolShare implements Share {
     const resume = (key: string, [pool, at]: Level): void => {
       this.#local.hear(key, { resume: pool, reachedAt: at });
     };
-    const levelOf = (key: string): number | undefined => this.#local.inspect(key).pool;
+    const levelOf = (key: string): number | undefined => this.#local.view(key).pool;
     return { name, resumeForMs, climb: new Climb(resume), levelOf };
   }
 
-  #toldInstead(): Decision | undefined {
-    const now = this.#clock.now();
+  #toldInstead(now = this.#clock.now()): Decision | undefined {
     this.#storeNow = now + this.#aheadMs;
     if (now >= this.#lookAt) this.#look(now);
     return this.#instead;

@@ -1,0 +1,61 @@
+/**
+ * The road of one ask: every function of ours that it enters, in order, by each way in and with each one who decides.
+ *
+ *     npm run road                  all of them, in short: how many functions, in which rooms, how often
+ *     npm run road -- 'HTTP'        those whose name has that in it, step by step
+ *
+ * Redis and etcd have to be installed for the roads through them; they are started for it.
+ */
+
+import { ROADS } from './roads.mjs';
+import { Walker } from './walk.mjs';
+
+const [wanted] = process.argv.slice(2);
+const names = Object.keys(ROADS).filter((name) => !wanted || name.includes(wanted));
+if (names.length === 0) {
+  console.error(
+    `no road has ${wanted} in its name; there are\n  ${Object.keys(ROADS).join('\n  ')}`,
+  );
+  process.exit(2);
+}
+
+const nameOf = ({ of, name }) =>
+  (of && !['Object', 'Function'].includes(of) ? `${of}.` : '') + (name || 'a function');
+
+function inFull(steps) {
+  for (const step of steps) {
+    console.log(`  ${'  '.repeat(step.depth)}${nameOf(step)}  ${step.file}:${step.line}`);
+  }
+}
+
+/** The files in which it was, in the order of its coming there. */
+function inShort(steps) {
+  const files = new Map();
+  for (const { file } of steps) files.set(file, (files.get(file) ?? 0) + 1);
+  console.log(
+    `  ${[...files].map(([file, times]) => (times > 1 ? `${file} ${times}` : file)).join(' · ')}`,
+  );
+}
+
+/** Functions that were entered more than once, which may mean that a fact was computed twice. */
+function again(steps) {
+  const times = new Map();
+  for (const step of steps) {
+    const place = `${nameOf(step)} ${step.file}`;
+    times.set(place, (times.get(place) ?? 0) + 1);
+  }
+  const more = [...times].filter(([, n]) => n > 1).map(([place, n]) => `${place} ${n} ×`);
+  if (more.length > 0) console.log(`  more than once: ${more.join(', ')}`);
+}
+
+for (const name of names) {
+  const walker = await Walker.start();
+  const road = await ROADS[name]();
+  const steps = await walker.walk(road.ask);
+  await walker.stop();
+  await road.stop?.();
+  console.log(`\n${name}: ${steps.length} steps`);
+  (wanted ? inFull : inShort)(steps);
+  again(steps);
+}
+process.exit(0);
