@@ -59,7 +59,7 @@ async function talk(surface, question) {
 }
 
 const HTTP_QUESTION = 'GET /check?key=alice HTTP/1.1\r\nHost: h\r\n\r\n';
-const POST = '{"checks":[{"key":"alice"}]}';
+const POST = '{"key":"alice"}';
 const LONG_WAY = `POST /check HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: ${POST.length}\r\n\r\n${POST}`;
 
 /** A limiter here, with a share that is closed at the end. */
@@ -67,6 +67,20 @@ const here = (share, extra = {}) => {
   const own = limiter({ name: 'api', limit: BUCKET, ...(share && { share }), ...extra });
   return { ask: () => own.ask('alice'), own };
 };
+
+async function throughRedis(options) {
+  const server = await startRedis();
+  const client = await createClient({ url: `redis://127.0.0.1:${server.port}` }).connect();
+  const { ask, own } = here(redis(client, options));
+  return {
+    ask,
+    stop: async () => {
+      await own.close();
+      client.destroy();
+      await server.stop();
+    },
+  };
+}
 
 export const ROADS = {
   'library: ask': async () => here(),
@@ -116,7 +130,7 @@ export const ROADS = {
   'daemon: HTTP, the long way': () => talk('http', LONG_WAY),
   client: async () => {
     const own = await daemon();
-    const client = connectClient({ port: own.portOf('resp') });
+    const client = connectClient({ at: `127.0.0.1:${own.portOf('resp')}`, deadline: '30s' });
     return {
       ask: () => client.check('alice'),
       stop: async () => {
@@ -151,32 +165,8 @@ export const ROADS = {
     });
     return { ...here(own), stop: () => own.close() };
   },
-  'share: redis': async () => {
-    const server = await startRedis();
-    const client = await createClient({ url: `redis://127.0.0.1:${server.port}` }).connect();
-    const { ask, own } = here(redis(client));
-    return {
-      ask,
-      stop: async () => {
-        await own.close();
-        client.destroy();
-        await server.stop();
-      },
-    };
-  },
-  'share: redis, permits taken ahead': async () => {
-    const server = await startRedis();
-    const client = await createClient({ url: `redis://127.0.0.1:${server.port}` }).connect();
-    const { ask, own } = here(redis(client, { lease: 100 }));
-    return {
-      ask,
-      stop: async () => {
-        await own.close();
-        client.destroy();
-        await server.stop();
-      },
-    };
-  },
+  'share: redis': () => throughRedis({}),
+  'share: redis, permits taken ahead': () => throughRedis({ lease: 100 }),
   'share: etcd': async () => {
     const server = await startEtcd();
     const share = etcd({ endpoints: [`http://127.0.0.1:${server.port}`] });

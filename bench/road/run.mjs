@@ -3,6 +3,7 @@
  *
  *     npm run road                  all of them, in short: how many functions, in which rooms, how often
  *     npm run road -- 'HTTP'        those whose name has that in it, step by step
+ *     npm run road -- --json        for a machine
  *
  * Redis and etcd have to be installed for the roads through them; they are started for it.
  */
@@ -10,8 +11,12 @@
 import { ROADS } from './roads.mjs';
 import { Walker } from './walk.mjs';
 
-const [wanted] = process.argv.slice(2);
-const names = Object.keys(ROADS).filter((name) => !wanted || name.includes(wanted));
+const words = process.argv.slice(2);
+const isJson = words.includes('--json');
+const wanted = words.find((word) => !word.startsWith('--'));
+const exact = Object.keys(ROADS).filter((name) => name === wanted);
+const near = Object.keys(ROADS).filter((name) => !wanted || name.includes(wanted));
+const names = exact.length > 0 ? exact : near;
 if (names.length === 0) {
   console.error(
     `no road has ${wanted} in its name; there are\n  ${Object.keys(ROADS).join('\n  ')}`,
@@ -48,14 +53,18 @@ function again(steps) {
   if (more.length > 0) console.log(`  more than once: ${more.join(', ')}`);
 }
 
+const walked = {};
 for (const name of names) {
   const walker = await Walker.start();
   const road = await ROADS[name]();
   const steps = await walker.walk(road.ask);
   await walker.stop();
   await road.stop?.();
+  walked[name] = steps;
+  if (isJson) continue;
   console.log(`\n${name}: ${steps.length} steps`);
   (wanted ? inFull : inShort)(steps);
-  again(steps);
+  if (wanted) again(steps);
 }
-process.exit(0);
+if (isJson) console.log(JSON.stringify(walked));
+process.exitCode = 0;

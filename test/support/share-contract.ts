@@ -88,7 +88,9 @@ export function shareContract(name: string, make: MakeShare, isForBuckets = fals
       expect(share.askHashed(1, 2, 3)).toEqual({ verdict: 'allow', remaining: 2 });
       expect(share.askHashed(1, 2, 3)).toEqual({ verdict: 'deny', retryAfterMs: 1000 });
       expect(share.peek('alice', 2)).toEqual({ verdict: 'deny', retryAfterMs: 1000 });
-      expect(share.inspect('alice').standings).toMatchObject([{ quota: 5, remaining: 1, freshInMs: 4000 }]);
+      expect(share.inspect('alice').standings).toMatchObject([
+        { quota: 5, remaining: 1, freshInMs: 4000 },
+      ]);
     });
 
     test('settling a key that is not there is not an error', () => {
