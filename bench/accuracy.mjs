@@ -129,7 +129,8 @@ function settled(runs) {
   const [least, most] = [Math.min(...values), Math.max(...values)];
   if (most === 0) return 'at once';
   if (least === Infinity) return 'not at all';
-  return most === Infinity ? `${least} ms, or not at all` : `${least} to ${most} ms`;
+  if (most === Infinity) return `${least} ms, or not at all`;
+  return least === most ? `${most} ms` : `${least} to ${most} ms`;
 }
 
 function heldTable() {
