@@ -13,11 +13,13 @@ const run = promisify(execFile);
 test('nonsense is survived', { timeout: 60_000 }, async () => {
   const args = ['--expose-gc', 'bench/soak/fuzz.mjs', '--inputs', '20000', '--seed', '7'];
   const { stdout } = await run(process.execPath, args, { timeout: 50_000 });
-  expect(stdout).toMatch(/^resp: 20000 inputs, .*\nline: 20000 inputs, .*\nnothing was thrown/);
+  expect(stdout).toMatch(
+    /\n\| RESP \| 20,000 \|.*\n\| line protocol \| 20,000 \|.*\nnothing was thrown/,
+  );
 });
 
 test('a fleet survives forgeries, echoes and noise', { timeout: 60_000 }, async () => {
   const args = ['--expose-gc', 'bench/soak/peers-fuzz.mjs', '--datagrams', '50000', '--seed', '7'];
   const { stdout } = await run(process.execPath, args, { timeout: 50_000 });
-  expect(stdout).toMatch(/^50000 datagrams, .*\nnothing was thrown, and no bucket was changed/);
+  expect(stdout).toMatch(/^50,000 datagrams .*: nothing was thrown, no bucket was changed/);
 });

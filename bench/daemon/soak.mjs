@@ -6,6 +6,7 @@
  *     npm run soak:daemon -- flood         ten million fresh tags: memory, and a client that is throttled meanwhile
  *     npm run soak:daemon -- crowd         5,000 idle connections and a slow reader: what a fast client notices
  *     npm run soak:daemon -- --short       a tenth of everything
+ *     npm run soak:daemon -- --write       all of it, and write what came out into docs/daemon.md
  *
  * Exit code 1 if a promise did not hold.
  */
@@ -15,7 +16,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { machineLine } from '../report.mjs';
+import { isToWrite, loadLine, machineLine, madeBy, whole, writeFigures } from '../report.mjs';
 import { memoryOf, startDaemon } from './process.mjs';
 
 const words = process.argv.slice(2);
@@ -25,8 +26,11 @@ const folder = mkdtempSync(join(tmpdir(), 'sluice-soak-'));
 const mega = (bytes) => `${(bytes / 2 ** 20).toFixed(0)} MiB`;
 
 let missed = 0;
+/** What was seen, in the order of the plays. */
+const seen = [];
 function held(isHeld, what) {
   console.log(`${isHeld ? 'held  ' : 'MISSED'}  ${what}`);
+  seen.push(what);
   if (!isHeld) missed++;
 }
 
@@ -90,7 +94,7 @@ async function tags() {
   const grown = memoryOf(daemon.pid) - before;
   held(
     bytes / count <= 64,
-    `${count} tags: ${(bytes / count).toFixed(1)} bytes a tag in the table (the process grew by ${(grown / count).toFixed(1)})`,
+    `${whole(count)} tags: ${(bytes / count).toFixed(1)} bytes a tag in the table (the process grew by ${(grown / count).toFixed(1)})`,
   );
   await daemon.stop();
 }
@@ -121,11 +125,11 @@ async function flood() {
   const bound = keysMax * 24 * 4 * 2 + 96 * 2 ** 20;
   held(
     most - before <= bound,
-    `${count} fresh tags, ${keysMax} kept: memory grew by ${mega(most - before)} at most, bound ${mega(bound)} (${rate.toFixed(0)} k tags/s)`,
+    `${whole(count)} fresh tags, ${whole(keysMax)} kept: memory grew by ${mega(most - before)} at most, bound ${mega(bound)} (${rate.toFixed(0)} k tags/s)`,
   );
   held(
     first.served === 3 && again === 0,
-    `a throttled client was asked for ${looks * 5} times meanwhile and served ${again} times`,
+    `a throttled client was asked for ${whole(looks * 5)} times meanwhile and served ${again} times`,
   );
   await daemon.stop();
 }
@@ -177,17 +181,26 @@ async function crowd() {
   const [a, b] = [best(alone), best(crowded)];
   held(
     b.p99Ms <= 2 * a.p99Ms,
-    `beside ${count} idle connections and one that never reads: p99 ${a.p99Ms.toFixed(3)} → ${b.p99Ms.toFixed(3)} ms, ${(a.perSecond / 1000).toFixed(0)} → ${(b.perSecond / 1000).toFixed(0)} k/s; the daemon holds ${mega(memoryOf(daemon.pid))}`,
+    `beside ${whole(count)} idle connections and one that never reads: p99 ${a.p99Ms.toFixed(3)} → ${b.p99Ms.toFixed(3)} ms, ${(a.perSecond / 1000).toFixed(0)} → ${(b.perSecond / 1000).toFixed(0)} k/s; the daemon holds ${mega(memoryOf(daemon.pid))}`,
   );
   await daemon.stop();
 }
 
 const PLAYS = { tags, flood, crowd };
 const chosen = Object.keys(PLAYS).filter((name) => words.includes(name));
+const writes = isToWrite(!isShort && chosen.length === 0);
 console.log(machineLine());
 try {
   for (const name of chosen.length > 0 ? chosen : Object.keys(PLAYS)) await PLAYS[name]();
 } finally {
   rmSync(folder, { recursive: true, force: true });
+}
+if (writes && missed === 0) {
+  const made = madeBy('npm run soak:daemon', loadLine());
+  writeFigures(
+    'docs/daemon.md',
+    'daemon',
+    `${seen.map((what) => `- ${what}`).join('\n')}\n\n${made}`,
+  );
 }
 process.exitCode = missed > 0 ? 1 : 0;

@@ -7,21 +7,34 @@
  *     npm run soak:etcd -- --short       half a minute on loopback, as in the tests
  *     npm run soak:etcd -- speed         how fast: one key and many, one worker and six
  *     npm run soak:etcd -- --json        for a machine
+ *     npm run soak:etcd -- --write       and write what came out into docs/reliability.md: as it is, or with speed
  *
  * Exit code 1 if two permits began too close, if anybody was let in without a quorum, or if an answer came after its deadline.
  */
 
-import { machineLine, row } from '../report.mjs';
+import {
+  isToWrite,
+  loadLine,
+  machineLine,
+  madeBy,
+  percent,
+  table,
+  writeFigures,
+} from '../report.mjs';
 import { playAll } from './etcd/acts.mjs';
 import { MEMBERS, startCluster } from './etcd/cluster.mjs';
 import { gapsOf, judge } from './etcd/judge.mjs';
 import { SPEED_COLUMNS, speed } from './etcd/speed.mjs';
 import { startWorkers } from './etcd/workers.mjs';
 import { hasNamespaces, makeNetwork } from './peers/network.mjs';
+import { versionOf } from './server.mjs';
 
 const words = process.argv.slice(2);
 const isShort = words.includes('--short');
 const isLoopback = isShort || words.includes('--loopback') || !hasNamespaces();
+const isSpeed = words.includes('speed');
+// In the docs speed is that on loopback, and the rest is not, as nobody can be cut off there.
+const writes = isToWrite(!isShort && isLoopback === isSpeed);
 
 const WORKERS = 6;
 const EVERY_MS = 100;
@@ -46,7 +59,7 @@ const COLUMNS = {
   permits: ({ permits }) => permits,
   'too close': ({ tooClose }) => tooClose,
   'least gap': ({ leastGapMs }) => `${leastGapMs.toFixed(2)} ms`,
-  use: ({ use }) => `${(100 * use).toFixed(1)} %`,
+  use: ({ use }) => percent(use),
   'longest without a permit': ({ longestGapMs }) => ms(longestGapMs),
   'next permit after it was over': ({ nextPermitMs }) => ms(nextPermitMs),
   asks: ({ asks }) => asks,
@@ -71,27 +84,31 @@ async function strict(network, cluster) {
 const network = await makeNetwork(MEMBERS + 1, 'list', isLoopback);
 const cluster = await startCluster(network);
 tell(`${MEMBERS} servers, ${network.about}`);
-const isSpeed = words.includes('speed');
 const results = isSpeed
   ? await speed(cluster.endpoints, network.within(MEMBERS), tell)
   : (await strict(network, cluster)).map((result) => ({ ...result, holds: holds(result) }));
 await cluster.stop();
 network.remove();
 
-if (words.includes('--json')) {
-  console.log(JSON.stringify(results));
-} else {
-  const columns = isSpeed ? SPEED_COLUMNS : COLUMNS;
-  const names = Object.keys(columns);
-  console.log(`${machineLine()}, ${network.about}\n`);
-  console.log([row(names), row(names.map(() => '---'))].join('\n'));
-  for (const result of results)
-    console.log(row(Object.values(columns).map((cell) => cell(result))));
-  for (const { askedWithout, allowedWithout, begunWithout } of results) {
-    if (askedWithout === undefined) continue;
-    console.log(
-      `\nWithout a quorum: ${askedWithout} asks, ${allowedWithout} let in, ${begunWithout} permits begun.`,
-    );
+const isHeld = results.every((result) => result.holds !== false);
+const withoutQuorum = results
+  .filter(({ askedWithout }) => askedWithout !== undefined)
+  .map(
+    ({ askedWithout, allowedWithout, begunWithout }) =>
+      `\n\nWithout a quorum: ${askedWithout} asks, ${allowedWithout} let in, ${begunWithout} permits begun.`,
+  );
+const told = `${table(isSpeed ? SPEED_COLUMNS : COLUMNS, results)}${withoutQuorum.join('')}`;
+if (words.includes('--json')) console.log(JSON.stringify(results));
+else console.log(`${machineLine()}, ${network.about}\n\n${told}`);
+
+if (writes && isHeld) {
+  const facts = [network.about, `etcd ${versionOf('etcd')}`, loadLine()];
+  const toldBy = (command) => `${told}\n\n${madeBy(command, ...facts)}`;
+  if (isSpeed) {
+    const made = toldBy('npm run soak:etcd -- speed --loopback');
+    writeFigures('docs/reliability.md', 'etcd-speed', made);
+  } else {
+    writeFigures('docs/reliability.md', 'etcd', toldBy('npm run soak:etcd'));
   }
 }
-process.exitCode = results.every((result) => result.holds !== false) ? 0 : 1;
+process.exitCode = isHeld ? 0 : 1;

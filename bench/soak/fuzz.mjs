@@ -4,6 +4,7 @@
  *
  *     npm run soak:fuzz                                     a million inputs for each
  *     npm run soak:fuzz -- --inputs 20000 --seed 7
+ *     npm run soak:fuzz -- --write                          a million, and what came out into docs/reliability.md
  *
  * Every input goes to twins: one hears it in one piece, the other cut anywhere. What must hold:
  *
@@ -25,14 +26,19 @@ import { seededRandom } from '../../dist/random.js';
 import { Cells } from '../../dist/share/cells.js';
 import { hasher } from '../../dist/share/hash.js';
 import { VirtualClock } from '../../dist/testing/index.js';
+import { isToWrite, madeBy, table, whole, writeFigures } from '../report.mjs';
+
+const INPUTS = 1_000_000;
 
 const { values: options } = parseArgs({
   options: {
-    inputs: { type: 'string', default: '1000000' },
+    inputs: { type: 'string', default: `${INPUTS}` },
     seed: { type: 'string', default: '1' },
+    write: { type: 'boolean', default: false },
   },
 });
 const inputs = Number(options.inputs);
+const writes = isToWrite(inputs >= INPUTS);
 const random = seededRandom(Number(options.seed));
 
 const below = (n) => Math.floor(random() * n);
@@ -332,14 +338,7 @@ async function fuzz(surface, kinds) {
   }
   const grown = memory() - warm;
   if (grown > GROWTH_BYTES_MAX) throw new Error(`${surface}: memory grew by ${grown} bytes`);
-  const figures = [
-    `${inputs} inputs`,
-    `${(bytesSaid / 1e6).toFixed(0)} MB`,
-    `${ended} ended a talk`,
-  ];
-  console.log(
-    `${surface}: ${figures.join(', ')}, memory ${(grown / 1e6).toFixed(1)} MB more at the end`,
-  );
+  return { surface, ended, bytesSaid, grown };
 }
 
 /** Inputs that never end: nobody keeps more of them than the bounds say. */
@@ -358,7 +357,22 @@ function endless(surface, starts) {
   if (grown > GROWTH_BYTES_MAX) throw new Error(`${surface}: what never ends took ${grown} bytes`);
 }
 
-await fuzz('resp', RESP_INPUTS);
+const mega = (bytes) => (Math.abs(bytes) / 1e6).toFixed(1);
+
+/** Whatever is thrown, differs or is out of order has ended the run, so there is none of it here. */
+const COLUMNS = {
+  '': ({ surface }) => ({ resp: 'RESP', line: 'line protocol' })[surface],
+  inputs: () => whole(inputs),
+  bytes: ({ bytesSaid }) => `${(bytesSaid / 1e6).toFixed(0)} MB`,
+  'talks ended (nonsense, or QUIT)': ({ ended }) => whole(ended),
+  thrown: () => 0,
+  'answers that differed': () => 0,
+  'out of order': () => 0,
+  'memory at the end, beside that after a tenth': ({ grown }) =>
+    `${mega(grown)} MB ${grown < 0 ? 'less' : 'more'}`,
+};
+
+const results = [await fuzz('resp', RESP_INPUTS)];
 endless('resp', [
   '',
   '*',
@@ -368,6 +382,11 @@ endless('resp', [
   'ping "',
   '$',
 ]);
-await fuzz('line', LINE_INPUTS);
+results.push(await fuzz('line', LINE_INPUTS));
 endless('line', ['', 'a']);
+console.log(table(COLUMNS, results));
 console.log('nothing was thrown, no answer depended on how the bytes were cut, all came in order');
+if (writes) {
+  const about = madeBy('npm run soak:fuzz', `${(performance.now() / 1000).toFixed(0)} s`);
+  writeFigures('docs/reliability.md', 'fuzz', `${table(COLUMNS, results)}\n\n${about}`);
+}

@@ -4,6 +4,7 @@
  *     npm run soak:groups               a minute each, one of them cut off for 15 s
  *     npm run soak:groups -- --short    a few seconds each, as in the tests
  *     npm run soak:groups -- --json     for a machine
+ *     npm run soak:groups -- --write    and write what came out into docs/reliability.md
  *
  * Everything happens on loopback. Exit code 1 if they let through more than burst + rate × (span + deadline) in any
  * span, or used less of the limit than they should.
@@ -14,11 +15,20 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { excessOf } from '../../dist/sim/groups/figures.js';
 import { freePort } from '../ports.mjs';
-import { machineLine, row } from '../report.mjs';
+import {
+  isToWrite,
+  loadLine,
+  machineLine,
+  madeBy,
+  percent,
+  table,
+  writeFigures,
+} from '../report.mjs';
 import { Far } from './groups/far.mjs';
 
 const words = process.argv.slice(2);
 const isShort = words.includes('--short');
+const writes = isToWrite(!isShort);
 const PHASE_MS = isShort ? 4000 : 60_000;
 const CUT_MS = isShort ? 3000 : 15_000;
 
@@ -115,16 +125,26 @@ const [whole, apart, again] = rows.map(({ used }) => used);
 const isHeld =
   told.excess <= told.bound && whole > 0.9 && again > 0.9 && apart < 0.45 && apart > 0.35;
 
+const columns = {
+  '': ({ name }) => name,
+  used: ({ used }) => percent(used),
+  ...Object.fromEntries(
+    NAMES.map((own) => [`${own} (asked ${LOADS[own]}/s)`, (phase) => `${phase[own].toFixed(1)}/s`]),
+  ),
+};
+const marks = ['---', ...['used', ...NAMES].map(() => '---:')];
+const text = `${table(columns, rows, marks)}
+
+Excess was ${told.excess.toFixed(1)} of the ${told.bound} calls that are allowed.`;
+
 if (words.includes('--json')) console.log(JSON.stringify({ ...told, isHeld }));
 else {
-  console.log(`${RATE} calls/s, burst ${BURST}, ${2 * ONE_WAY_MS} ms apart; ${machineLine()}\n`);
-  console.log(row(['', 'used', ...NAMES.map((name) => `${name} (asked ${LOADS[name]}/s)`)]));
-  console.log(row(['---', ...['used', ...NAMES].map(() => '---:')]));
-  for (const { name, used, ...own } of rows) {
-    const rates = NAMES.map((region) => `${own[region].toFixed(1)}/s`);
-    console.log(row([name, `${(used * 100).toFixed(1)} %`, ...rates]));
-  }
-  console.log(`\nexcess ${told.excess.toFixed(1)} of ${told.bound} that are allowed`);
+  const setting = `${RATE} calls/s, burst ${BURST}, ${2 * ONE_WAY_MS} ms apart`;
+  console.log(`${setting}; ${machineLine()}\n\n${text}`);
   if (!isHeld) console.log('not as it should be');
+}
+if (writes && isHeld) {
+  const made = madeBy('npm run soak:groups', loadLine());
+  writeFigures('docs/reliability.md', 'groups', `${text}\n\n${made}`);
 }
 process.exitCode = isHeld ? 0 : 1;

@@ -3,6 +3,7 @@
  *
  *     npm run soak:peers-fuzz                                      a million
  *     npm run soak:peers-fuzz -- --datagrams 20000 --seed 7
+ *     npm run soak:peers-fuzz -- --write                           a million, and what came out into docs/peers.md
  *
  * Three nodes on virtual time serve, die and come back; in between one of them is told: noise, forgeries,
  * what was recorded (of the living, of the dead, of itself, from before it was started again), and all of
@@ -25,14 +26,19 @@ import { PEER_DEFAULTS } from '../../dist/share/peers/options.js';
 import { PeersShare } from '../../dist/share/peers/share.js';
 import { encode } from '../../dist/share/peers/wire.js';
 import { VirtualClock } from '../../dist/testing/index.js';
+import { isToWrite, madeBy, whole, writeFigures } from '../report.mjs';
+
+const DATAGRAMS = 1_000_000;
 
 const { values: options } = parseArgs({
   options: {
-    datagrams: { type: 'string', default: '1000000' },
+    datagrams: { type: 'string', default: `${DATAGRAMS}` },
     seed: { type: 'string', default: '1' },
+    write: { type: 'boolean', default: false },
   },
 });
 const datagrams = Number(options.datagrams);
+const writes = isToWrite(datagrams >= DATAGRAMS);
 const random = seededRandom(Number(options.seed));
 const below = (n) => Math.floor(random() * n);
 const oneOf = (list) => list[below(list.length)];
@@ -209,12 +215,10 @@ for (const { node } of members) {
 const grown = (await memory()) - warm;
 if (grown > GROWTH_BYTES_MAX) throw new Error(`memory grew by ${grown} bytes`);
 if (saidThen > SAID_MAX * told) throw new Error(`${saidThen} datagrams said to ${told} heard`);
-const figures = [
-  `${told} datagrams`,
-  `${restarts} restarts`,
-  `${saidThen} answers`,
-  `${seconds.toFixed(1)} s`,
-  `memory ${(grown / 1e6).toFixed(1)} MB more at the end`,
-];
-console.log(figures.join(', '));
-console.log('nothing was thrown, and no bucket was changed');
+const text = `${whole(told)} datagrams of that kind, through ${whole(restarts)} restarts: nothing was thrown, no bucket was changed, and the nodes said
+${whole(saidThen)} datagrams to them. Memory was ${(Math.abs(grown) / 1e6).toFixed(1)} MB ${grown < 0 ? 'less' : 'more'} at the end than after a quarter.`;
+console.log(text);
+if (writes) {
+  const about = madeBy('npm run soak:peers-fuzz', `${seconds.toFixed(0)} s`);
+  writeFigures('docs/peers.md', 'peers-fuzz', `${text}\n\n${about}`);
+}

@@ -7,14 +7,14 @@
  *     npm run soak:peers -- --loopback    without namespaces: nothing can be cut off, nothing lost
  *     npm run soak:peers -- --svg FILE    also draw what was let through
  *     npm run soak:peers -- --json        for a machine
+ *     npm run soak:peers -- --write       and write what came out into docs/reliability.md and its picture
  *
  * Exit code 1 if more was let through than docs/accuracy.md says can be; what and when is said.
  */
 
 import { writeFileSync } from 'node:fs';
-import { loadavg } from 'node:os';
 import { parseArgs } from 'node:util';
-import { machineLine } from '../report.mjs';
+import { isToWrite, loadLine, machineLine, madeBy, writeFigures } from '../report.mjs';
 import { playAll } from './peers/acts.mjs';
 import { startDaemons } from './peers/daemons.mjs';
 import { centralOf, judge, wholeOf } from './peers/judge.mjs';
@@ -25,9 +25,10 @@ import { tablesOf } from './peers/tables.mjs';
 import { startWatch } from './peers/watch.mjs';
 
 const flag = { type: 'boolean', default: false };
-const options = { short: flag, loopback: flag, json: flag, svg: { type: 'string' } };
+const options = { short: flag, loopback: flag, json: flag, write: flag, svg: { type: 'string' } };
 const { short: isShort, json, svg, ...wanted } = parseArgs({ options }).values;
 const isLoopback = wanted.loopback || !hasNamespaces();
+const writes = isToWrite(!isShort && !isLoopback);
 
 const KEY = 'client';
 const rule = { nodes: isShort ? 4 : 8, rate: 100, burst: 100, load: 10, clients: 1 };
@@ -70,9 +71,9 @@ for (const way of ways) runs.push(await run(way));
 if (json) {
   console.log(JSON.stringify(runs.map(({ name, about, results }) => ({ name, about, results }))));
 } else {
-  console.log(`${machineLine()}, load ${loadavg()[0].toFixed(1)} at the end`);
+  console.log(`${machineLine()}, ${loadLine()}`);
   for (const { name, about, results } of runs)
-    console.log(`\n${name}, ${about}\n\n${tablesOf(results).join('\n')}`);
+    console.log(`\n${name}, ${about}\n\n${tablesOf(results)}`);
 }
 if (svg !== undefined) writeFileSync(svg, drawRuns(runs));
 
@@ -84,4 +85,11 @@ for (const { name, results } of runs) {
       process.exitCode = 1;
     }
   }
+}
+
+if (writes && !process.exitCode) {
+  const told = runs.map(({ name, results }) => `Through ${name}:\n\n${tablesOf(results)}`);
+  const about = madeBy('npm run soak:peers', runs[0].about, loadLine());
+  writeFigures('docs/reliability.md', 'peers', [...told, about].join('\n\n'));
+  writeFileSync(new URL('../../docs/pictures/peers-soak.svg', import.meta.url), drawRuns(runs));
 }

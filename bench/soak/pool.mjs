@@ -6,6 +6,7 @@
  *     npm run soak:pool -- --short          once, outages of 4 s, as in the tests
  *     npm run soak:pool -- --stale 1500ms   who is silent for so long is gone; 2s by default
  *     npm run soak:pool -- --json           for a machine
+ *     npm run soak:pool -- --write          and write what came out into docs/reliability.md
  *
  * Everything happens on loopback with processes of its own, whose clocks are hours apart; the store's clock is this machine's,
  * so its seconds are. Exit code 1 if in any second they took more than the limit, or did not soon take all of it again; then
@@ -13,12 +14,13 @@
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import { machineLine, row } from '../report.mjs';
+import { isToWrite, loadLine, machineLine, madeBy, table, writeFigures } from '../report.mjs';
 import { Pods } from './pods.mjs';
 import { STORES } from './pool-stores.mjs';
 
 const words = process.argv.slice(2);
 const isShort = words.includes('--short');
+const writes = isToWrite(!['--short', '--store', '--stale'].some((word) => words.includes(word)));
 const TIMES = isShort ? 1 : 5;
 const OUTAGE_MS = isShort ? 4000 : 15_000;
 
@@ -35,18 +37,18 @@ let played = 0;
 const apartMs = () => 1000 + ((played++ * 370) % 1000);
 
 /** What happens to pods and to their store. It is over when the act is. */
-const actsWith = ({ title, forget }) => ({
+const actsWith = ({ forget }) => ({
   'one more comes': async (pods) => pods.start(),
   'one leaves': (pods) => pods.leave(),
   'one comes': async (pods) => pods.start(),
   'one is killed (`kill -9`)': (pods) => pods.kill(),
   'another comes': async (pods) => pods.start(),
-  [`${title} stands still for ${OUTAGE_MS / 1000} s`]: async (_, server) => {
+  [`the store stands still for ${OUTAGE_MS / 1000} s`]: async (_, server) => {
     server.pause();
     await sleep(OUTAGE_MS);
     server.resume();
   },
-  [`${title} is killed, and back after ${OUTAGE_MS / 1000} s without a memory`]: async (
+  [`the store is killed, and back after ${OUTAGE_MS / 1000} s without a memory`]: async (
     _,
     server,
   ) => {
@@ -54,12 +56,12 @@ const actsWith = ({ title, forget }) => ({
     await sleep(OUTAGE_MS);
     await server.restartEmpty();
   },
-  [`${title} comes back without a memory, and one comes at once`]: async (pods, server) => {
+  'the store comes back without a memory, and one comes at once': async (pods, server) => {
     await server.kill();
     await server.restartEmpty();
     pods.start();
   },
-  [`${title} forgets everything, and one is killed`]: async (pods, server) => {
+  'the store forgets everything, and one is killed': async (pods, server) => {
     await forget(server);
     await pods.kill();
   },
@@ -124,20 +126,34 @@ const judge = (name, plays) => ({
   holds: plays.every(isHeld),
 });
 
-const HEADS = [
-  ...['what happens', 'times', 'most in a second', 'least meanwhile'],
-  'all in use again after, at most',
-];
+/** One row for each thing: what it came to with any of the stores, and with each how soon all was in use again. */
+function tell(results) {
+  const stores = Object.keys(results);
+  const names = new Set(stores.flatMap((store) => results[store].judged.map(({ name }) => name)));
+  const plays = [...names].map((name) =>
+    stores.map((store) => results[store].judged.find((own) => own.name === name)),
+  );
+  const ofAll = (read) => (own) => read(own.filter((play) => play !== undefined));
+  const columns = {
+    'what happens': ofAll(([{ name }]) => name),
+    times: ofAll(([{ times }]) => times),
+    'most in a second': ofAll((own) => `${Math.max(...own.map(({ most }) => most))} of ${LIMIT}`),
+    'least meanwhile': ofAll((own) => {
+      const least = Math.min(...own.map(({ leastMeanwhile }) => leastMeanwhile));
+      return least === Infinity ? '' : least;
+    }),
+    ...Object.fromEntries(
+      stores.map((store, n) => [
+        n > 0 ? STORES[store].title : `all in use again after, at most: ${STORES[store].title}`,
+        (own) =>
+          own[n] === undefined ? 'not played' : `${(own[n].wholeAfterMs / 1000).toFixed(1)} s`,
+      ]),
+    ),
+  };
+  const unsure = stores.map((store) => `${results[store].unsure} with ${STORES[store].title}`);
+  return `${table(columns, plays)}
 
-function print(title, { unsure, judged }) {
-  console.log(`${title}; taken while a second changed: ${unsure}\n\n${row(HEADS)}`);
-  console.log(row(HEADS.map(() => '---')));
-  for (const { name, times, most, leastMeanwhile, wholeAfterMs } of judged) {
-    const least = leastMeanwhile === Infinity ? '' : leastMeanwhile;
-    const whole = `${(wholeAfterMs / 1000).toFixed(1)} s`;
-    console.log(row([name, times, `${most} of ${LIMIT}`, least, whole]));
-  }
-  console.log();
+Calls taken while one second became the next, which have to fit into one of the two: ${unsure.join(', ')}.`;
 }
 
 const asked = words.includes('--store')
@@ -147,13 +163,17 @@ if (!(asked[0] in STORES)) {
   console.error(`expected --store to be ${Object.keys(STORES).join(', ')}, got ${asked[0]}`);
   process.exit(2);
 }
-const isForMachine = words.includes('--json');
-if (!isForMachine) console.log(`${machineLine()}\n`);
-const all = [];
+const results = {};
 for (const store of asked) {
-  const result = await soak(store);
-  all.push(...result.judged);
-  if (!isForMachine) print(STORES[store].title, result);
+  console.error(`with ${STORES[store].title} ...`);
+  results[store] = await soak(store);
 }
-if (isForMachine) console.log(JSON.stringify(all));
-process.exitCode = all.every(({ holds }) => holds) ? 0 : 1;
+const all = Object.values(results).flatMap(({ judged }) => judged);
+const hasHeld = all.every(({ holds }) => holds);
+if (words.includes('--json')) console.log(JSON.stringify(all));
+else console.log(`${machineLine()}\n\n${tell(results)}`);
+if (writes && hasHeld) {
+  const made = madeBy('npm run soak:pool', loadLine());
+  writeFigures('docs/reliability.md', 'pool', `${tell(results)}\n\n${made}`);
+}
+process.exitCode = hasHeld ? 0 : 1;

@@ -8,25 +8,36 @@
  *     npm run soak:redis -- leases     permits taken ahead, and workers killed that hold some
  *     npm run soak:redis -- --short    a few seconds, as in the tests
  *     npm run soak:redis -- --json     for a machine
+ *     npm run soak:redis -- --write    and write what came out into docs/reliability.md: as it is, or with a word above
  *
  * Everything happens on loopback with processes of its own. Exit code 1 if a promise did not hold.
  */
 
-import { machineLine, row } from '../report.mjs';
+import {
+  isToWrite,
+  loadLine,
+  machineLine,
+  madeBy,
+  percent,
+  table,
+  writeFigures,
+} from '../report.mjs';
 import { chaos } from './chaos.mjs';
 import { fair } from './fair.mjs';
 import { flights, LEASE_MS } from './flights.mjs';
 import { leases } from './leases.mjs';
+import { versionOf } from './server.mjs';
 import { strict } from './strict.mjs';
 
 const words = process.argv.slice(2);
 const isShort = words.includes('--short');
+const writes = isToWrite(!isShort);
 const ms = (value) => `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`;
-const percent = (part) => `${(100 * part).toFixed(1)} %`;
 
 const PLAYS = {
   strict: {
     play: strict,
+    write: (text) => writeFigures('docs/reliability.md', 'redis-strict', text),
     /** The line that says whether it held, in a run that is long enough to say so. */
     holds: ({ tooClose, lost, utilisation }) =>
       tooClose === 0 && lost === 0 && (isShort || utilisation >= 0.98),
@@ -47,6 +58,7 @@ const PLAYS = {
   },
   fair: {
     play: fair,
+    write: (text) => writeFigures('docs/reliability.md', 'redis-fair', text),
     holds: ({ outOfOrder, tooClose, callsAPermit }) =>
       outOfOrder === 0 && tooClose === 0 && callsAPermit < 3,
     columns: {
@@ -61,6 +73,7 @@ const PLAYS = {
   },
   flights: {
     play: flights,
+    write: (text) => writeFigures('docs/reliability.md', 'redis-flights', text),
     holds: ({ peak, cap, lost, backAfterMs }) =>
       peak <= cap && lost === 0 && backAfterMs < LEASE_MS + 2000,
     columns: {
@@ -77,6 +90,7 @@ const PLAYS = {
   },
   leases: {
     play: leases,
+    write: (text) => writeFigures('docs/reliability.md', 'redis-leases', text),
     holds: ({ extra, mayExtra, lost, utilisation }) =>
       extra <= mayExtra && lost === 0 && (isShort || utilisation >= 0.9),
     columns: {
@@ -94,6 +108,7 @@ const PLAYS = {
   },
   chaos: {
     play: chaos,
+    write: (text) => writeFigures('docs/reliability.md', 'redis-chaos', text),
     holds: ({ extra, mayExtra, lost, strictAfterMs }) =>
       extra <= mayExtra && lost === 0 && strictAfterMs < 1000,
     columns: {
@@ -112,16 +127,19 @@ const PLAYS = {
   },
 };
 
-const { play, holds, columns } = PLAYS[words.find((word) => word in PLAYS) ?? 'strict'];
+const chosen = words.find((word) => word in PLAYS) ?? 'strict';
+const { play, holds, columns, write } = PLAYS[chosen];
 const results = (await play({ isShort })).map((result) => ({ ...result, holds: holds(result) }));
+const isHeld = results.every((result) => result.holds);
 
 if (words.includes('--json')) {
   console.log(JSON.stringify(results));
 } else {
-  const names = Object.keys(columns);
-  console.log(`${machineLine()}\n`);
-  console.log([row(names), row(names.map(() => '---'))].join('\n'));
-  for (const result of results)
-    console.log(row(Object.values(columns).map((cell) => cell(result))));
+  console.log(`${machineLine()}\n\n${table(columns, results)}`);
 }
-process.exitCode = results.every((result) => result.holds) ? 0 : 1;
+if (writes && isHeld) {
+  const command = `npm run soak:redis${chosen === 'strict' ? '' : ` -- ${chosen}`}`;
+  const about = madeBy(command, `Redis ${versionOf('redis-server')}`, loadLine());
+  write(`${table(columns, results)}\n\n${about}`);
+}
+process.exitCode = isHeld ? 0 : 1;

@@ -10,6 +10,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 
 const STARTS_WITHIN_MS = 15_000;
 
+/** Which Redis, NATS server or etcd this is, in its own words: the first number with two dots. */
+export const versionOf = (command) =>
+  /\d+\.\d+\.\d+/.exec(execFileSync(command, ['--version'], { encoding: 'utf8' }))?.[0] ?? '?';
+
 const REDIS_FLAGS = [
   ...['--bind', '127.0.0.1', '--save', '', '--appendonly', 'no', '--protected-mode', 'no'],
 ];

@@ -1,9 +1,7 @@
 /** The figures of a run as tables. */
 
-import { row } from '../../report.mjs';
+import { percent, table, whole } from '../../report.mjs';
 
-const whole = (value) => Math.round(value).toLocaleString('en');
-const percent = (part) => `${(100 * part).toFixed(1)} %`;
 const seconds = (ms) => (ms === Infinity ? 'not yet' : `${(ms / 1000).toFixed(1)} s`);
 
 /** Calls in the fullest window, what one bucket lets through in it, and the bound. */
@@ -42,16 +40,12 @@ const NETWORK = {
   'not answered': ({ unanswered, asked }) => percent(unanswered / asked),
 };
 
-const table = (columns, results) => {
-  const names = Object.keys(columns);
-  const rows = results.map((result) => row(Object.values(columns).map((cell) => cell(result))));
-  return [row(names), row(names.map(() => '---')), ...rows];
-};
-
-export const tablesOf = (results) => [
-  ...table(LIMIT, results),
-  '',
-  ...table(NETWORK, results),
-  '',
-  ...results.filter(({ seen }) => seen).map(({ name, seen }) => `- ${name}: ${seen}`),
-];
+export const tablesOf = (results) =>
+  [
+    table(LIMIT, results),
+    table(NETWORK, results),
+    results
+      .filter(({ seen }) => seen)
+      .map(({ name, seen }) => `- ${name}: ${seen}`)
+      .join('\n'),
+  ].join('\n\n');

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
-import { seededRandom } from '../../random.ts';
 import { excessOf, figuresOf } from './figures.ts';
 import { type Design, playRegions, type RegionsOptions } from './run.ts';
+import { someRegions } from './some-regions.ts';
 
 /** `SEEDS=1000` plays more of them. */
 const SEEDS = Number(process.env.SEEDS ?? 40);
@@ -92,7 +92,7 @@ describe('regions far apart', () => {
     'are never above the bound, whatever happens',
     async () => {
       for (let seed = 1; seed <= SEEDS; seed++) {
-        const options = worldOf(seed);
+        const options = someRegions(seed);
         const { excess, bound } = await figures('groups', options);
         expect({ seed, isHeld: excess <= bound }).toEqual({ seed, isHeld: true });
       }
@@ -100,37 +100,6 @@ describe('regions far apart', () => {
     60_000 + SEEDS * 500,
   );
 });
-
-/** Anything at all: answers that often come too late, cuts one after the other, tiny and large bursts. */
-function worldOf(seed: number): RegionsOptions {
-  const random = seededRandom(seed);
-  const between = (min: number, max: number): number => min + random() * (max - min);
-  const names = ['a', 'b', 'c', 'd', 'e'].slice(0, 2 + Math.floor(random() * 4));
-  const rate = between(5, 200);
-  const spanMs = 8000;
-  return {
-    regions: names.map((name) => ({
-      name,
-      load: rate * between(0, 1.5),
-      pulse: { everyMs: between(500, 3000), forMs: between(20, 400), times: between(1, 30) },
-      weight: between(0.2, 3),
-      min: random() < 0.3 ? 0.1 : 0,
-    })),
-    rate,
-    burst: 100 + rate * between(0, 2),
-    rttMs: between(1, 900),
-    ways: [{ between: ['a', 'b'], rttMs: between(1, 900) }],
-    jitter: between(0, 1),
-    keep: random(),
-    deadlineMs: between(50, 1000),
-    cuts: Array.from({ length: Math.floor(random() * 6) }, () => {
-      const fromMs = between(0, spanMs);
-      return { region: names[0], fromMs, toMs: fromMs + between(10, 3000) };
-    }),
-    spanMs,
-    seed,
-  };
-}
 
 test('excess is what a bucket that saw everything would lack', () => {
   expect(excessOf([0, 0, 0, 0, 0], 10, 3)).toBe(2);

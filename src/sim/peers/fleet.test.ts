@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest';
 import { typeAt } from '../../../test/support/terminal.ts';
 import { commandOf } from '../../cli/simulate/peers.ts';
-import { seededRandom } from '../../random.ts';
-import { FLEET_DEFAULTS, type FleetOptions, simulatePeers } from './fleet.ts';
+import { simulatePeers } from './fleet.ts';
+import { someFleet } from './some-fleet.ts';
 
 describe('a fleet that tells promptly', () => {
   test.each([8, 32])('of %i keeps a limit as one bucket would', (nodes) => {
@@ -140,44 +140,6 @@ describe('a fleet that tells at intervals', () => {
 });
 
 describe('any fleet', () => {
-  /** Some fleet, made up by the seed alone, in numbers that fit on a command line. */
-  function someFleet(seed: number): FleetOptions {
-    const random = seededRandom(seed);
-    const below = (n: number): number => Math.floor(random() * n);
-    const nodes = 2 + below(below(4) === 0 ? 63 : 15);
-    const split = { fromMs: 2000, toMs: 2500 + below(2000), nodes: 1 + below(nodes - 1) };
-    const crash = { node: below(nodes), atMs: 1000 + below(2000), backMs: 3500 + below(2000) };
-    const clockStep = { node: below(nodes), atMs: 1000 + below(4000), byMs: below(4000) - 2000 };
-    const loadStep = { atMs: 1000 + below(5000), load: (1 + below(100)) / 10 };
-    return {
-      ...FLEET_DEFAULTS,
-      nodes,
-      rate: 1 + below(200),
-      burst: 1 + below(200),
-      load: (5 + below(100)) / 10,
-      spanMs: 8000,
-      seed,
-      clients: 1 + below(3),
-      skew: below(2) * (below(100) / 100),
-      peers: {
-        exchange: below(3) ? 'prompt' : 'interval',
-        intervalMs: 20 + below(500),
-        slack: 1 + below(2) * below(5),
-        reportsMax: 10 + below(100),
-      },
-      network: {
-        delayMs: below(40),
-        jitterMs: below(2) * below(40),
-        loss: below(2) * below(4) * 0.1,
-        duplicates: below(2) * 0.2,
-        ...(below(3) === 0 && { split }),
-      },
-      ...(below(3) === 0 && { crash }),
-      ...(below(3) === 0 && { clockStep }),
-      ...(below(3) === 0 && { loadStep }),
-    };
-  }
-
   /** `SEEDS=1000 npx vitest run src/sim/peers` plays as many, from FIRST_SEED on. */
   const first = Number(process.env.FIRST_SEED ?? 1);
   const seeds = Array.from({ length: Number(process.env.SEEDS ?? 40) }, (_, n) => first + n);

@@ -1,0 +1,66 @@
+/**
+ * What keys cost in one process: bytes for each, and how long the ask takes that makes the table grow.
+ *
+ *     npm run bench:keys                a million keys of each limit, two million of a bucket; a minute
+ *     npm run bench:keys -- --smoke     a hundredth of that
+ *     npm run bench:keys -- --write     and write what came out into docs/library.md
+ */
+
+import { limiter } from 'sluice';
+import { isToWrite, madeBy, median, whole, writeFigures } from './report.mjs';
+
+const isSmoke = process.argv.includes('--smoke');
+const writes = isToWrite(!isSmoke);
+const KEYS = isSmoke ? 10_000 : 1_000_000;
+const ROUNDS = 5;
+/** Smaller tables grow unnoticed. */
+const NOTICED_KEYS = 0.3 * KEYS;
+
+const LIMITS = {
+  spacing: { spacing: { every: '1h' } },
+  bucket: { bucket: { rate: '1/h', burst: 2 } },
+  ramp: { ramp: { min: 1, max: 10, over: '1h' } },
+  busy: { busy: {} },
+  adaptive: { adaptive: {} },
+};
+
+const keyOf = (n) => `client-${n}@example.org`;
+
+function bytesOf(limit) {
+  const api = limiter({ limit, keysMax: 2 * KEYS });
+  for (let n = 0; n < KEYS; n++) api.ask(keyOf(n));
+  return api.stats().bytes / KEYS;
+}
+
+/** How many keys there were whenever the table grew, and how long that ask took. */
+function growths() {
+  const api = limiter({ limit: LIMITS.bucket, keysMax: 4 * KEYS });
+  const seen = [];
+  let slowestMs = 0;
+  let { bytes } = api.stats();
+  const LOOK_EVERY = KEYS / 100;
+  for (let n = 1; n <= 2 * KEYS; n++) {
+    const from = performance.now();
+    api.ask(keyOf(n));
+    slowestMs = Math.max(slowestMs, performance.now() - from);
+    if (n % LOOK_EVERY !== 0) continue;
+    const now = api.stats().bytes;
+    if (now > bytes && n >= NOTICED_KEYS) seen.push({ keys: n, ms: slowestMs });
+    bytes = now;
+    slowestMs = 0;
+  }
+  return seen;
+}
+
+const bytes = Object.entries(LIMITS).map(
+  ([name, limit]) => `${bytesOf(limit).toFixed(0)} for ${name}`,
+);
+const rounds = Array.from({ length: ROUNDS }, growths);
+const grown = rounds[0].map(({ keys }, n) => {
+  const ms = median(rounds.map((round) => round[n].ms));
+  return `${ms.toFixed(0)} ms at ${whole(keys)} keys`;
+});
+const text = `With ${whole(KEYS)} keys each takes so many bytes: ${bytes.join(', ')}. The table grows by doubling; the single ask that
+makes it grow takes, for a bucket, ${grown.join(', ')}.`;
+console.log(text);
+if (writes) writeFigures('docs/library.md', 'keys', `${text}\n\n${madeBy('npm run bench:keys')}`);

@@ -1,0 +1,42 @@
+/**
+ * All that is measured, in the order in which it is: a script of package.json, the words that have it write, and how many minutes it
+ * usually takes on two cores.
+ */
+
+const WRITE = ['--write'];
+
+const step = (script, minutes, ...words) => ({
+  name: [script, ...words.filter((word) => !word.startsWith('--'))].join(' '),
+  script,
+  words,
+  minutes,
+});
+
+export const STEPS = [
+  // Benchmarks write bench/RESULTS.md whenever they are run in full.
+  step('bench', 4),
+  step('bench:throttle', 1),
+  step('bench:events', 1),
+  step('bench:http', 4),
+  step('bench:daemon', 6),
+  step('bench:daemon-http', 1),
+  step('bench:peers', 1),
+  step('bench:redis', 2),
+  step('bench:pool', 2),
+  step('bench:keys', 1, ...WRITE),
+  step('soak:redis', 2, ...WRITE),
+  step('soak:redis', 3, 'chaos', ...WRITE),
+  step('soak:redis', 2, 'flights', ...WRITE),
+  step('soak:redis', 1, 'leases', ...WRITE),
+  step('soak:redis', 1, 'fair', ...WRITE),
+  step('soak:etcd', 4, ...WRITE),
+  step('soak:etcd', 1, 'speed', '--loopback', ...WRITE),
+  step('soak:peers', 6, ...WRITE),
+  step('soak:pool', 20, ...WRITE),
+  step('soak:groups', 3, ...WRITE),
+  step('soak:daemon', 2, ...WRITE),
+  step('soak:fuzz', 1, ...WRITE),
+  step('soak:peers-fuzz', 2, ...WRITE),
+  step('figures:seeds', 15, ...WRITE),
+  step('figures:accuracy', 30, ...WRITE),
+];
