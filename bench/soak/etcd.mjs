@@ -59,6 +59,7 @@ const COLUMNS = {
   permits: ({ permits }) => permits,
   'too close': ({ tooClose }) => tooClose,
   'least gap': ({ leastGapMs }) => `${leastGapMs.toFixed(2)} ms`,
+  'held up after that, at most': ({ heldUpMs }) => ms(heldUpMs),
   use: ({ use }) => percent(use),
   'longest without a permit': ({ longestGapMs }) => ms(longestGapMs),
   'next permit after it was over': ({ nextPermitMs }) => ms(nextPermitMs),
