@@ -1,10 +1,15 @@
 /** A limit that daemons share through Redis, and what they answer when it is gone. */
 
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { converse, folder, type RunningDaemon, startDaemon, until } from './support/daemon.ts';
+import {
+  converse,
+  EPHEMERAL,
+  folder,
+  type RunningDaemon,
+  startDaemon,
+  until,
+} from './support/daemon.ts';
 import { redisServer, type Service, startRedis } from './support/services.ts';
-
-const EPHEMERAL = ['--line', '127.0.0.1:0', '--resp', 'off', '--http', 'off'];
 
 describe.skipIf(redisServer() === undefined)('limits shared through Redis', () => {
   let redis: Service;
