@@ -1,23 +1,17 @@
 /** A limit that daemons share through etcd, and what they answer when it is gone. */
 
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import {
-  ask,
-  EPHEMERAL,
-  folder,
-  type RunningDaemon,
-  startDaemon,
-  until,
-} from './support/daemon.ts';
+import { ask, EPHEMERAL, ownDaemons, type RunningDaemon, until } from './support/daemon.ts';
 import { etcdServer, type Service, startEtcd } from './support/services.ts';
 
 describe.skipIf(etcdServer() === undefined)('limits shared through etcd', () => {
   let etcd: Service;
   let daemons: RunningDaemon[];
-  const place = folder();
+  const own = ownDaemons();
+  const place = own.place();
 
   beforeAll(async () => {
-    etcd = await startEtcd();
+    etcd = await own.serve(startEtcd);
     const address = `http://127.0.0.1:${etcd.port}`;
     const limits = `
 limits:
@@ -25,14 +19,10 @@ limits:
   here: { bucket: { rate: 1/h, burst: 5 } }
 `;
     const config = place.file('sluice.yaml', limits);
-    daemons = await Promise.all([1, 2].map(() => startDaemon([...EPHEMERAL, '--config', config])));
+    daemons = await Promise.all([1, 2].map(() => own.start([...EPHEMERAL, '--config', config])));
   });
 
-  afterAll(async () => {
-    await Promise.all(daemons.map((daemon) => daemon.stop('SIGKILL')));
-    await etcd.stop();
-    place.remove();
-  });
+  afterAll(() => own.end());
 
   test('are one count for all daemons', async () => {
     expect(await ask(daemons[0], 'shut:a', 3)).toBe(3);
