@@ -30,7 +30,7 @@ export interface RunningDaemon {
 const STARTS_WITHIN_MS = 15_000;
 
 /** Starts it, and waits until it says where it listens. Ports it may pick are 0. */
-export async function startDaemon(
+async function startDaemon(
   args: readonly string[],
   env: NodeJS.ProcessEnv = {},
 ): Promise<RunningDaemon> {
