@@ -6,29 +6,30 @@ import { writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, describe, expect, onTestFinished, test } from 'vitest';
-import { connectTo, converse, ownDaemons, type RunningDaemon, until } from './support/daemon.ts';
+import {
+  ask,
+  connectTo,
+  EPHEMERAL,
+  ownDaemons,
+  type RunningDaemon,
+  until,
+} from './support/daemon.ts';
 import {
   etcdServer,
   freePort,
   freeUdpPorts,
   redisServer,
-  type Service,
   startEtcd,
   startRedis,
 } from './support/services.ts';
 
-const EPHEMERAL = ['--line', '127.0.0.1:0', '--resp', 'off', '--http', '127.0.0.1:0'];
 const KEY = 'a secret of all regions';
 /** Nothing flows in while a test runs, so what is there can be counted. */
 const STILL = 'bucket: { rate: 1/h, burst: 40 }';
 const BUSY = 'bucket: { rate: 200/s, burst: 40 }';
 
 const own = ownDaemons();
-const services: Service[] = [];
-afterEach(async () => {
-  await own.end();
-  await Promise.all(services.splice(0).map((service) => service.stop()));
-});
+afterEach(() => own.end());
 
 interface World {
   /** The configuration of a group's daemon. */
@@ -56,10 +57,6 @@ async function world(...names: readonly string[]): Promise<World> {
     },
   };
 }
-
-/** How many of so many calls were let through. */
-const ask = async (daemon: RunningDaemon, tag: string, times: number): Promise<number> =>
-  (await converse(daemon.at.line[0], `${tag}\n`.repeat(times))).split('OK').length - 1;
 
 /** Asks until so many were let through in all. */
 async function askUntil(daemon: RunningDaemon, tag: string, wanted: number): Promise<void> {
@@ -192,8 +189,7 @@ describe('daemons in groups', () => {
   ] as const;
   for (const [name, server, startServer, keptBy] of servers) {
     test.skipIf(server() === undefined)(`a region's ${name} keeps its bucket`, async () => {
-      const service = await startServer();
-      services.push(service);
+      const service = await own.serve(startServer);
       const { start } = await world('eu', 'us');
       const kept = `${STILL}, ${keptBy(`127.0.0.1:${service.port}`)}`;
       const [eu, us] = await Promise.all([start('eu', STILL), start('us', kept)]);

@@ -3,25 +3,19 @@
 import { spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { afterEach, describe, expect, test } from 'vitest';
-import { converse, ownDaemons, type RunningDaemon, until } from './support/daemon.ts';
+import { ask, EPHEMERAL, ownDaemons, type RunningDaemon, until } from './support/daemon.ts';
 import {
   freeUdpPorts,
   natsServer,
   redisServer,
-  type Service,
   startNats,
   startRedis,
 } from './support/services.ts';
 
-const EPHEMERAL = ['--line', '127.0.0.1:0', '--resp', 'off', '--http', '127.0.0.1:0'];
 const KEY = 'a secret of the whole fleet';
 
 const own = ownDaemons();
-const services: Service[] = [];
-afterEach(async () => {
-  await own.end();
-  await Promise.all(services.splice(0).map((service) => service.stop()));
-});
+afterEach(() => own.end());
 
 /** A configuration for each of a fleet: `ways` are the sections with which they reach each other. */
 async function fleetOf(ways: readonly string[], rest: string): Promise<RunningDaemon[]> {
@@ -42,13 +36,6 @@ async function lists(count: number): Promise<string[]> {
   const all = (await freeUdpPorts(count)).map((port) => `127.0.0.1:${port}`);
   return all.map((self) => `udp: [${[self, ...all.filter((other) => other !== self)]}]`);
 }
-
-const answers = async (daemon: RunningDaemon, tag: string, times: number): Promise<string[]> =>
-  (await converse(daemon.at.line[0], `${tag}\n`.repeat(times))).trim().split('\n');
-
-/** How many of so many calls were let through. */
-const ask = async (daemon: RunningDaemon, tag: string, times: number): Promise<number> =>
-  (await answers(daemon, tag, times)).filter((answer) => answer === 'OK').length;
 
 const page = async (daemon: RunningDaemon, path: string): Promise<unknown> =>
   (await fetch(`http://${daemon.at.http[0]}${path}`)).json();
@@ -275,8 +262,7 @@ describe('a fleet through a server', () => {
   test.skipIf(natsServer() === undefined)(
     'NATS, also if it comes later',
     async () => {
-      const nats = await startNats();
-      services.push(nats);
+      const nats = await own.serve(startNats);
       await nats.kill();
       const way = `nats: 'nats://127.0.0.1:${nats.port}'`;
       const daemons = await fleetOf([way, way], SLOW);
@@ -300,8 +286,7 @@ describe('a fleet through a server', () => {
   test.skipIf(redisServer() === undefined)(
     'Redis, also if it comes later',
     async () => {
-      const redis = await startRedis();
-      services.push(redis);
+      const redis = await own.serve(startRedis);
       await redis.kill();
       const way = `redis: 'redis://127.0.0.1:${redis.port}'`;
       const daemons = await fleetOf([way, way], SLOW);

@@ -4,7 +4,7 @@ import { spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, test } from 'vitest';
-import { converse, ownDaemons, type RunningDaemon, until } from './support/daemon.ts';
+import { ask, EPHEMERAL, ownDaemons, type RunningDaemon, until } from './support/daemon.ts';
 import {
   etcdServer,
   natsServer,
@@ -15,22 +15,11 @@ import {
   startRedis,
 } from './support/services.ts';
 
-const EPHEMERAL = ['--line', '127.0.0.1:0', '--resp', 'off', '--http', '127.0.0.1:0'];
 const LIMIT = 60;
 const RAMP = `limits: { api: { ramp: { min: ${LIMIT}, max: ${LIMIT}, over: 1s }, pool: true } }`;
 
 const own = ownDaemons();
-const services: Service[] = [];
-afterEach(async () => {
-  await own.end();
-  await Promise.all(services.splice(0).map((service) => service.stop()));
-});
-
-async function serve(start: () => Promise<Service>): Promise<Service> {
-  const service = await start();
-  services.push(service);
-  return service;
-}
+afterEach(() => own.end());
 
 const join = (store: string, id: string, limits = RAMP): Promise<RunningDaemon> => {
   const config = own.place().file(`${id}.yaml`, `pool: { ${store}, id: ${id} }\n${limits}`);
@@ -38,10 +27,6 @@ const join = (store: string, id: string, limits = RAMP): Promise<RunningDaemon> 
 };
 
 const at = ({ port }: Service): string => `redis: 'redis://127.0.0.1:${port}', stale: 1s`;
-
-/** How many of so many calls were let through. */
-const ask = async (daemon: RunningDaemon, tag: string, times: number): Promise<number> =>
-  (await converse(daemon.at.line[0], `${tag}\n`.repeat(times))).split('OK').length - 1;
 
 interface View {
   readonly size: number;
@@ -107,7 +92,7 @@ class Traffic {
 
 describe.skipIf(redisServer() === undefined)('daemons in a pool', () => {
   test('never let more through than the limit, and soon again all of it, whatever becomes of them', async () => {
-    const redis = await serve(startRedis);
+    const redis = await own.serve(startRedis);
     const [a, b, c] = await Promise.all(['a', 'b', 'c'].map((id) => join(at(redis), id)));
     const traffic = new Traffic();
     traffic.to(a, b, c);
@@ -143,7 +128,7 @@ describe.skipIf(redisServer() === undefined)('daemons in a pool', () => {
   }, 90_000);
 
   test('divide a bucket: together they let through its burst, once', async () => {
-    const redis = await serve(startRedis);
+    const redis = await own.serve(startRedis);
     const slow = 'limits: { api: { bucket: { rate: 1/h, burst: 9 }, pool: true } }';
     const a = await join(at(redis), 'a', slow);
     await agree(a);
@@ -157,7 +142,7 @@ describe.skipIf(redisServer() === undefined)('daemons in a pool', () => {
   }, 30_000);
 
   test('tell who is there: on a page, in metrics, on the command line and in the log', async () => {
-    const redis = await serve(startRedis);
+    const redis = await own.serve(startRedis);
     const [a, b] = await Promise.all(['a', 'b'].map((id) => join(at(redis), id)));
     await agree(a, b);
     const page = await view(a);
@@ -181,7 +166,7 @@ describe.skipIf(redisServer() === undefined)('daemons in a pool', () => {
   }, 30_000);
 
   test('start without their store, and come together when it is there', async () => {
-    const redis = await serve(startRedis);
+    const redis = await own.serve(startRedis);
     await redis.kill();
     const [a, b] = await Promise.all(['a', 'b'].map((id) => join(at(redis), id)));
     await a.logged(/warn "?pool out of reach/);
@@ -195,7 +180,7 @@ describe.skipIf(redisServer() === undefined)('daemons in a pool', () => {
   }, 30_000);
 
   test('change their limits with a reload, but not their pool', async () => {
-    const redis = await serve(startRedis);
+    const redis = await own.serve(startRedis);
     const a = await join(at(redis), 'a');
     await agree(a);
     const file = a.out().match(/from (\S+)/)?.[1] ?? '';
@@ -222,7 +207,7 @@ describe('daemons that meet elsewhere', () => {
   test.skipIf(natsServer() === undefined)(
     'NATS, also if it comes later',
     async () => {
-      const nats = await serve(startJetStream);
+      const nats = await own.serve(startJetStream);
       await nats.kill();
       const met = comeTogether(`nats: 'nats://127.0.0.1:${nats.port}', stale: 1s`, 'nats');
       await Promise.all([met, nats.restart()]);
@@ -233,7 +218,7 @@ describe('daemons that meet elsewhere', () => {
   test.skipIf(natsServer() === undefined)(
     'NATS: an outage is told once, and why, what holds after that, and when it is over',
     async () => {
-      const nats = await serve(startJetStream);
+      const nats = await own.serve(startJetStream);
       await nats.kill();
       const store = `nats: 'nats://127.0.0.1:${nats.port}', stale: 1s, hold: 1s, onUnavailable: allow`;
       const a = await join(store, 'a');
@@ -258,7 +243,7 @@ describe('daemons that meet elsewhere', () => {
   test.skipIf(etcdServer() === undefined)(
     'etcd',
     async () => {
-      const etcd = await serve(startEtcd);
+      const etcd = await own.serve(startEtcd);
       await comeTogether(`etcd: 'http://127.0.0.1:${etcd.port}', stale: 1s`, 'etcd');
     },
     40_000,

@@ -1,18 +1,17 @@
 /** A limit that daemons share through Redis, and what they answer when it is gone. */
 
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { converse, folder, type RunningDaemon, startDaemon, until } from './support/daemon.ts';
+import { converse, EPHEMERAL, ownDaemons, type RunningDaemon, until } from './support/daemon.ts';
 import { redisServer, type Service, startRedis } from './support/services.ts';
-
-const EPHEMERAL = ['--line', '127.0.0.1:0', '--resp', 'off', '--http', 'off'];
 
 describe.skipIf(redisServer() === undefined)('limits shared through Redis', () => {
   let redis: Service;
   let daemons: RunningDaemon[];
-  const place = folder();
+  const own = ownDaemons();
+  const place = own.place();
 
   beforeAll(async () => {
-    redis = await startRedis();
+    redis = await own.serve(startRedis);
     const url = `redis://127.0.0.1:${redis.port}`;
     const config = place.file(
       'sluice.yaml',
@@ -23,16 +22,12 @@ limits:
   here: { bucket: { rate: 1/h, burst: 5 } }
 `,
     );
-    daemons = await Promise.all([1, 2].map(() => startDaemon([...EPHEMERAL, '--config', config])));
+    daemons = await Promise.all([1, 2].map(() => own.start([...EPHEMERAL, '--config', config])));
     // A daemon is ready whether or not it has reached Redis yet.
     for (const n of [0, 1]) await until(async () => (await ask(n, ['shut:reached']))[0] === 'OK');
   });
 
-  afterAll(async () => {
-    await Promise.all(daemons.map((daemon) => daemon.stop('SIGKILL')));
-    await redis.stop();
-    place.remove();
-  });
+  afterAll(() => own.end());
 
   const ask = async (n: number, tags: readonly string[]): Promise<string[]> => {
     const answer = await converse(daemons[n].at.line[0], tags.map((tag) => `${tag}\n`).join(''));
@@ -82,7 +77,7 @@ limits:
     const here = 'here: { bucket: { rate: 1/h, burst: 50 } }';
     const far = `far: { bucket: { rate: 1/h, burst: 5 }, match: 'far:*', redis: { url: '${url}', deadline: 10s, onUnavailable: deny } }`;
     const config = place.file('reloaded.yaml', `limits:\n  ${here}\n  ${far}\n`);
-    const daemon = await startDaemon([...EPHEMERAL, '--config', config]);
+    const daemon = await own.start([...EPHEMERAL, '--config', config]);
     const asked = (text: string): Promise<string> => converse(daemon.at.line[0], text);
     await until(async () => (await asked('far:a\n')) === 'OK\n');
     redis.pause();

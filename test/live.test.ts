@@ -3,11 +3,8 @@
  * file says what must hold even on a machine that is busy with other things.
  */
 
-import { execFile } from 'node:child_process';
-import { promisify } from 'node:util';
 import { beforeAll, describe, expect, test } from 'vitest';
-
-const run = promisify(execFile);
+import { play } from './support/play.ts';
 
 /** Each scenario ends by itself long before; this is for what nobody thought of. */
 const PLAY_MS_MAX = 90_000;
@@ -16,22 +13,10 @@ interface Played {
   readonly facts: Readonly<Record<string, Readonly<Record<string, number | boolean>>>>;
 }
 
-/** Plays all scenarios in a process of their own. If one went wrong, it is for the tests below to say so. */
-async function play(): Promise<Played> {
-  const args = ['bench/live/run.mjs', '--json'];
-  const { stdout } = await run(process.execPath, args, { timeout: PLAY_MS_MAX }).catch(
-    (error: { stdout?: string }) => {
-      if (error.stdout) return { stdout: error.stdout };
-      throw error;
-    },
-  );
-  return JSON.parse(stdout);
-}
-
 let facts: Played['facts'];
 
 beforeAll(async () => {
-  ({ facts } = await play());
+  ({ facts } = await play<Played>(PLAY_MS_MAX, 'live/run.mjs'));
 }, PLAY_MS_MAX);
 
 describe('an adaptive limit, live', () => {

@@ -6,7 +6,7 @@ import { copyFileSync, openSync, readFileSync, rmSync, statSync, writeFileSync }
 import { join } from 'node:path';
 import { connect as connectTls } from 'node:tls';
 import { afterEach, describe, expect, test } from 'vitest';
-import { converse, ownDaemons, until } from './support/daemon.ts';
+import { converse, EPHEMERAL, ownDaemons, until } from './support/daemon.ts';
 import { freePort } from './support/services.ts';
 
 const children: ChildProcess[] = [];
@@ -21,8 +21,6 @@ const CERT = 'test/support/tls/cert.pem';
 const KEY = 'test/support/tls/key.pem';
 const TLS_AT = (at: string, cert = CERT): string =>
   `{ at: '${at}', tls: { cert: ${cert}, key: ${KEY} } }`;
-
-const EPHEMERAL = ['--line', '127.0.0.1:0', '--resp', 'off', '--http', '127.0.0.1:0'];
 
 describe('a log that nobody takes', () => {
   /** A daemon whose standard error goes elsewhere. */

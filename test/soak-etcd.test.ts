@@ -3,12 +3,9 @@
  * version, this file says what must hold even on a machine that is busy with other things.
  */
 
-import { execFile } from 'node:child_process';
-import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
+import { play } from './support/play.ts';
 import { etcdServer } from './support/services.ts';
-
-const run = promisify(execFile);
 
 /** It ends by itself long before. */
 const PLAY_MS_MAX = 120_000;
@@ -27,14 +24,7 @@ interface Played {
 test.skipIf(etcdServer() === undefined)(
   'six workers never begin too close, whichever server dies or hangs, and go on within seconds',
   async () => {
-    const args = ['bench/soak/etcd.mjs', '--short', '--json'];
-    const { stdout } = await run(process.execPath, args, { timeout: PLAY_MS_MAX }).catch(
-      (error: { stdout?: string }) => {
-        if (error.stdout) return { stdout: error.stdout }; // something did not hold: told below
-        throw error;
-      },
-    );
-    const plays = JSON.parse(stdout) as Played[];
+    const plays = await play<Played[]>(PLAY_MS_MAX, 'soak/etcd.mjs', '--short');
     expect(plays.length).toBe(4);
     for (const { name, tooClose, permits, nextPermitMs, slowestMs } of plays) {
       expect({ name, tooClose }).toEqual({ name, tooClose: 0 });

@@ -3,11 +3,8 @@
  * version, this file says what must hold even on a machine that is busy with other things.
  */
 
-import { execFile } from 'node:child_process';
-import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
-
-const run = promisify(execFile);
+import { play } from './support/play.ts';
 
 /** It ends by itself long before. */
 const PLAY_MS_MAX = 60_000;
@@ -21,14 +18,7 @@ interface Played {
 test(
   'regions use what quieter ones do not need, and live on their part when cut off',
   async () => {
-    const args = ['bench/soak/groups.mjs', '--short', '--json'];
-    const { stdout } = await run(process.execPath, args, { timeout: PLAY_MS_MAX }).catch(
-      (error: { stdout?: string }) => {
-        if (error.stdout) return { stdout: error.stdout }; // something did not hold: told below
-        throw error;
-      },
-    );
-    const { rows, excess, bound } = JSON.parse(stdout) as Played;
+    const { rows, excess, bound } = await play<Played>(PLAY_MS_MAX, 'soak/groups.mjs', '--short');
     const [whole, apart, again] = rows.map(({ used }) => used);
     expect(excess).toBeLessThanOrEqual(bound);
     expect(whole).toBeGreaterThan(0.85);

@@ -3,12 +3,9 @@
  * plays a short version, this file says what must hold even on a machine that is busy with other things.
  */
 
-import { execFile } from 'node:child_process';
-import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
+import { play } from './support/play.ts';
 import { hasNamespaces } from './support/services.ts';
-
-const run = promisify(execFile);
 
 /** It ends by itself long before. */
 const PLAY_MS_MAX = 120_000;
@@ -23,10 +20,9 @@ interface Act {
   readonly utilisation: number;
 }
 
-async function play(...words: string[]): Promise<Act[]> {
-  const args = ['bench/soak/peers.mjs', '--short', '--json', ...words];
-  const { stdout } = await run(process.execPath, args, { timeout: PLAY_MS_MAX });
-  const [{ results }] = JSON.parse(stdout) as { results: Act[] }[];
+async function soak(...words: string[]): Promise<Act[]> {
+  const script = 'soak/peers.mjs';
+  const [{ results }] = await play<{ results: Act[] }[]>(PLAY_MS_MAX, script, '--short', ...words);
   return results;
 }
 
@@ -44,7 +40,7 @@ function holds(acts: readonly Act[]): void {
 test.skipIf(!hasNamespaces())(
   'in networks of their own they keep the bound, whatever happens, and have again what was missed',
   async () => {
-    const acts = await play();
+    const acts = await soak();
     holds(acts);
     const cut = acts.find(({ name }) => name === 'one cut off, healed');
     expect(cut?.repaired).toBeGreaterThan(100); // a hundred a second on each side, for two seconds
@@ -56,7 +52,7 @@ test.skipIf(!hasNamespaces())(
 test(
   'beside each other on loopback they do so too',
   async () => {
-    const acts = await play('--loopback');
+    const acts = await soak('--loopback');
     holds(acts);
     expect(names(acts)).toEqual(['steady', 'one killed -9, back', 'all restarted', 'all of it']);
   },

@@ -4,12 +4,9 @@
  * left to `npm run soak:pool`.
  */
 
-import { execFile } from 'node:child_process';
-import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
+import { play } from './support/play.ts';
 import { redisServer } from './support/services.ts';
-
-const run = promisify(execFile);
 
 /** It ends by itself long before. */
 const PLAY_MS_MAX = 240_000;
@@ -25,14 +22,7 @@ interface Played {
 test.skipIf(redisServer() === undefined)(
   'pods never take more than the limit in a second, and soon again all of it',
   async () => {
-    const args = ['bench/soak/pool.mjs', '--store', 'redis', '--short', '--json'];
-    const { stdout } = await run(process.execPath, args, { timeout: PLAY_MS_MAX }).catch(
-      (error: { stdout?: string }) => {
-        if (error.stdout) return { stdout: error.stdout }; // something did not hold: told below
-        throw error;
-      },
-    );
-    const plays = JSON.parse(stdout) as Played[];
+    const plays = await play<Played[]>(PLAY_MS_MAX, 'soak/pool.mjs', '--store', 'redis', '--short');
     expect(plays.length).toBe(10);
     for (const { name, most, limit, wholeAfterMs } of plays) {
       expect({ name, most }).toEqual({ name, most: limit });

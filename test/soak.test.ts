@@ -3,12 +3,9 @@
  * short version, this file says what must hold even on a machine that is busy with other things.
  */
 
-import { execFile } from 'node:child_process';
-import { promisify } from 'node:util';
 import { describe, expect, test } from 'vitest';
+import { play } from './support/play.ts';
 import { redisServer } from './support/services.ts';
-
-const run = promisify(execFile);
 
 /** Each play ends by itself long before; this is for what nobody thought of. */
 const PLAY_MS_MAX = 120_000;
@@ -33,23 +30,14 @@ interface Played {
   readonly backAfterMs: number | null;
 }
 
-/** Plays in processes of its own. If something did not hold, it is for the tests below to say what. */
-async function play(what: string): Promise<Played[]> {
-  const args = ['bench/soak/run.mjs', what, '--short', '--json'];
-  const { stdout } = await run(process.execPath, args, { timeout: PLAY_MS_MAX }).catch(
-    (error: { stdout?: string }) => {
-      if (error.stdout) return { stdout: error.stdout };
-      throw error;
-    },
-  );
-  return JSON.parse(stdout);
-}
+const soak = (what: string): Promise<Played[]> =>
+  play(PLAY_MS_MAX, 'soak/run.mjs', what, '--short');
 
 describe.skipIf(redisServer() === undefined)('eight processes with wrong clocks', () => {
   test(
     'are never closer than they may be, and use what there is',
     async () => {
-      const played = await play('strict');
+      const played = await soak('strict');
       expect(played.length).toBeGreaterThan(1);
       for (const { grants, tooClose, lost, utilisation } of played) {
         expect({ tooClose, lost }).toEqual({ tooClose: 0, lost: 0 });
@@ -65,7 +53,7 @@ describe.skipIf(redisServer() === undefined)('whatever happens to Redis', () => 
   test(
     'no more than it forgot is granted twice, and every call gets its answer',
     async () => {
-      const played = await play('chaos');
+      const played = await soak('chaos');
       expect(played.length).toBeGreaterThan(4);
       for (const { name, extra, mayExtra, lost, strictAfterMs } of played) {
         expect({ name, lost }).toEqual({ name, lost: 0 });
@@ -81,7 +69,7 @@ describe.skipIf(redisServer() === undefined)('workers killed in the middle of it
   test(
     'keep their places in flight until their leases end, and no longer',
     async () => {
-      const played = await play('flights');
+      const played = await soak('flights');
       expect(played.length).toBe(2);
       for (const { cap, peak, broken, backAfterMs, lost } of played) {
         expect({ peak, lost }).toEqual({ peak: cap, lost: 0 });
@@ -95,7 +83,7 @@ describe.skipIf(redisServer() === undefined)('workers killed in the middle of it
   test(
     'take with them what they had taken ahead, and nobody is the better for it',
     async () => {
-      const [{ extra, mayExtra, grants, lost }] = await play('leases');
+      const [{ extra, mayExtra, grants, lost }] = await soak('leases');
       expect(lost).toBe(0);
       expect(extra).toBeLessThanOrEqual(mayExtra);
       expect(grants).toBeGreaterThan(100);

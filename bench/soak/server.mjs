@@ -7,6 +7,7 @@ import { connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { freePort } from '../ports.mjs';
 
 const STARTS_WITHIN_MS = 15_000;
 
@@ -107,15 +108,6 @@ export async function longWay(target, farMs) {
     for (const socket of sockets) socket.destroy();
   };
   return { port: server.address().port, end };
-}
-
-async function freePort() {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address();
-  server.close();
-  await once(server, 'close');
-  return port;
 }
 
 async function untilReady(command, isReady) {

@@ -9,8 +9,6 @@
  * it runs, and stops by answering what was asked and leaving its state to its successor.
  */
 
-import { access, constants } from 'node:fs/promises';
-import { dirname } from 'node:path';
 import { alarm, type Clock, heldClock, type Millis, systemClock } from '../clock.ts';
 import { Engine } from '../engine.ts';
 import { reasonOf } from '../errors.ts';
@@ -21,6 +19,7 @@ import { Company, changedCompany } from './company.ts';
 import type { Loaded } from './config/file.ts';
 import { isLoopback, type Listen, showListen } from './config/listen.ts';
 import type { Config } from './config/read.ts';
+import { Estate, inheritance } from './estate.ts';
 import { Gate } from './gate.ts';
 import { keyFrom } from './http/key.ts';
 import { type HttpNow, HttpSurface } from './http/surface.ts';
@@ -32,8 +31,7 @@ import { seedOf } from './peers.ts';
 import { RedisClients } from './redis-clients.ts';
 import { respProtocol } from './resp/conversation.ts';
 import { RESP_BOUNDS } from './resp/parser.ts';
-import { closeAll, countsFlights, Shelf, type Shelved } from './shelf.ts';
-import { readSnapshot, type Snapshot, type SnapshotPart, writeSnapshot } from './snapshot.ts';
+import { closeAll, Shelf, type Shelved } from './shelf.ts';
 import { Streams } from './streams.ts';
 
 export type Surface = 'line' | 'resp' | 'http' | 'groups';
@@ -53,9 +51,6 @@ export type Reloaded =
   | { readonly ok: true; readonly limits: number; readonly kept: number }
   | { readonly ok: false; readonly problems: readonly string[] };
 
-/** How a snapshot calls the keys of CL.THROTTLE; no limit can have this name. */
-const CELLS = '*cells';
-
 /** A stopping daemon goes on answering for so long: what was sent to it may still be on its way. */
 const LAST_WORDS_MS: Millis = 50;
 
@@ -73,7 +68,6 @@ export class Daemon {
   readonly #log: Log;
   readonly #load: () => Loaded;
   readonly #clock: Clock;
-  readonly #seed: HashSeed;
   readonly #clients: RedisClients;
   readonly #company: Company;
   readonly #shelf: Shelf;
@@ -83,10 +77,9 @@ export class Daemon {
   readonly #http: HttpSurface;
   readonly #metrics: Metrics;
   readonly #listeners: Listeners<Surface>;
+  readonly #estate: Estate;
   #config: Config;
   #isStopping = false;
-  #cancelSave = (): void => {};
-  #saved: Promise<void> = Promise.resolve();
   /** Reloads and stops come one after the other. */
   #busy: Promise<unknown> = Promise.resolve();
 
@@ -102,7 +95,7 @@ export class Daemon {
     const company = await Company.prepare(config, { clock, random, log, clients, hasher: hash });
     const own = { clock, seed, hasher: hash, clients, company };
     const daemon = new Daemon(config, setting, own);
-    daemon.#inherit(left);
+    daemon.#estate.inherit(left);
     try {
       await company.join();
       await daemon.#listen(config);
@@ -110,8 +103,7 @@ export class Daemon {
       await daemon.#letGo();
       throw error;
     }
-    daemon.#saveLater();
-    await daemon.#tryPlace();
+    await daemon.#estate.change(config.snapshot);
     return daemon;
   }
 
@@ -124,7 +116,6 @@ export class Daemon {
     this.#log = log;
     this.#load = load;
     this.#clock = own.clock;
-    this.#seed = own.seed;
     this.#clients = own.clients;
     this.#company = own.company;
     const { peers, pool, groups, shareOf } = own.company;
@@ -170,6 +161,7 @@ export class Daemon {
       { ...watched, version, permits: gate.permits, peers, pool, groups },
       this.#shelf,
     );
+    this.#estate = new Estate(this.#shelf, this.#cells, { seed: own.seed, clock: own.clock, log });
     this.#listeners = new Listeners({
       line: (socket) => this.#line.accept(socket),
       resp: (socket) => this.#resp.accept(socket),
@@ -186,10 +178,6 @@ export class Daemon {
   /** What it goes by at the moment. */
   get config(): Config {
     return this.#config;
-  }
-
-  get isStopping(): boolean {
-    return this.#isStopping;
   }
 
   /** Reads the configuration again and changes to it; if something is wrong, stays as it is. */
@@ -225,8 +213,7 @@ export class Daemon {
     this.#http.change(httpBy(config));
     this.#metrics.change();
     this.#watch(made);
-    this.#saveLater();
-    await this.#tryPlace();
+    await this.#estate.change(config.snapshot);
     for (const place of closed) this.#log('info', 'no longer listening', shown(place));
     for (const place of opened) this.#log('info', 'listening', shown(place));
     await closeAll(dropped);
@@ -249,7 +236,7 @@ export class Daemon {
   stop(): Promise<void> {
     this.#isStopping = true;
     return this.#inTurn(async () => {
-      this.#cancelSave();
+      this.#estate.saveNoMore();
       await this.#listeners.close();
       await new Promise<void>((resolve) => {
         alarm(this.#clock, this.#clock.now() + LAST_WORDS_MS, resolve, true);
@@ -258,7 +245,7 @@ export class Daemon {
       const surfaces = [this.#line, this.#resp, this.#http];
       await Promise.all(surfaces.map((surface) => surface.drain(drainMs)));
       await this.#company.leave();
-      await this.save();
+      await this.#estate.save();
       await this.#letGo();
     });
   }
@@ -287,105 +274,7 @@ export class Daemon {
       });
     }
   }
-
-  // What is left to a successor.
-
-  /** Lays down the state of all keys, if there is a place for it. A full disk stops nobody. */
-  save(): Promise<void> {
-    this.#saved = this.#saved.then(() => this.#save()); // one at a time: they write to the same file
-    return this.#saved;
-  }
-
-  async #save(): Promise<void> {
-    const { snapshot } = this.#config;
-    if (!snapshot) return;
-    const { file } = snapshot;
-    try {
-      const parts = this.#parts();
-      const savedAt = this.#clock.now();
-      const bytes = await writeSnapshot(file, { savedAt, seed: this.#seed, parts });
-      this.#log('info', 'snapshot written', { file, bytes });
-    } catch (error) {
-      this.#log('error', 'snapshot not written', { file, reason: reasonOf(error) });
-    }
-  }
-
-  /** Better told now than when there is a state to lose. */
-  async #tryPlace(): Promise<void> {
-    const { snapshot } = this.#config;
-    if (!snapshot) return;
-    const { file } = snapshot;
-    try {
-      await access(dirname(file), constants.W_OK | constants.X_OK);
-    } catch (error) {
-      this.#log('warn', 'snapshot cannot be written there', { file, reason: reasonOf(error) });
-    }
-  }
-
-  #saveLater(): void {
-    this.#cancelSave();
-    const everyMs = this.#config.snapshot?.everyMs ?? Infinity;
-    if (everyMs === Infinity || this.#isStopping) return;
-    const at = this.#clock.now() + everyMs;
-    this.#cancelSave = alarm(
-      this.#clock,
-      at,
-      () => this.save().then(() => this.#saveLater()),
-      false,
-    );
-  }
-
-  /** Calls in flight do not outlive a daemon, so who counts them starts anew. */
-  #parts(): SnapshotPart[] {
-    const cells = { name: CELLS, fingerprint: '', copy: this.#cells.copy() };
-    return [
-      cells,
-      ...this.#shelf.all.flatMap(({ name, fingerprint, engine }) =>
-        engine instanceof Engine && !countsFlights(engine)
-          ? [{ name, fingerprint, copy: engine.copy() }]
-          : [],
-      ),
-    ];
-  }
-
-  #inherit(left: Snapshot | undefined): void {
-    for (const { name, fingerprint, copy } of left?.parts ?? []) {
-      if (name === CELLS) {
-        this.#cells.takeOver(copy);
-        continue;
-      }
-      const shelved = this.#shelf.get(name);
-      const isSame = shelved?.fingerprint === fingerprint;
-      if (isSame && shelved.engine instanceof Engine) shelved.engine.takeOver(copy);
-      else this.#log('warn', 'snapshot holds a limit that is gone or has changed', { limit: name });
-    }
-  }
 }
-
-/** What a predecessor left, if it can be used. */
-async function inheritance(
-  { snapshot, peers }: Config,
-  clock: Clock,
-  log: Log,
-): Promise<Snapshot | undefined> {
-  if (!snapshot) return undefined;
-  const { file, maxAgeMs } = snapshot;
-  const read = await readSnapshot(file, clock.now(), maxAgeMs);
-  const isOurs = !peers || !('snapshot' in read) || isSame(read.snapshot.seed, seedOf(peers));
-  if (!isOurs) {
-    log('warn', 'snapshot not used', { file, reason: 'its keys are those of another fleet' });
-    return undefined;
-  }
-  if ('snapshot' in read) {
-    log('info', 'snapshot read', { file, limits: read.snapshot.parts.length });
-    return read.snapshot;
-  }
-  if (!read.isMissing) log('warn', 'snapshot not used', { file, reason: read.reason });
-  return undefined;
-}
-
-const isSame = ([low, high]: HashSeed, other: HashSeed): boolean =>
-  low === other[0] && high === other[1];
 
 const shown = ({ surface, listen }: { surface: Surface; listen: Listen }) => ({
   surface,

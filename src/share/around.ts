@@ -1,4 +1,8 @@
-/** A share around another: it does what that one does, save what whoever extends it does differently. */
+/**
+ * A share around another: it does what that one does, save what whoever extends it does differently.
+ *
+ * What only a bucket can do (`spare`, `gain`) is not handed on: whoever has it says so itself, as groups look for it.
+ */
 
 import type { Millis } from '../clock.ts';
 import type { Decision } from '../decision.ts';
@@ -6,10 +10,10 @@ import type { News, Seen, Settlement } from '../policy/policy.ts';
 import type { Share } from './share.ts';
 import type { TableCopy } from './table.ts';
 
-export class ShareAround implements Share {
-  protected readonly inner: Share;
+export class ShareAround<Inner extends Share = Share> implements Share {
+  protected readonly inner: Inner;
 
-  constructor(inner: Share) {
+  constructor(inner: Inner) {
     this.inner = inner;
   }
 
@@ -41,12 +45,8 @@ export class ShareAround implements Share {
     return this.inner.peek(key, cost, part);
   }
 
-  take(key: string, most: number, leave?: number): number {
-    return this.inner.take(key, most, leave);
-  }
-
-  gain(key: string, units: number, upTo: number): void {
-    this.inner.gain?.(key, units, upTo);
+  take(key: string, most: number): number {
+    return this.inner.take(key, most);
   }
 
   settle(key: string, settlement: Settlement, now?: Millis): void {

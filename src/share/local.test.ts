@@ -41,8 +41,8 @@ describe('a share with a hasher of its surface', () => {
 
   test('takes all but what it is to leave', () => {
     const { share } = setUp();
-    expect(share.take('alice', Infinity, 2)).toBe(1);
-    expect(share.take('alice', Infinity, 2)).toBe(0);
+    expect(share.spare('alice', Infinity, 2)).toBe(1);
+    expect(share.spare('alice', Infinity, 2)).toBe(0);
     expect(share.take('alice', Infinity)).toBe(2);
   });
 

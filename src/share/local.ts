@@ -94,7 +94,11 @@ export class LocalShare implements Share {
     return nowOrNot(decision);
   }
 
-  take(key: string, most: number, leave?: number): number {
+  take(key: string, most: number): number {
+    return this.spare(key, most, 0);
+  }
+
+  spare(key: string, most: number, leave: number): number {
     const now = this.#clock.now();
     const i = this.#table.place(key, now);
     return i < 0 ? 0 : takeUpTo(this.#policy, this.#table.cells, i, most, now, leave);

@@ -38,6 +38,13 @@ export interface LineAnswer {
   readonly isMakeshift?: boolean;
 }
 
+/** What a line is told of which only the first has asked. */
+export function lineOfOne({ decision, holder, ...told }: Answer): LineAnswer {
+  const isIn = decision.verdict !== 'deny';
+  const holders = holder === undefined ? {} : { holders: [holder] };
+  return { granted: isIn ? 1 : 0, refused: isIn ? undefined : decision, ...holders, ...told };
+}
+
 export interface RemoteShare {
   /** The rule that is run there, where it is not quite the one that was asked for, or only a part of it. */
   readonly policy?: Policy;

@@ -40,9 +40,11 @@ export interface Share {
   askNow(key: string, cost: number, now: Millis, part?: number): Decision;
   /** What `askNow` would answer; nothing changes. */
   peek(key: string, cost: number, part?: number): Decision;
-  /** Takes up to `most` whole units, Infinity for all there are, or for all but what it is to `leave`, and says how many it got. */
-  take(key: string, most: number, leave?: number): number;
-  /** Units of another bucket come into this one, no further than up to so many: for groups. */
+  /** Takes up to `most` whole units, Infinity for all there are, and says how many it got. */
+  take(key: string, most: number): number;
+  /** For groups, of a bucket: takes up to `most` whole units of what is above `leave`. */
+  spare?(key: string, most: number, leave: number): number;
+  /** And units of another bucket come into this one, no further than up to so many. */
   gain?(key: string, units: number, upTo: number): void;
   /** `now`, here and below, is for who has just looked at the limiter's clock. */
   settle(key: string, settlement: Settlement, now?: Millis): void;

@@ -7,6 +7,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import type { Service } from './services.ts';
 
 type Surface = 'line' | 'resp' | 'http' | 'groups';
 
@@ -29,7 +30,7 @@ export interface RunningDaemon {
 const STARTS_WITHIN_MS = 15_000;
 
 /** Starts it, and waits until it says where it listens. Ports it may pick are 0. */
-export async function startDaemon(
+async function startDaemon(
   args: readonly string[],
   env: NodeJS.ProcessEnv = {},
 ): Promise<RunningDaemon> {
@@ -122,15 +123,33 @@ export function converse(where: string, bytes: string | Buffer): Promise<string>
   });
 }
 
-/** Daemons and folders that a test makes for itself, and what ends all of them. */
+/** Any ports that are free; RESP has tests of its own. */
+export const EPHEMERAL: readonly string[] = [
+  ...['--line', '127.0.0.1:0', '--resp', 'off', '--http', '127.0.0.1:0'],
+];
+
+/** How many of so many calls a daemon let through. */
+export const ask = async (daemon: RunningDaemon, tag: string, times: number): Promise<number> =>
+  (await converse(daemon.at.line[0], `${tag}\n`.repeat(times)))
+    .split('\n')
+    .filter((answer) => answer === 'OK').length;
+
+/** Daemons, folders and servers that a test makes for itself, all of them gone after it. */
 export function ownDaemons() {
   const running: RunningDaemon[] = [];
+  const services: Service[] = [];
   const folders: ReturnType<typeof folder>[] = [];
   return {
     async start(args: readonly string[], env?: NodeJS.ProcessEnv): Promise<RunningDaemon> {
       const daemon = await startDaemon(args, env);
       running.push(daemon);
       return daemon;
+    },
+    /** A server that they meet in. */
+    async serve(startService: () => Promise<Service>): Promise<Service> {
+      const service = await startService();
+      services.push(service);
+      return service;
     },
     place(): ReturnType<typeof folder> {
       const own = folder();
@@ -139,6 +158,7 @@ export function ownDaemons() {
     },
     async end(): Promise<void> {
       await Promise.all(running.splice(0).map((daemon) => daemon.stop('SIGKILL')));
+      await Promise.all(services.splice(0).map((service) => service.stop()));
       for (const own of folders.splice(0)) own.remove();
     },
   };

@@ -64,17 +64,17 @@ function missing(what: string, pack: string): undefined {
   return undefined;
 }
 
-let redisCommand: string | undefined | false = false;
+/** Looks for a server's command once, when somebody wants it first. */
+function serverOf(names: readonly string[], what: string, pack: string): () => string | undefined {
+  let command: string | undefined | false = false;
+  return () => {
+    if (command === false) command = commandOf(names, pack) ?? missing(what, pack);
+    return command;
+  };
+}
 
 /** The command that starts a Redis; undefined if there is none to be had. */
-export function redisServer(): string | undefined {
-  if (redisCommand === false) {
-    redisCommand =
-      commandOf(['redis-server', 'valkey-server'], 'redis-server') ??
-      missing('Redis', 'redis-server');
-  }
-  return redisCommand;
-}
+export const redisServer = serverOf(['redis-server', 'valkey-server'], 'Redis', 'redis-server');
 
 /** A Redis of one's own, that keeps nothing on disk unless `args` say so. */
 export async function startRedis(...args: string[]): Promise<Service> {
@@ -101,15 +101,8 @@ async function startRedisAt(port: number, ...args: string[]): Promise<Service> {
   );
 }
 
-let natsCommand: string | undefined | false = false;
-
 /** The command that starts a NATS server; undefined if there is none to be had. */
-export function natsServer(): string | undefined {
-  if (natsCommand === false) {
-    natsCommand = commandOf(['nats-server'], 'nats-server') ?? missing('NATS', 'nats-server');
-  }
-  return natsCommand;
-}
+export const natsServer = serverOf(['nats-server'], 'NATS', 'nats-server');
 
 /** A NATS server of one's own, that keeps nothing. */
 export const startNats = (): Promise<Service> => startNatsWith(() => []);
@@ -130,15 +123,8 @@ async function startNatsWith(argsIn: (folder: string) => string[]): Promise<Serv
   );
 }
 
-let etcdCommand: string | undefined | false = false;
-
 /** The command that starts an etcd; undefined if there is none to be had. */
-export function etcdServer(): string | undefined {
-  if (etcdCommand === false) {
-    etcdCommand = commandOf(['etcd'], 'etcd-server') ?? missing('etcd', 'etcd-server');
-  }
-  return etcdCommand;
-}
+export const etcdServer = serverOf(['etcd'], 'etcd', 'etcd-server');
 
 /** An etcd of one's own, a cluster of one. */
 export async function startEtcd(): Promise<Service> {
@@ -233,15 +219,8 @@ export function hasShellTools(): boolean {
   return shellTools;
 }
 
-let nginxCommand: string | undefined | false = false;
-
 /** The command that starts an nginx; undefined if there is none to be had. */
-export function nginxServer(): string | undefined {
-  if (nginxCommand === false) {
-    nginxCommand = commandOf(['nginx'], 'nginx-light') ?? missing('nginx', 'nginx-light');
-  }
-  return nginxCommand;
-}
+export const nginxServer = serverOf(['nginx'], 'nginx', 'nginx-light');
 
 /** An nginx of one's own, all of whose files are in its folder; `http` is what its http block says. */
 export async function startNginx(port: number, http: string): Promise<Service> {

@@ -4,24 +4,22 @@
  *     GET  /check?limit=&key=&cost=&hold=1            200 or 429, for programs, and proxies that ask first
  *     POST /batch   POST /settle                      many at once; how a call went
  *     GET  /healthz /readyz                           alive; ready
- *     GET  /inspect /explain /limits /peers /pool /groups /metrics /feed   POST /reload     behind the counter: `access.ts`
+ *     GET  /inspect …   POST /reload                  behind the counter: `counter.ts`, and who may, `access.ts`
  *
  * It meets no socket, so that a test, or a million random requests, can ask it directly. It never throws
  * and never rejects.
  */
 
-import { explainRoute } from '../explain.ts';
-import type { Ask, Gate } from '../gate.ts';
-import type { Route, RoutesConfig } from '../routes.ts';
-import { textOf } from '../tag.ts';
+import type { Ask } from '../gate.ts';
+import type { Route } from '../routes.ts';
 import { type AccessSetting, CROSS_SITE, type Guarded, guarded, isCrossSite } from './access.ts';
-import type { Feed } from './feed.ts';
+import { type CounterSetting, counter } from './counter.ts';
+import { CHANGE, type Endpoint, open, READ } from './endpoint.ts';
 import type { Heard, KeyOf } from './key.ts';
 import { Complaint, shown } from './parameters.ts';
 import {
   jsonIn,
   keyTooLong,
-  lookIn,
   type Question,
   questionIn,
   questionsOf,
@@ -29,38 +27,16 @@ import {
   settlementIn,
   settlementOf,
 } from './questions.ts';
-import { isReply, json, problem, type Reply, text } from './reply.ts';
+import { isReply, json, problem, type Reply, text, unknownLimit } from './reply.ts';
 import { inBrief, Verdicts } from './verdict.ts';
 
-/** What a reload came to. */
-export type Reloaded =
-  | { readonly ok: true }
-  | { readonly ok: false; readonly problems: readonly string[] };
-
-export interface DeskSetting {
-  readonly gate: Gate;
-  readonly version: string;
+export interface DeskSetting extends CounterSetting {
   readonly admin: AccessSetting;
   /** Where the key of a check comes from that names none; undefined: it has to. */
   readonly keyOf?: KeyOf | undefined;
   readonly bounds: DeskBounds;
-  readonly feed: Pick<Feed, 'isFull' | 'snapshot'>;
-  /** Everything for Prometheus. */
-  metrics(): string;
-  /** Takes in the configuration again. */
-  reload(): Promise<Reloaded>;
   /** False while draining. */
   isReady(): boolean;
-  /** What the gate goes by at the moment. */
-  rules(): RoutesConfig;
-  /** The limits there are, as JSON will have them. */
-  limits(): unknown;
-  /** The fleet, as JSON will have it; undefined: there is none. */
-  peers(): unknown;
-  /** The pool, likewise. */
-  pool(): Promise<unknown>;
-  /** The groups, likewise. */
-  groups(): unknown;
   /** Hears of what should not happen. */
   onError?(error: unknown): void;
 }
@@ -74,15 +50,6 @@ export interface DeskBounds {
 
 export const DESK_BOUNDS: DeskBounds = { keyMax: 1024, batchMax: 1000 };
 
-type Handle = (request: Heard, queryAt: number, body: Buffer) => Reply | Promise<Reply>;
-
-interface Endpoint {
-  readonly methods: readonly string[];
-  /** Behind the counter. */
-  readonly isAdmin: boolean;
-  readonly handle: Handle;
-}
-
 /** A question that makes sense, and the limits it meets. */
 interface Asked {
   readonly question: Question;
@@ -90,22 +57,8 @@ interface Asked {
   readonly route: Route;
 }
 
-const READ = ['GET', 'HEAD'];
-const CHANGE = ['POST'];
 /** Proxies that ask first may send the method they were sent. */
 const ANYTHING: readonly string[] = [];
-
-const open = (methods: readonly string[], handle: Handle): Endpoint => ({
-  methods,
-  isAdmin: false,
-  handle,
-});
-
-const admin = (methods: readonly string[], handle: Handle): Endpoint => ({
-  methods,
-  isAdmin: true,
-  handle,
-});
 
 const CHECK = '/check';
 const QUESTION_MARK = 63;
@@ -177,16 +130,7 @@ export class Desk {
       ['/settle', open(CHANGE, (...asked) => this.#settle(...asked))],
       ['/healthz', open(READ, () => text(200, 'ok\n'))],
       ['/readyz', open(READ, () => (own.isReady() ? text(200, 'ready\n') : DRAINING))],
-      ['/', admin(READ, () => text(200, pageOf(own.version)))],
-      ['/inspect', admin(READ, (request, at) => this.#inspect(request, at))],
-      ['/explain', admin(READ, (request, at) => this.#explain(request, at))],
-      ['/limits', admin(READ, () => json(200, own.limits()))],
-      ['/peers', admin(READ, () => json(200, own.peers() ?? NO_PEERS))],
-      ['/pool', admin(READ, async () => json(200, (await own.pool()) ?? NO_POOL))],
-      ['/groups', admin(READ, () => json(200, own.groups() ?? NO_GROUPS))],
-      ['/metrics', admin(READ, () => ({ ...text(200, own.metrics()), headers: PROMETHEUS }))],
-      ['/feed', admin(['GET'], () => this.#listen())],
-      ['/reload', admin(CHANGE, () => this.#reload())],
+      ...counter(own),
     ]);
   }
 
@@ -308,44 +252,6 @@ export class Desk {
       : problem(404, `Nobody holds permit ${shown(asked.permit)} any more.`);
   }
 
-  // Behind the counter.
-
-  async #inspect({ url = '' }: Heard, queryAt: number): Promise<Reply> {
-    const asked = lookIn(url, queryAt, this.#setting.bounds.keyMax);
-    if (asked instanceof Complaint) return problem(400, asked.detail);
-    const [tag = '', limit] = asked;
-    const { gate } = this.#setting;
-    const limits = await gate.inspect(tag, limit);
-    if (!limits) return unknownLimit(limit ?? '');
-    return json(200, {
-      key: textOf(tag),
-      ...settledOf(gate.route(tag, limit)),
-      limits,
-    });
-  }
-
-  #explain({ url = '' }: Heard, queryAt: number): Reply {
-    const asked = lookIn(url, queryAt, this.#setting.bounds.keyMax);
-    if (asked instanceof Complaint) return problem(400, asked.detail);
-    const [tag = '', limit] = asked;
-    const route = this.#setting.gate.route(tag, limit);
-    if (!route) return unknownLimit(limit ?? '');
-    return json(200, { key: textOf(tag), ...explainRoute(route, this.#setting.rules(), tag) });
-  }
-
-  #listen(): Reply {
-    if (this.#setting.feed.isFull) {
-      return problem(503, `Too many listen already.`, 'Retry-After', '10');
-    }
-    const body = `: one event a second\nretry: 2000\n\n${this.#setting.feed.snapshot()}`;
-    return { status: 200, headers: EVENTS, body, isFeed: true };
-  }
-
-  async #reload(): Promise<Reply> {
-    const reloaded = await this.#setting.reload();
-    return reloaded.ok ? json(200, reloaded) : problem(422, reloaded.problems.join('\n'));
-  }
-
   #failed(error: unknown): Reply {
     this.#setting.onError?.(error);
     return problem(500, 'Something went wrong here; the log of the daemon says what.');
@@ -353,11 +259,6 @@ export class Desk {
 }
 
 const MISSING_KEY = new Complaint('key is missing');
-
-/** A daemon alone is a fleet too. */
-const NO_PEERS = { peers: [] };
-const NO_POOL = { members: [] };
-const NO_GROUPS = { others: [] };
 
 const DRAINING = problem(503, 'Draining: about to stop.', 'Retry-After', '1');
 
@@ -368,22 +269,11 @@ const WRONG_TYPE = problem(
   'application/json, application/x-www-form-urlencoded',
 );
 
-const PROMETHEUS = ['Content-Type', 'text/plain; version=0.0.4; charset=utf-8'];
-
-const EVENTS = [
-  ...['Content-Type', 'text/event-stream'],
-  ...['Cache-Control', 'no-store'],
-  ...['X-Accel-Buffering', 'no'], // or nginx would keep events until there are many
-];
-
 const orProblem = <T extends object>(read: T | Complaint): T | Reply =>
   read instanceof Complaint ? problem(400, read.detail) : read;
 
 const notAllowed = (methods: readonly string[]): Reply =>
   problem(405, `This takes ${methods.join(' or ')}.`, 'Allow', methods.join(', '));
-
-const unknownLimit = (name: string, where = ''): Reply =>
-  problem(404, `${where}There is no limit ${shown(name)}.`);
 
 /** Where the path of a URL begins: some clients, told of a proxy, send the host along. */
 function pathIn(url: string): number {
@@ -391,27 +281,3 @@ function pathIn(url: string): number {
   const host = /^https?:\/\/[^/?]*/i.exec(url);
   return host ? host[0].length : 0;
 }
-
-const settledOf = (route: Route | undefined): object => {
-  if (!route?.settled) return {};
-  const { isAllowed, reason, limit, by } = route.settled;
-  return { settled: { isAllowed, reason, limit, by: by?.text } };
-};
-
-const pageOf = (version: string): string => `sluice ${version}
-
-  GET  /check?key=alice[&limit=api][&cost=1][&hold=1][&status=403]   200 or 429
-  POST /check    the same as a form or JSON; a list of questions is a batch
-  POST /batch    [{"key": "alice"}, …]: answers in the same order
-  POST /settle   {"permit": "1", "outcome": "ok", "used": 1, "rttMs": 20}
-  GET  /inspect?key=alice[&limit=api]     how a key stands
-  GET  /explain?key=alice                 which limits apply, and why
-  GET  /limits                            all there are
-  GET  /peers                             the other daemons of the fleet
-  GET  /pool                              the daemons that divide limits among them
-  GET  /groups                            the groups that limits are shared with
-  GET  /metrics                           for Prometheus
-  GET  /feed                              server-sent events, one a second
-  POST /reload                            takes in the configuration again
-  GET  /healthz   /readyz
-`;

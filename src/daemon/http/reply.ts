@@ -4,6 +4,7 @@
  */
 
 import { STATUS_CODES } from 'node:http';
+import { shown } from './parameters.ts';
 
 export interface Reply {
   readonly status: number;
@@ -37,3 +38,6 @@ export function problem(status: number, detail: string, ...headers: string[]): R
     body: `${JSON.stringify({ type: 'about:blank', title, status, detail })}\n`,
   };
 }
+
+export const unknownLimit = (name: string, where = ''): Reply =>
+  problem(404, `${where}There is no limit ${shown(name)}.`);

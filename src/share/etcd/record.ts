@@ -7,6 +7,7 @@
 import type { Millis } from '../../clock.ts';
 import { UnavailableError } from '../../errors.ts';
 import { isRecord } from '../../options.ts';
+import { jsonIn } from '../json.ts';
 
 export interface Record {
   /** Whose clock it is. */
@@ -20,19 +21,11 @@ export const textOf = (record: Record): string => JSON.stringify(record);
 
 /** Whatever a key holds that is not of this kind is somebody else's, and stays. */
 export function recordOf(text: string, width: number, key: string): Record {
-  const value = parsed(text);
+  const value = jsonIn(text);
   if (isRecord(value) && typeof value.by === 'string' && Number.isFinite(value.at)) {
     const { numbers } = value;
     const isOurs = Array.isArray(numbers) && numbers.length === width;
     if (isOurs && numbers.every(Number.isFinite)) return value as unknown as Record;
   }
   throw new UnavailableError(`the register ${key}`, 'it holds something else');
-}
-
-function parsed(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
 }

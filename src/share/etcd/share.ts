@@ -17,6 +17,7 @@ import {
   type Answer,
   jitterMsMax,
   type LineAnswer,
+  lineOfOne,
   type RemoteSetting,
   type RemoteShare,
 } from '../remote.ts';
@@ -148,10 +149,7 @@ export class RegisterShare implements RemoteShare {
       );
       return { ...lineAt(told, this.#clock.now()), aheadMs };
     } catch {
-      const { decision, at } = this.#makeshift();
-      const isIn = decision.verdict === 'allow';
-      const refused = isIn ? undefined : decision;
-      return { granted: isIn ? 1 : 0, refused, at, isMakeshift: true };
+      return lineOfOne(this.#makeshift());
     }
   }
 

@@ -14,7 +14,7 @@ import { Giver } from './giver.ts';
 import type { GroupLimit } from './limits.ts';
 import { type Claimed, partsOf } from './parts.ts';
 import { RemoteGroupShare } from './remote-share.ts';
-import { type Company, type GroupBucket, GroupShare } from './share.ts';
+import { type GroupBucket, GroupShare, type OwnGroup } from './share.ts';
 import { type DonorView, Thief } from './thief.ts';
 
 export interface GroupSetting {
@@ -45,7 +45,7 @@ export class Group {
   readonly #limits = new Map<string, GroupLimit>();
   readonly #giver: Giver;
   readonly #thief: Thief;
-  readonly #company: Company = {
+  readonly #forShares: OwnGroup = {
     add: (limit) => this.#add(limit),
     want: (limit, key, units) => this.#thief.want(limit, key, units),
   };
@@ -75,7 +75,7 @@ export class Group {
         const own = this.#partOf(policy);
         const inner = within ? within.make(own.policy, made) : new LocalShare(own.policy, made);
         if (!inner.gain) throw new ConfigError('bucket', 'redis(client) or peers(...)', within);
-        return new GroupShare(inner, { ...made, ...own }, this.#company);
+        return new GroupShare(inner, { ...made, ...own }, this.#forShares);
       },
     };
   }
@@ -87,7 +87,7 @@ export class Group {
       make: (policy, made) => {
         const own = this.#partOf(policy);
         const inner = within.make(own.policy, made);
-        return new RemoteGroupShare(inner, own.policy, { ...made, ...own }, this.#company);
+        return new RemoteGroupShare(inner, own.policy, { ...made, ...own }, this.#forShares);
       },
     };
   }

@@ -21,7 +21,7 @@ function shareOf(isReachable: boolean, more: Partial<RemoteShare> = {}) {
   } as unknown as RemoteShare;
   const onRoom = (key: string): unknown => roomFor.push(key);
   const own = { name: 'api', perMs: 0.01, burst: 20, line: 10, onRoom };
-  const company = {
+  const group = {
     add: (limit: GroupLimit) => {
       added.push(limit);
       return () => {};
@@ -29,7 +29,7 @@ function shareOf(isReachable: boolean, more: Partial<RemoteShare> = {}) {
     want: (_: unknown, __: string, n: number) => wants.push(n),
   };
   const policy = bucket({ rate: 10, burst: 20 });
-  const share = new RemoteGroupShare(inner, policy, own, company);
+  const share = new RemoteGroupShare(inner, policy, own, group);
   return { wants, share, limit: added[0], roomFor };
 }
 

@@ -1,24 +1,24 @@
 /** The same where somebody else keeps the group's bucket: a Redis of its region. */
 
 import type { Decision } from '../../decision.ts';
-import type { Policy, Settlement } from '../../policy/policy.ts';
+import type { Policy } from '../../policy/policy.ts';
 import type { Answer, LineAnswer, RemoteShare } from '../remote.ts';
+import { RemoteShareAround } from '../remote-around.ts';
 import type { GroupLimit } from './limits.ts';
-import { type Company, type GroupBucket, isLow } from './share.ts';
+import { type GroupBucket, isLow, type OwnGroup } from './share.ts';
 
-export class RemoteGroupShare implements RemoteShare {
+export class RemoteGroupShare extends RemoteShareAround {
   readonly enter: RemoteShare['enter'];
   readonly policy: Policy;
-  readonly #inner: RemoteShare;
-  readonly #company: Company;
+  readonly #group: OwnGroup;
   readonly #limit: GroupLimit;
   readonly #bucket: GroupBucket;
-  readonly #leaveCompany: () => void;
+  readonly #leaveGroup: () => void;
 
-  constructor(inner: RemoteShare, policy: Policy, bucket: GroupBucket, company: Company) {
+  constructor(inner: RemoteShare, policy: Policy, bucket: GroupBucket, group: OwnGroup) {
+    super(inner);
     this.policy = inner.policy ?? policy;
-    this.#inner = inner;
-    this.#company = company;
+    this.#group = group;
     this.#bucket = bucket;
     this.enter = inner.enter && ((...asked) => this.#entered(...asked));
     const { name, line, onRoom } = bucket;
@@ -28,37 +28,33 @@ export class RemoteGroupShare implements RemoteShare {
       spare: (key, most) => inner.spare?.(key, most, line) ?? 0,
       gain: (key, units) => void inner.gain?.(key, units, line).then(() => onRoom?.(key)),
     };
-    this.#leaveCompany = company.add(this.#limit);
-  }
-
-  get isReachable(): boolean {
-    return this.#inner.isReachable;
+    this.#leaveGroup = group.add(this.#limit);
   }
 
   get waiting(): number {
-    return this.#inner.waiting ?? 0;
+    return this.inner.waiting ?? 0;
   }
 
   askHere(key: string, cost: number): Decision | undefined {
-    const decision = this.#inner.askHere?.(key, cost);
+    const decision = this.inner.askHere?.(key, cost);
     if (decision) this.#watch(key, cost, decision);
     return decision;
   }
 
-  async ask(key: string, cost: number): Promise<Answer> {
-    const answer = await this.#inner.ask(key, cost);
+  override async ask(key: string, cost: number): Promise<Answer> {
+    const answer = await super.ask(key, cost);
     if (!answer.isMakeshift) this.#watch(key, cost, answer.decision);
     return answer;
   }
 
-  async askNow(key: string, cost: number): Promise<Answer> {
-    const answer = await this.#inner.askNow(key, cost);
+  override async askNow(key: string, cost: number): Promise<Answer> {
+    const answer = await super.askNow(key, cost);
     if (!answer.isMakeshift) this.#watch(key, cost, answer.decision);
     return answer;
   }
 
-  async askLine(key: string, costs: readonly number[]): Promise<LineAnswer> {
-    const answer = await this.#inner.askLine(key, costs);
+  override async askLine(key: string, costs: readonly number[]): Promise<LineAnswer> {
+    const answer = await super.askLine(key, costs);
     const { granted, refused, isMakeshift } = answer;
     if (refused && !isMakeshift && isLow(this.#bucket, costs[granted], refused)) {
       this.#want(key, sum(costs.slice(granted)));
@@ -66,33 +62,21 @@ export class RemoteGroupShare implements RemoteShare {
     return answer;
   }
 
-  async take(key: string, most: number): Promise<number> {
-    const taken = await this.#inner.take(key, most);
+  override async take(key: string, most: number): Promise<number> {
+    const taken = await super.take(key, most);
     const wanted = Math.min(most, this.#bucket.burst);
     if (taken < wanted) this.#want(key, wanted);
     return taken;
   }
 
-  settle(key: string, settlement: Settlement): Promise<void> {
-    return this.#inner.settle(key, settlement);
-  }
-
-  hits(key: string, count: number): Promise<void> {
-    return this.#inner.hits(key, count);
-  }
-
-  look(key: string): ReturnType<RemoteShare['look']> {
-    return this.#inner.look(key);
-  }
-
-  async close(): Promise<void> {
-    this.#leaveCompany();
-    await this.#inner.close();
+  override async close(): Promise<void> {
+    this.#leaveGroup();
+    await super.close();
   }
 
   #entered(...[key, cost, patience]: Parameters<NonNullable<RemoteShare['enter']>>) {
     this.#want(key, cost); // nobody says how low the bucket is, but somebody waits
-    return (this.#inner.enter as NonNullable<RemoteShare['enter']>)(key, cost, patience);
+    return (this.inner.enter as NonNullable<RemoteShare['enter']>)(key, cost, patience);
   }
 
   #watch(key: string, cost: number, decision: Decision): void {
@@ -101,7 +85,7 @@ export class RemoteGroupShare implements RemoteShare {
 
   /** Nothing while it has nowhere to put it. */
   #want(key: string, units: number): void {
-    if (this.#inner.isReachable) this.#company.want(this.#limit, key, units);
+    if (this.inner.isReachable) this.#group.want(this.#limit, key, units);
   }
 }
 

@@ -11,8 +11,8 @@ import { ShareAround } from '../around.ts';
 import type { Share } from '../share.ts';
 import type { GroupLimit } from './limits.ts';
 
-/** What a bucket needs of its group. */
-export interface Company {
+/** What a share needs of its group. */
+export interface OwnGroup {
   /** Others may steal from it, until what comes back is called. */
   add(limit: GroupLimit): () => void;
   /** So much was asked of a bucket that is low. */
@@ -44,26 +44,26 @@ export function isLow({ perMs, line }: GroupBucket, cost: number, decision: Deci
 export class GroupShare extends ShareAround {
   /** What is stolen is stolen for a key by its name. */
   readonly wantsNames = true;
-  readonly #company: Company;
+  readonly #group: OwnGroup;
   readonly #limit: GroupLimit;
   readonly #bucket: GroupBucket;
-  readonly #leaveCompany: () => void;
+  readonly #leaveGroup: () => void;
 
-  constructor(inner: Share, bucket: GroupBucket, company: Company) {
+  constructor(inner: Share, bucket: GroupBucket, group: OwnGroup) {
     super(inner);
-    this.#company = company;
+    this.#group = group;
     this.#bucket = bucket;
     const { name, line, onRoom } = bucket;
     this.#limit = {
       name,
       line,
-      spare: (key, most) => inner.take(key, most, line),
+      spare: (key, most) => inner.spare?.(key, most, line) ?? 0,
       gain(key, units) {
         inner.gain?.(key, units, line);
         onRoom?.(key);
       },
     };
-    this.#leaveCompany = company.add(this.#limit);
+    this.#leaveGroup = group.add(this.#limit);
   }
 
   override ask(key: string, cost: number, part?: number): Decision {
@@ -74,20 +74,20 @@ export class GroupShare extends ShareAround {
     return this.#watched(key, cost, super.askNow(key, cost, now, part));
   }
 
-  override take(key: string, most: number, leave?: number): number {
-    const taken = super.take(key, most, leave);
+  override take(key: string, most: number): number {
+    const taken = super.take(key, most);
     const wanted = Math.min(most, this.#bucket.burst);
-    if (taken < wanted) this.#company.want(this.#limit, key, wanted);
+    if (taken < wanted) this.#group.want(this.#limit, key, wanted);
     return taken;
   }
 
   override leave(): void {
-    this.#leaveCompany();
+    this.#leaveGroup();
     super.leave();
   }
 
   #watched(key: string, cost: number, decision: Decision): Decision {
-    if (isLow(this.#bucket, cost, decision)) this.#company.want(this.#limit, key, cost);
+    if (isLow(this.#bucket, cost, decision)) this.#group.want(this.#limit, key, cost);
     return decision;
   }
 }

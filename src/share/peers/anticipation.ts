@@ -17,7 +17,7 @@
 
 import type { Millis } from '../../clock.ts';
 import type { Limits, PeerLimit } from './limits.ts';
-import { ENTRY, type Entries } from './wire.ts';
+import { ENTRY, type Entries } from './messages.ts';
 
 /** Keys it is done for at once: each has one place it can be at. A power of two. */
 const PLACES = 4096;

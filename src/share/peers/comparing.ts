@@ -14,9 +14,9 @@ import type { History } from './history.ts';
 import type { Hits } from './hits.ts';
 import { COMPARED_MAX, Comparison, Lately } from './levels.ts';
 import type { Limits } from './limits.ts';
+import { ENTRY, type Entries, freshNumber, type MessageOf, type NodeId } from './messages.ts';
 import type { Peer, Peers } from './peers.ts';
 import type { Voice } from './voice.ts';
-import { ENTRY, type Entries, freshNumber, type MessageOf, type NodeId } from './wire.ts';
 
 /** How often it compares how keys stand with another node. */
 const COMPARE_MS: Millis = 1000;

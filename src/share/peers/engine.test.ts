@@ -6,9 +6,10 @@ import { VirtualClock } from '../../testing/virtual-clock.ts';
 import { hasher } from '../hash.ts';
 import { PeerEngine } from './engine.ts';
 import type { PeerLimit } from './limits.ts';
+import { ALL, type Message } from './messages.ts';
 import { PEER_DEFAULTS, type PeerOptions } from './options.ts';
 import { PeersShare } from './share.ts';
-import { ALL, decode, type Message } from './wire.ts';
+import { decode } from './wire.ts';
 
 const BUCKET: BucketOptions = { rate: 1, burst: 1000 };
 

@@ -9,7 +9,7 @@
  * An engine meets no socket and no clock: what came goes in with the time, what is to be sent comes out,
  * and it says when it wants to be woken. So it lives in a simulated network as it lives in a real one.
  *
- * A node that is heard for the first time has to prove that it is there now (`strangers.ts`). From then on
+ * A node that is heard for the first time has to prove that it is there now (`meeting.ts`). From then on
  * each of its reports counts once, in whatever order they come, and what does not come is asked for
  * (`peers.ts`). A newcomer learns how keys stand (`learning.ts`), and once in a while everybody compares
  * (`comparing.ts`).
@@ -25,28 +25,24 @@ import { History } from './history.ts';
 import { Hits } from './hits.ts';
 import { Learning } from './learning.ts';
 import { Limits, type PeerLimit } from './limits.ts';
-import type { PeerOptions } from './options.ts';
-import { type Peer, Peers, type PeerView } from './peers.ts';
-import { Returning } from './returning.ts';
-import { Strangers } from './strangers.ts';
-import { Counts, type Send, Voice } from './voice.ts';
+import { Meeting } from './meeting.ts';
 import {
   ALL,
-  decode,
   ENTRY,
   type Entries,
-  fitting,
   freshNumber,
   type Message,
   type MessageOf,
   type NodeId,
-} from './wire.ts';
+} from './messages.ts';
+import type { PeerOptions } from './options.ts';
+import { type Peer, Peers, type PeerView } from './peers.ts';
+import { Returning } from './returning.ts';
+import { Counts, type Send, Voice } from './voice.ts';
+import { decode, fitting } from './wire.ts';
 
 /** Reports sent again for one question. */
 const AGAIN_MAX = 64;
-
-/** Nodes that are so alike in age have begun together. */
-const TOGETHER_MS: Millis = 500;
 
 /** How often it looks who is gone and what is too old to keep. */
 const FORGET_MS: Millis = 1000;
@@ -67,12 +63,10 @@ export class PeerEngine {
   readonly #history: History;
   readonly #peers: Peers;
   readonly #returning = new Returning();
-  readonly #strangers: Strangers;
   readonly #learning: Learning;
+  readonly #meeting: Meeting;
   readonly #comparing: Comparing;
   readonly #budget: Budget;
-  /** Since when it takes part: since it was started, or woke up. */
-  #bornAt: Millis;
   /** Hits of a key that nobody was told of, from which on they are told at once. */
   readonly #urgentFrom: number;
   #reportAt: Millis;
@@ -88,7 +82,6 @@ export class PeerEngine {
     this.#voice = new Voice(freshNumber(random), this.counts, send);
     this.#history = new History(options.historyMs, options.historyBytes);
     this.#peers = new Peers(options.goneMs);
-    this.#strangers = new Strangers(random, options.goneMs);
     const own = {
       voice: this.#voice,
       limits: this.#limits,
@@ -100,10 +93,11 @@ export class PeerEngine {
       isHeard: (peer: Peer): boolean => peer.heard.isComplete && !this.#returning.has(peer),
     };
     this.#learning = new Learning(own);
+    const known = { ...own, learning: this.#learning, returning: this.#returning };
+    this.#meeting = new Meeting(known, options, now);
     this.#comparing = new Comparing(own, now);
     this.#budget = new Budget(options.reportsMax, now);
     this.#urgentFrom = options.exchange === 'prompt' ? options.slack : Infinity;
-    this.#bornAt = now;
     this.#now = now;
     this.#reportAt = now + options.intervalMs;
     this.#beatAt = now;
@@ -189,10 +183,9 @@ export class PeerEngine {
   #lookAt(now: Millis): void {
     this.#now = now;
     if (now - this.#reportAt < ASLEEP_MS) return;
-    this.#bornAt = now;
     this.#returning.clear(); // it is in what will be learned
     this.#peers.clear();
-    this.#strangers.clear();
+    this.#meeting.beginAnew(now);
     this.#learning.stop();
     this.#beatAt = now;
     this.#nextInterval(now);
@@ -241,7 +234,7 @@ export class PeerEngine {
     const { intervalMs, goneMs } = this.#options;
     const isAlone = this.#peers.size === 0;
     if (isAlone) {
-      this.#sayHello(ALL, now);
+      this.#meeting.callOut(now);
     } else {
       this.#voice.say(ALL, { kind: 'beat', seq: this.#history.last });
     }
@@ -279,7 +272,7 @@ export class PeerEngine {
     if (from === this.id || (to !== ALL && to !== this.id)) return false;
     this.counts.received++;
     const peer = this.#peers.get(from);
-    if (!peer) return this.#meet(message, now);
+    if (!peer) return this.#meeting.meet(message, now);
     const isLatest = peer.window.isLatest(count);
     if (!peer.window.accept(count)) {
       this.counts.duplicates++;
@@ -326,7 +319,7 @@ export class PeerEngine {
   ): void {
     switch (question.kind) {
       case 'hello':
-        this.#welcome(question, now);
+        this.#meeting.welcome(question, now);
         break;
       case 'missing':
         this.#sendAgain(peer, question.ranges, now);
@@ -370,62 +363,6 @@ export class PeerEngine {
     const reports = this.#history.again(ranges, AGAIN_MAX);
     for (const { bytes, at } of reports) this.#voice.sayAgain(to.id, bytes, Math.max(0, now - at));
     countAgain(to, reports.length);
-  }
-
-  // Who is there.
-
-  /** A node that was not heard before has to prove that it is there now. True if it did. */
-  #meet(message: Message, now: Millis): boolean {
-    const { from } = message;
-    if (message.kind === 'welcome' && this.#strangers.hasProved(from, message.nonce, now)) {
-      return this.#admit(message, now);
-    }
-    const stranger = this.#strangers.get(from);
-    if (message.kind === 'hello' && mayAnswer(stranger, 'hello', now)) {
-      this.#welcome(message, now);
-    }
-    if (this.#peers.isFull || now < stranger.askAt) return false;
-    this.#sayHello(from, now);
-    return false;
-  }
-
-  #sayHello(to: NodeId, now: Millis): void {
-    const nonce = this.#strangers.nonceFor(to, now);
-    this.#voice.say(to, { kind: 'hello', nonce, ageMs: this.#ageMs(now) });
-  }
-
-  /** It never seems older than it is. */
-  #ageMs(now: Millis): Millis {
-    return Math.max(0, Math.floor(now - this.#bornAt));
-  }
-
-  #welcome({ from: to, nonce, ageMs: theirs }: MessageOf<'hello'>, now: Millis): void {
-    this.#history.forget(now);
-    const { last: seq } = this.#history;
-    const first = this.#history.firstSince(now - theirs);
-    const ageMs = this.#ageMs(now);
-    this.#voice.say(to, { kind: 'welcome', nonce, seq, first, ageMs, name: this.#options.name });
-  }
-
-  /**
-   * From now on it is heard. One that has just begun itself is told by a neighbour how keys stand, and
-   * hears what comes from here on; others want everything the newcomer still has, and nothing from before.
-   */
-  #admit(welcome: MessageOf<'welcome'>, now: Millis): boolean {
-    const { from: id, count, seq, first, ageMs, name } = welcome;
-    if (this.#peers.isFull) return false;
-    this.#strangers.forget(id);
-    const ownAgeMs = now - this.#bornAt;
-    // One that was there before, and was only met late: most of what it told, the neighbour has told.
-    const isOlder = ageMs > ownAgeMs && ownAgeMs < this.#options.goneMs;
-    // Those that begin together have nothing to learn from each other: each wants all that the other told.
-    const areTwins = !isOlder && ownAgeMs - ageMs < TOGETHER_MS;
-    const isWhole = !isOlder && (this.#learning.isDone || areTwins);
-    const who = { id, name, count, bornAt: now - ageMs };
-    const peer = this.#peers.add(who, isWhole ? Math.min(first - 1, seq) : seq, seq, now);
-    if (!peer.heard.isComplete) this.#returning.meet(peer, Math.min(ageMs, ownAgeMs), now);
-    if (!isWhole || first > 1) this.#learning.begin(peer, now);
-    return true;
   }
 
   /** True once it knows how keys stand elsewhere, or that there is nobody to know it from. */

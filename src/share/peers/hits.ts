@@ -6,7 +6,7 @@
  * and has to be as soon as it is full.
  */
 
-import type { Entries } from './wire.ts';
+import type { Entries } from './messages.ts';
 
 /** A power of two, of which half is used: so a free one is always near. */
 const PLACES = 8192;

@@ -20,9 +20,10 @@ import type { Random } from '../../random.ts';
 import type { Anticipation } from './anticipation.ts';
 import type { Hits } from './hits.ts';
 import type { Limits } from './limits.ts';
+import { freshNumber, type MessageOf, type NodeId } from './messages.ts';
 import type { Peer, Peers } from './peers.ts';
 import type { Voice } from './voice.ts';
-import { freshNumber, keysPerPage, type MessageOf, type NodeId } from './wire.ts';
+import { keysPerPage } from './wire.ts';
 
 /** How often it asks if no answer comes. */
 const ASK_AGAIN_MS: Millis = 50;

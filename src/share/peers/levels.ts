@@ -17,7 +17,7 @@
  * one only the rest counts: a burst that comes just then moves nobody.
  */
 
-import { ENTRY, type Entries, type NodeId } from './wire.ts';
+import { ENTRY, type Entries, type NodeId } from './messages.ts';
 
 /** Keys compared at once. */
 export const COMPARED_MAX = 16;

@@ -6,7 +6,7 @@
  */
 
 import type { Millis } from '../../clock.ts';
-import { ENTRY, type Entries, type Standings } from './wire.ts';
+import { ENTRY, type Entries, type Standings } from './messages.ts';
 
 /** One limit, as the engine meets it. */
 export interface PeerLimit {

@@ -4,8 +4,8 @@ import type { Millis } from '../../clock.ts';
 import type { Random } from '../../random.ts';
 import type { Asker } from './answers.ts';
 import { Heard } from './heard.ts';
+import type { NodeId } from './messages.ts';
 import { Window } from './window.ts';
-import type { NodeId } from './wire.ts';
 
 /** Peers known at once; more are not heard. */
 export const PEERS_MAX = 4096;

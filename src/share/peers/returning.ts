@@ -10,8 +10,8 @@
  */
 
 import type { Millis } from '../../clock.ts';
+import type { Entries } from './messages.ts';
 import type { Peer } from './peers.ts';
-import type { Entries } from './wire.ts';
 
 /** One that was silent for so long may have served without being heard. */
 const SILENT_MS: Millis = 1000;

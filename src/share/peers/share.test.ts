@@ -5,9 +5,9 @@ import { seededRandom } from '../../random.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
 import { hasher } from '../hash.ts';
 import { PeerEngine } from './engine.ts';
+import { ALL } from './messages.ts';
 import { PEER_DEFAULTS } from './options.ts';
 import { PeersShare } from './share.ts';
-import { ALL } from './wire.ts';
 
 const LIMIT = { bucket: { rate: 1, burst: 10 } };
 

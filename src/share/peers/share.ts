@@ -31,8 +31,7 @@ export interface Fleet {
   unserved(limit: PeerLimit, low: number, high: number, hits: number): void;
 }
 
-export class PeersShare extends ShareAround {
-  readonly #local: LocalShare;
+export class PeersShare extends ShareAround<LocalShare> {
   readonly #fleet: Fleet;
   readonly #hasher: Hasher;
   readonly #limit: PeerLimit;
@@ -44,7 +43,6 @@ export class PeersShare extends ShareAround {
     const buckets = bucketsOf(policy);
     const local = new LocalShare(policy, { clock, random, keysMax, hasher: fleet.hasher });
     super(local);
-    this.#local = local;
     this.#fleet = fleet;
     this.#hasher = fleet.hasher;
     const level = (state: State, i: number, now: Millis): number => spentOf(buckets, state, i, now);
@@ -77,36 +75,40 @@ export class PeersShare extends ShareAround {
   }
 
   override ask(key: string, cost: number, part?: number): Decision {
-    return this.#told(this.#local.ask(key, cost, part), cost);
+    return this.#told(this.inner.ask(key, cost, part), cost);
   }
 
   override askHashed(low: number, high: number, cost: number): Decision {
-    const decision = this.#local.askHashed(low, high, cost);
+    const decision = this.inner.askHashed(low, high, cost);
     if (decision.verdict === 'allow') this.#served(low, high, cost);
     return decision;
   }
 
   override askNow(key: string, cost: number, now: Millis, part?: number): Decision {
-    return this.#told(this.#local.askNow(key, cost, now, part), cost);
+    return this.#told(this.inner.askNow(key, cost, now, part), cost);
   }
 
-  override take(key: string, most: number, leave?: number): number {
-    const taken = this.#local.take(key, most, leave);
+  override take(key: string, most: number): number {
+    return this.spare(key, most, 0);
+  }
+
+  spare(key: string, most: number, leave: number): number {
+    const taken = this.inner.spare(key, most, leave);
     if (taken > 0) this.#servedLast(taken);
     return taken;
   }
 
-  override gain(key: string, units: number, upTo: number): void {
+  gain(key: string, units: number, upTo: number): void {
     this.#hasher.hash(key);
     const { low, high } = this.#hasher;
     const before = this.#limit.level(low, high);
-    this.#local.gain(key, units, upTo);
+    this.inner.gain(key, units, upTo);
     const filled = before - this.#limit.level(low, high); // less, if not all of it fits
     if (filled > 0) this.#gained.add(low, high, filled);
   }
 
   override settle(key: string, settlement: Settlement, now?: Millis): void {
-    this.#local.settle(key, settlement, now);
+    this.inner.settle(key, settlement, now);
     const { outcome, cost, used = cost } = settlement;
     const more = outcome === 'ignored' ? -cost : used - cost;
     if (more > 0) this.#servedLast(more);

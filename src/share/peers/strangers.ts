@@ -6,7 +6,7 @@
 import type { Millis } from '../../clock.ts';
 import type { Random } from '../../random.ts';
 import type { Asker } from './answers.ts';
-import { ALL, freshNumber, type NodeId } from './wire.ts';
+import { ALL, freshNumber, type NodeId } from './messages.ts';
 
 /** Strangers that were asked to prove that they are there, and have not yet. */
 const STRANGERS_MAX = 1024;

@@ -1,7 +1,8 @@
 /** How a node speaks: under its own name, and each datagram with a number of its own. */
 
 import type { Millis } from '../../clock.ts';
-import { again, encode, type NodeId, type Said } from './wire.ts';
+import type { NodeId, Said } from './messages.ts';
+import { again, encode } from './wire.ts';
 
 /** Sends a datagram to a node that was heard before, or to everybody. */
 export type Send = (to: NodeId, bytes: Uint8Array) => void;

@@ -2,16 +2,8 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { AMOUNT_MAX } from '../../options.ts';
 import { DATAGRAM_BYTES_MAX } from './bytes.ts';
-import {
-  again,
-  decode,
-  ENTRY,
-  encode,
-  fitting,
-  keysPerPage,
-  type Message,
-  VERSION,
-} from './wire.ts';
+import { ENTRY, type Message } from './messages.ts';
+import { again, decode, encode, fitting, keysPerPage, VERSION } from './wire.ts';
 
 const id = fc.integer({ min: 1, max: 2 ** 48 - 1 });
 const seq = fc.nat({ max: Number.MAX_SAFE_INTEGER });

@@ -26,6 +26,7 @@ import { alarm, type Clock, type Millis } from '../../clock.ts';
 import { UnavailableError } from '../../errors.ts';
 import { isRecord } from '../../options.ts';
 import type { Random } from '../../random.ts';
+import { jsonIn } from '../json.ts';
 import { type AgreementOptions, emptyPool, leave, type PoolState, sync } from './agreement.ts';
 import type { Ahead } from './ahead.ts';
 import type { PoolStore } from './store.ts';
@@ -201,18 +202,10 @@ const agreedIn = ({ members, syncedAt, ...rest }: PoolState): string =>
 /** Whatever the key holds that is not a pool is somebody else's, and stays. */
 function stateOf(text: string | undefined, pool: string): PoolState | undefined {
   if (text === undefined) return undefined;
-  const state: unknown = parsed(text);
+  const state: unknown = jsonIn(text);
   const times = ['round', 'quietTo', 'syncedAt', 'freedAt', 'turnFreedAt'];
   if (isRecord(state) && Array.isArray(state.members)) {
     if (times.every((name) => Number.isFinite(state[name]))) return state as unknown as PoolState;
   }
   throw new UnavailableError(`the pool ${pool}`, 'its key holds something else');
-}
-
-function parsed(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
 }

@@ -9,6 +9,7 @@
  */
 
 import type { Millis } from '../../clock.ts';
+import { jsonIn } from '../json.ts';
 
 /** How high the ramp of a key was, and when, on the store's clock. */
 export type Level = readonly [pool: number, at: Millis];
@@ -85,7 +86,7 @@ export function writeLevels(limits: ReadonlyMap<string, Levels>): string {
 /** Whatever cannot be read was written by somebody else, and counts as nothing. */
 export function readLevels(text: string | undefined): Map<string, Map<string, Level>> {
   const limits = new Map<string, Map<string, Level>>();
-  for (const [limit, levels] of pairsOf(parsed(text))) {
+  for (const [limit, levels] of pairsOf(jsonIn(text ?? ''))) {
     const own = new Map<string, Level>();
     for (const [key, level] of pairsOf(levels)) if (isLevel(level)) own.set(key, level);
     limits.set(limit, own);
@@ -100,11 +101,3 @@ function pairsOf(value: unknown): [string, unknown][] {
 
 const isLevel = (value: unknown): value is Level =>
   Array.isArray(value) && value.length === 2 && value.every(Number.isFinite);
-
-function parsed(text: string | undefined): unknown {
-  try {
-    return JSON.parse(text ?? '');
-  } catch {
-    return undefined;
-  }
-}

@@ -9,8 +9,9 @@ import type { Clock, Millis } from '../../clock.ts';
 import { allow, type Decision, deny } from '../../decision.ts';
 import { ConfigError } from '../../errors.ts';
 import type { News, Policy, Seen, Settlement, Standing, State } from '../../policy/policy.ts';
+import { ShareAround } from '../around.ts';
 import { LocalShare } from '../local.ts';
-import type { Share, ShareMaker, ShareSetting } from '../share.ts';
+import type { ShareMaker, ShareSetting } from '../share.ts';
 import type { TableCopy } from '../table.ts';
 import type { Climbing } from './keeper.ts';
 import { Climb, type Level } from './levels.ts';
@@ -25,11 +26,20 @@ export type PartOf = Pick<Pool, 'claim' | 'claimTo' | 'secondEnd' | 'aheadMs' | 
 
 const ANYTHING = allow(Number.MAX_SAFE_INTEGER);
 
-export class PoolShare implements Share {
-  readonly #local: LocalShare;
+/** The store's time when the last question came: a look at the clock costs as much as deciding. */
+class StoreTime implements Clock {
+  at: Millis = 0;
+
+  now(): Millis {
+    return this.at;
+  }
+}
+
+export class PoolShare extends ShareAround<LocalShare> {
   readonly #policy: Policy;
   readonly #pool: PartOf;
   readonly #clock: Clock;
+  readonly #storeTime: StoreTime;
   readonly #leavePool: () => void;
   readonly #meter: Meter;
   readonly #climb: Climb | undefined;
@@ -43,21 +53,20 @@ export class PoolShare implements Share {
   /** Whether it ever had a part. */
   #wasHere = false;
   #aheadMs: Millis = 0;
-  /** When the last question came, on the store's clock: a look at the clock costs as much as deciding. */
-  #storeNow: Millis = 0;
 
   /** @throws {ConfigError} if the rule cannot be divided. */
   constructor(policy: Policy, setting: ShareSetting, pool: PartOf) {
     requireDivisible(policy);
     const { name, clock, ...own } = setting;
-    const storeTime = { now: () => this.#storeNow };
+    const storeTime = new StoreTime();
+    super(new LocalShare(policy, { ...own, clock: storeTime }));
+    this.#storeTime = storeTime;
     this.#policy = policy;
     this.#pool = pool;
     this.#clock = clock;
-    this.#local = new LocalShare(policy, { ...own, clock: storeTime });
     const paceOf = (cells: State, i: number, at: Millis): number =>
       policy.pace?.(cells, i, at) ?? 0;
-    this.#meter = new Meter(() => meanOf(this.#local, paceOf) * this.#local.keys);
+    this.#meter = new Meter(() => meanOf(this.inner, paceOf) * this.inner.keys);
     const { resumeForMs } = policy;
     this.wantsNames = resumeForMs !== undefined;
     const climb = resumeForMs === undefined ? undefined : this.#climbing(name, resumeForMs);
@@ -72,72 +81,60 @@ export class PoolShare implements Share {
     this.#look(clock.now());
   }
 
-  get keys(): number {
-    return this.#local.keys;
-  }
-
-  get evicted(): number {
-    return this.#local.evicted;
-  }
-
-  get bytes(): number {
-    return this.#local.bytes;
-  }
-
   get poolSize(): number {
     this.#toldInstead();
     return this.#size;
   }
 
-  ask(key: string, cost: number, part?: number): Decision {
+  override ask(key: string, cost: number, part?: number): Decision {
     const told = this.#toldInstead();
     if (told) return told;
     this.#climb?.called(key);
-    return this.#counted(cost, this.#local.ask(key, cost, part));
+    return this.#counted(cost, this.inner.ask(key, cost, part));
   }
 
-  askHashed(low: number, high: number, cost: number): Decision {
+  override askHashed(low: number, high: number, cost: number): Decision {
     const told = this.#toldInstead();
-    return told ?? this.#counted(cost, this.#local.askHashed(low, high, cost));
+    return told ?? this.#counted(cost, this.inner.askHashed(low, high, cost));
   }
 
-  askNow(key: string, cost: number, now: Millis, part?: number): Decision {
+  override askNow(key: string, cost: number, now: Millis, part?: number): Decision {
     const told = this.#toldInstead(now);
     if (told) return told;
     this.#climb?.called(key);
-    return this.#counted(cost, this.#local.askNow(key, cost, now + this.#aheadMs, part));
+    return this.#counted(cost, this.inner.askNow(key, cost, now + this.#aheadMs, part));
   }
 
-  peek(key: string, cost: number, part?: number): Decision {
-    return this.#toldInstead() ?? this.#local.peek(key, cost, part);
+  override peek(key: string, cost: number, part?: number): Decision {
+    return this.#toldInstead() ?? this.inner.peek(key, cost, part);
   }
 
-  take(key: string, most: number): number {
+  override take(key: string, most: number): number {
     const told = this.#toldInstead();
     if (told) return told.verdict === 'allow' && Number.isFinite(most) ? most : 0;
     this.#climb?.called(key);
-    const taken = this.#local.take(key, most);
-    this.#meter.count(taken, this.#storeNow);
+    const taken = this.inner.take(key, most);
+    this.#meter.count(taken, this.#storeTime.at);
     return taken;
   }
 
-  settle(key: string, settlement: Settlement, now?: Millis): void {
+  override settle(key: string, settlement: Settlement, now?: Millis): void {
     this.#toldInstead(now);
     const { outcome, cost, used = cost } = settlement;
     const dueAt = settlement.dueAt + this.#aheadMs;
-    this.#local.settle(key, { ...settlement, dueAt });
-    this.#meter.count(outcome === 'ignored' ? -cost : used - cost, this.#storeNow);
+    this.inner.settle(key, { ...settlement, dueAt });
+    this.#meter.count(outcome === 'ignored' ? -cost : used - cost, this.#storeTime.at);
   }
 
-  hear(key: string, news: News): boolean {
+  override hear(key: string, news: News): boolean {
     this.#toldInstead();
-    return 'poolSize' in news ? false : this.#local.hear(key, news);
+    return 'poolSize' in news ? false : this.inner.hear(key, news);
   }
 
   /** Who has no part has nothing left, whatever the limit says. */
-  inspect(key: string, now?: Millis): Seen {
+  override inspect(key: string, now?: Millis): Seen {
     const told = this.#toldInstead(now);
-    const { view, standings } = this.#local.inspect(key);
+    const { view, standings } = this.inner.inspect(key);
     view.poolSize = this.#size;
     if (told?.verdict !== 'deny') return { view, standings };
     view.remaining = Math.min(0, view.remaining);
@@ -148,29 +145,29 @@ export class PoolShare implements Share {
     };
   }
 
-  copy(): TableCopy {
+  override copy(): TableCopy {
     this.#toldInstead();
-    return this.#local.copy();
+    return this.inner.copy();
   }
 
-  takeOver(copy: TableCopy): void {
+  override takeOver(copy: TableCopy): void {
     this.#toldInstead();
-    this.#local.takeOver(copy);
+    this.inner.takeOver(copy);
   }
 
-  leave(): void {
+  override leave(): void {
     this.#leavePool();
   }
 
   #counted(cost: number, decision: Decision): Decision {
-    if (decision.verdict !== 'deny') this.#meter.count(cost, this.#storeNow);
+    if (decision.verdict !== 'deny') this.#meter.count(cost, this.#storeTime.at);
     return decision;
   }
 
   #saturation(now: Millis): number {
     if (this.#policy.pace) return this.#meter.read(now + this.#aheadMs);
     const { width } = this.#policy;
-    return meanOf(this.#local, (cells, i, at) => {
+    return meanOf(this.inner, (cells, i, at) => {
       const { inFlight = 0, limit = 1 } = this.#policy.view(cells.slice(i, i + width), 0, at);
       return inFlight / limit;
     });
@@ -178,14 +175,14 @@ export class PoolShare implements Share {
 
   #climbing(name: string, resumeForMs: Millis): Climbing {
     const resume = (key: string, [pool, at]: Level): void => {
-      this.#local.hear(key, { resume: pool, reachedAt: at });
+      this.inner.hear(key, { resume: pool, reachedAt: at });
     };
-    const levelOf = (key: string): number | undefined => this.#local.view(key).pool;
+    const levelOf = (key: string): number | undefined => this.inner.view(key).pool;
     return { name, resumeForMs, climb: new Climb(resume), levelOf };
   }
 
   #toldInstead(now = this.#clock.now()): Decision | undefined {
-    this.#storeNow = now + this.#aheadMs;
+    this.#storeTime.at = now + this.#aheadMs;
     if (now >= this.#lookAt) this.#look(now);
     return this.#instead;
   }
@@ -194,7 +191,7 @@ export class PoolShare implements Share {
     const pool = this.#pool;
     const { size, rank } = pool.claim(now);
     this.#aheadMs = pool.aheadMs;
-    this.#storeNow = now + this.#aheadMs;
+    this.#storeTime.at = now + this.#aheadMs;
     const hadPart = this.#size > 0;
     this.#size = size;
     if (size === 0) {
@@ -203,10 +200,10 @@ export class PoolShare implements Share {
       return;
     }
     const { isBySecond = false, refillMs = 0 } = this.#policy;
-    this.#policy.divide?.({ size, rank }, this.#storeNow);
+    this.#policy.divide?.({ size, rank }, this.#storeTime.at);
     // Who comes to others, or comes back, has not saved up anything: what there was, they may have spent.
     const isFirst = size === 1 && !this.#wasHere;
-    if (!hadPart && !isFirst && refillMs > 0) this.#local.raiseAll(this.#storeNow + refillMs);
+    if (!hadPart && !isFirst && refillMs > 0) this.inner.raiseAll(this.#storeTime.at + refillMs);
     this.#wasHere = true;
     const [from, to] = isBySecond ? pool.secondEnd(now) : [Infinity, Infinity];
     const isBetween = now >= from; // one second may be over, and the next may not have begun

@@ -3,9 +3,10 @@
 import { execFile } from 'node:child_process';
 import { getEventListeners } from 'node:events';
 import { promisify } from 'node:util';
-import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import { type Client, ioRedis, nodeRedis } from '../../../test/support/redis-clients.ts';
-import { redisCli, redisServer, type Service, startRedis } from '../../../test/support/services.ts';
+import { describe, expect, test, vi } from 'vitest';
+import { ownRedis } from '../../../test/support/own-redis.ts';
+import { ioRedis, nodeRedis } from '../../../test/support/redis-clients.ts';
+import { redisServer } from '../../../test/support/services.ts';
 import { guard } from '../../adapters/http/guard.ts';
 import { type Clock, systemClock } from '../../clock.ts';
 import { limiter, type QueueOptions } from '../../limiter.ts';
@@ -45,27 +46,21 @@ describe.skipIf(redisServer() === undefined).each([
   ['node-redis', nodeRedis],
   ['ioredis', ioRedis],
 ])('a limiter shared by %s is closed', (_name, connect) => {
-  let service: Service;
-  let own: Client;
-  beforeAll(async () => {
-    service = await startRedis();
-    own = await connect(service.port);
-  });
-  afterAll(async () => {
-    own.end();
-    await service.stop();
-  });
-  beforeEach(() => {
-    redisCli(service.port, 'FLUSHALL');
-  });
+  const stage = ownRedis(connect);
 
   function shared(limit: Limit, options: RedisOptions = {}, queue: QueueOptions = {}) {
     const { clock, alarms } = countingClock();
-    const api = limiter({ name: 'api', limit, share: redis(own.client, options), clock, queue });
+    const api = limiter({
+      name: 'api',
+      limit,
+      share: redis(stage.own.client, options),
+      clock,
+      queue,
+    });
     return { api, alarms };
   }
 
-  const connections = (): number => redisCli(service.port, 'CLIENT', 'LIST').split('\n').length;
+  const connections = (): number => stage.cli('CLIENT', 'LIST').split('\n').length;
 
   const WAYS: [string, Limit, RedisOptions][] = [
     ['in line', HOURLY, {}],
@@ -98,7 +93,7 @@ describe.skipIf(redisServer() === undefined).each([
     expect(api.stats()).toMatchObject({ waiting: 0, denied: 4 });
     expect(alarms.size).toBe(0);
     expect(getEventListeners(signal, 'abort')).toEqual([]);
-    expect(redisCli(service.port, 'KEYS', '*:line')).toBe('');
+    expect(stage.cli('KEYS', '*:line')).toBe('');
     await vi.waitFor(() => expect(connections()).toBe(before));
     expect(await api.acquire('token')).toMatchObject(refusal);
     await api.close(); // and once more does nothing
@@ -108,14 +103,14 @@ describe.skipIf(redisServer() === undefined).each([
     const { api } = shared(limit, options);
     await api.inspect('token');
     await api.close();
-    const kept = redisCli(service.port, 'KEYS', '*');
+    const kept = stage.cli('KEYS', '*');
     expect(await api.ask('token')).toEqual({ verdict: 'deny', retryAfterMs: 0 });
     expect(await api.tryAcquire('token')).toMatchObject({ verdict: 'deny', reason: 'closed' });
     const impatient = await api.acquire('token', 1, { maxWaitMs: 0 });
     expect(impatient).toMatchObject({ verdict: 'deny', reason: 'closed' });
     expect(await api.take('token', 1)).toBe(0);
     expect(api.stats().denied).toBe(4);
-    expect(redisCli(service.port, 'KEYS', '*')).toBe(kept);
+    expect(stage.cli('KEYS', '*')).toBe(kept);
   });
 
   test('a call that is let in while it closes does not stay in flight', async () => {
@@ -220,8 +215,8 @@ describe.skipIf(redisServer() === undefined).each([
     async (_how, fair) => {
       const make =
         _name === 'ioredis'
-          ? `const client = new (await import('ioredis')).Redis(${service.port}); const end = () => client.disconnect();`
-          : `const client = await (await import('redis')).createClient({ socket: { port: ${service.port} } }).connect(); const end = () => client.destroy();`;
+          ? `const client = new (await import('ioredis')).Redis(${stage.service.port}); const end = () => client.disconnect();`
+          : `const client = await (await import('redis')).createClient({ socket: { port: ${stage.service.port} } }).connect(); const end = () => client.destroy();`;
       const program = `
       import { limiter } from 'sluice';
       import { redis } from 'sluice/redis';

@@ -1,8 +1,9 @@
 /** One line for all processes, in trouble: nobody hangs, and nobody is forgotten. */
 
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import { type Client, ioRedis, nodeRedis } from '../../../test/support/redis-clients.ts';
-import { redisCli, redisServer, type Service, startRedis } from '../../../test/support/services.ts';
+import { describe, expect, test, vi } from 'vitest';
+import { ownRedis } from '../../../test/support/own-redis.ts';
+import { ioRedis, nodeRedis } from '../../../test/support/redis-clients.ts';
+import { redisServer, startRedis } from '../../../test/support/services.ts';
 import { alarm, type Clock, systemClock } from '../../clock.ts';
 import { limiter } from '../../limiter.ts';
 import type { RemoteLimiter } from '../../remote-engine.ts';
@@ -19,49 +20,29 @@ describe.skipIf(redisServer() === undefined).each([
   ['node-redis', nodeRedis],
   ['ioredis', ioRedis],
 ])('waiting fairly by %s, in trouble', (_name, connect) => {
-  let service: Service;
-  let own: Client;
-  let other: Client;
-  const made: RemoteLimiter[] = [];
+  const stage = ownRedis(connect);
 
-  beforeAll(async () => {
-    service = await startRedis();
-    own = await connect(service.port);
-    other = await connect(service.port);
-  });
-  afterAll(async () => {
-    own.end();
-    other.end();
-    await service.stop();
-  });
-  beforeEach(() => {
-    redisCli(service.port, 'FLUSHALL');
-  });
-  afterEach(async () => {
-    for (const api of made.splice(0)) await api.close();
-  });
-
-  function fair(every: number, options: RedisOptions = {}, from = own): RemoteLimiter {
+  function fair(every: number, options: RedisOptions = {}, from = stage.own): RemoteLimiter {
     const share = redis(from.client, { fair: true, deadline: 50, ...options });
     const api = limiter({ name: 'api', limit: { spacing: { every } }, share });
-    made.push(api);
+    stage.made.push(api);
     return api;
   }
 
   const lineIs = (length: number) =>
-    vi.waitFor(() => expect(redisCli(service.port, 'LLEN', LINE)).toBe(String(length)), {
+    vi.waitFor(() => expect(stage.cli('LLEN', LINE)).toBe(String(length)), {
       timeout: 5000,
     });
 
   /** Redis stands still, and whoever asks finds out. */
   async function inSilence(api: RemoteLimiter, act: () => Promise<void>): Promise<void> {
-    service.pause();
+    stage.service.pause();
     try {
       await api.ask('another');
       expect(api.stats().isReachable).toBe(false);
       await act();
     } finally {
-      service.resume();
+      stage.service.resume();
     }
   }
 
@@ -114,9 +95,9 @@ describe.skipIf(redisServer() === undefined).each([
         return alarm(systemClock, at, act, keepAlive);
       },
     };
-    const share = redis(own.client, { fair: true, deadline: 50 });
+    const share = redis(stage.own.client, { fair: true, deadline: 50 });
     const api = limiter({ name: 'api', limit: { adaptive: { fixed: 1 } }, share, clock });
-    made.push(api);
+    stage.made.push(api);
     await api.inspect('sink');
     await inSilence(api, async () => {
       const held = await api.acquire('sink');
@@ -139,15 +120,15 @@ describe.skipIf(redisServer() === undefined).each([
   });
 
   test('a line that Redis has forgotten is joined again by all, whoever else has come since', async () => {
-    const [a, b] = [fair(300), fair(300, {}, other)];
+    const [a, b] = [fair(300), fair(300, {}, stage.other)];
     await a.acquire('token');
     const waiting = [a.acquire('token'), b.acquire('token'), b.acquire('token')];
     await lineIs(3);
-    redisCli(service.port, 'FLUSHALL');
-    redisCli(service.port, 'RPUSH', LINE, 'ghost/1/1');
-    redisCli(service.port, 'HSET', ALIVE, 'ghost', LATER);
+    stage.cli('FLUSHALL');
+    stage.cli('RPUSH', LINE, 'ghost/1/1');
+    stage.cli('HSET', ALIVE, 'ghost', LATER);
     await lineIs(4);
-    redisCli(service.port, 'LPOP', LINE);
+    stage.cli('LPOP', LINE);
     const entries = await Promise.all(waiting);
     expect(entries.map(({ verdict }) => verdict)).toEqual(['allow', 'allow', 'allow']);
   }, 10_000);
@@ -156,8 +137,8 @@ describe.skipIf(redisServer() === undefined).each([
     const api = fair(50);
     await api.acquire('token');
     await api.acquire('token');
-    redisCli(service.port, 'RPUSH', LINE, 'ghost/1/1');
-    redisCli(service.port, 'HSET', ALIVE, 'ghost', LATER);
+    stage.cli('RPUSH', LINE, 'ghost/1/1');
+    stage.cli('HSET', ALIVE, 'ghost', LATER);
     const giveUp = new AbortController();
     const leaving = [1, 2, 3].map(() => api.acquire('token', 1, { signal: giveUp.signal }));
     const left = Promise.allSettled(leaving);
@@ -169,18 +150,18 @@ describe.skipIf(redisServer() === undefined).each([
       await left;
     });
     await vi.waitFor(() => expect(api.stats().isReachable).toBe(true), { timeout: 3000 });
-    redisCli(service.port, 'LPOP', LINE);
+    stage.cli('LPOP', LINE);
     expect((await staying).verdict).toBe('allow');
   }, 10_000);
 
   test('a line nobody asks about any more is forgotten', async () => {
     const api = fair(60_000);
     await api.acquire('token');
-    expect(redisCli(service.port, 'EXISTS', LINE, ALIVE)).toBe('0');
+    expect(stage.cli('EXISTS', LINE, ALIVE)).toBe('0');
     const waiting = api.acquire('token', 1, { maxWaitMs: 300 });
     await lineIs(1);
     for (const key of [LINE, ALIVE]) {
-      expect(Number(redisCli(service.port, 'PTTL', key))).toBeGreaterThan(0);
+      expect(Number(stage.cli('PTTL', key))).toBeGreaterThan(0);
     }
     await waiting;
   });

@@ -14,7 +14,13 @@ import { alarm, type Clock, type Millis } from '../../clock.ts';
 import { deny } from '../../decision.ts';
 import type { Policy, Settlement } from '../../policy/policy.ts';
 import { Underway } from '../../underway.ts';
-import type { Answer, LineAnswer, RemoteSetting, RemoteShare } from '../remote.ts';
+import {
+  type Answer,
+  type LineAnswer,
+  lineOfOne,
+  type RemoteSetting,
+  type RemoteShare,
+} from '../remote.ts';
 import { decisionOf } from './call.ts';
 import { type Held, nameByChance } from './fair.ts';
 import type { Answered } from './pipe.ts';
@@ -171,10 +177,7 @@ export class FlightsShare implements RemoteShare {
   }
 
   async askLine(key: string, costs: readonly number[]): Promise<LineAnswer> {
-    const { decision, holder, ...told } = await this.askNow(key, costs[0]);
-    const isIn = decision.verdict !== 'deny';
-    const holders = holder === undefined ? [] : [holder];
-    return { granted: isIn ? 1 : 0, refused: isIn ? undefined : decision, holders, ...told };
+    return lineOfOne(await this.askNow(key, costs[0]));
   }
 
   async take(key: string, most: number): Promise<number> {

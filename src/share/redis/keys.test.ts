@@ -1,37 +1,21 @@
 /** What limits keep in Redis: under which keys, for how long, and what happens to what is not theirs. */
 
 import { createClient, RESP_TYPES } from 'redis';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import { type Client, nodeRedis } from '../../../test/support/redis-clients.ts';
-import { redisCli, redisServer, type Service, startRedis } from '../../../test/support/services.ts';
+import { describe, expect, test, vi } from 'vitest';
+import { ownRedis } from '../../../test/support/own-redis.ts';
+import { nodeRedis } from '../../../test/support/redis-clients.ts';
+import { redisServer } from '../../../test/support/services.ts';
 import { limiter } from '../../limiter.ts';
 import type { Limit } from '../../policy/limit.ts';
 import type { RemoteLimiter } from '../../remote-engine.ts';
 import { redis } from './redis.ts';
 
 describe.skipIf(redisServer() === undefined)('what limits keep in Redis', () => {
-  let service: Service;
-  let own: Client;
-  const made: RemoteLimiter[] = [];
-
-  beforeAll(async () => {
-    service = await startRedis();
-    own = await nodeRedis(service.port);
-  });
-  afterAll(async () => {
-    own.end();
-    await service.stop();
-  });
-  beforeEach(() => {
-    redisCli(service.port, 'FLUSHALL');
-  });
-  afterEach(async () => {
-    for (const api of made.splice(0)) await api.close();
-  });
+  const stage = ownRedis(nodeRedis);
 
   function shared(limit: Limit, name?: string): RemoteLimiter {
-    const api = limiter({ ...(name && { name }), limit, share: redis(own.client) });
-    made.push(api);
+    const api = limiter({ ...(name && { name }), limit, share: redis(stage.own.client) });
+    stage.made.push(api);
     return api;
   }
 
@@ -60,7 +44,7 @@ describe.skipIf(redisServer() === undefined)('what limits keep in Redis', () => 
     expect((await shared(once, 'a').ask('b:c')).verdict).toBe('allow');
     expect((await shared(once, 'a:b').ask('c')).verdict).toBe('allow');
     expect((await shared(once, '}').ask('c')).verdict).toBe('allow');
-    const keys = redisCli(service.port, 'KEYS', '*').split('\n').sort();
+    const keys = stage.cli('KEYS', '*').split('\n').sort();
     expect(keys).toEqual([
       'sluice:{%7D:c}:bucket',
       'sluice:{a%3Ab:c}:bucket',
@@ -76,7 +60,7 @@ describe.skipIf(redisServer() === undefined)('what limits keep in Redis', () => 
 
   test('a limit that takes longer than a day to open again is remembered as long', async () => {
     const DAY_MS = 86_400_000;
-    const daysOf = (key: string) => Number(redisCli(service.port, 'PTTL', key)) / DAY_MS;
+    const daysOf = (key: string) => Number(stage.cli('PTTL', key)) / DAY_MS;
     await shared({ spacing: { every: '7d' } }, 'api').ask('x');
     expect(daysOf('sluice:{api:x}:spacing')).toBeCloseTo(7, 3);
     const weekly = shared({ bucket: { rate: '1/7d', burst: 3 } }, 'api');
@@ -99,7 +83,7 @@ describe.skipIf(redisServer() === undefined)('what limits keep in Redis', () => 
 
   test('a client that hands out bytes is understood', async () => {
     const client = createClient({
-      socket: { port: service.port, host: '127.0.0.1' },
+      socket: { port: stage.service.port, host: '127.0.0.1' },
     });
     await client.connect();
     const share = redis(client.withTypeMapping({ [RESP_TYPES.BLOB_STRING]: Buffer }));
@@ -125,7 +109,7 @@ describe.skipIf(redisServer() === undefined)('what limits keep in Redis', () => 
     for (const [kind, limit] of limits) {
       const api = shared(limit, 'api');
       const wrong = kind === 'flights' ? ['SET'] : ['LPUSH'];
-      redisCli(service.port, ...wrong, `sluice:{api:x}:${kind}`, 'surprise');
+      stage.cli(...wrong, `sluice:{api:x}:${kind}`, 'surprise');
       const answers = await Promise.all([api.ask('x'), api.ask('y'), api.ask('x')]);
       expect(answers.map(({ verdict }) => verdict)).toEqual(['allow', 'allow', 'deny']);
       expect(api.stats()).toMatchObject({ isReachable: true, makeshift: 0 });
@@ -150,7 +134,7 @@ describe.skipIf(redisServer() === undefined)('what limits keep in Redis', () => 
         await api.ask('before');
         const reached: boolean[] = [];
         api.on((event) => event.type === 'reach' && reached.push(event.isReachable));
-        redisCli(service.port, ...lose.split(' '));
+        stage.cli(...lose.split(' '));
         try {
           for (let n = 0; n < 10; n++) {
             await api.ask(`key ${n}`);
@@ -158,7 +142,7 @@ describe.skipIf(redisServer() === undefined)('what limits keep in Redis', () => 
           }
           expect(reached).toEqual([false]);
         } finally {
-          redisCli(service.port, ...mend.split(' '));
+          stage.cli(...mend.split(' '));
         }
         await vi.waitFor(() => expect(reached).toEqual([false, true]), { timeout: 2000 });
       }

@@ -10,8 +10,8 @@
 
 import type { Clock, Millis } from '../../clock.ts';
 import { allow, type Decision } from '../../decision.ts';
-import type { Settlement } from '../../policy/policy.ts';
-import type { Answer, LineAnswer, RemoteShare } from '../remote.ts';
+import { type Answer, type LineAnswer, lineOfOne, type RemoteShare } from '../remote.ts';
+import { RemoteShareAround } from '../remote-around.ts';
 
 /** The most keys with a stock at once; the one that has had one for longest makes room. */
 const STOCKS_MAX = 10_000;
@@ -34,20 +34,15 @@ export interface Source extends RemoteShare {
   takeThere(key: string, most: number): Promise<number>;
 }
 
-export class LeaseShare implements RemoteShare {
-  readonly #inner: Source;
+export class LeaseShare extends RemoteShareAround<Source> {
   readonly #clock: Clock;
   readonly #size: number;
   readonly #stocks = new Map<string, Stock>();
 
   constructor(inner: Source, clock: Clock, size: number) {
-    this.#inner = inner;
+    super(inner);
     this.#clock = clock;
     this.#size = size;
-  }
-
-  get isReachable(): boolean {
-    return this.#inner.isReachable;
   }
 
   /** The answer without a trip, if the stock has it. */
@@ -58,11 +53,11 @@ export class LeaseShare implements RemoteShare {
     return allow(stock.left);
   }
 
-  ask(key: string, cost: number): Promise<Answer> {
+  override ask(key: string, cost: number): Promise<Answer> {
     return this.askNow(key, cost);
   }
 
-  async askNow(key: string, cost: number): Promise<Answer> {
+  override async askNow(key: string, cost: number): Promise<Answer> {
     // Twice at most: others who waited for the same trip may have emptied the stock before us.
     for (let trip = 0; trip < 2 && cost <= this.#size; trip++) {
       const decision = this.askHere(key, cost);
@@ -70,13 +65,11 @@ export class LeaseShare implements RemoteShare {
       await this.#fill(key);
     }
     const decision = this.askHere(key, cost);
-    return decision ? { decision, at: this.#clock.now() } : this.#inner.askNow(key, cost);
+    return decision ? { decision, at: this.#clock.now() } : super.askNow(key, cost);
   }
 
-  async askLine(key: string, costs: readonly number[]): Promise<LineAnswer> {
-    const { decision, ...told } = await this.askNow(key, costs[0]);
-    const isIn = decision.verdict !== 'deny';
-    return { granted: isIn ? 1 : 0, refused: isIn ? undefined : decision, ...told };
+  override async askLine(key: string, costs: readonly number[]): Promise<LineAnswer> {
+    return lineOfOne(await this.askNow(key, costs[0]));
   }
 
   /** One trip at a time for a key, whoever asks. */
@@ -90,7 +83,7 @@ export class LeaseShare implements RemoteShare {
 
   async #refill(key: string, stock: Stock): Promise<void> {
     if (!this.#isFresh(stock)) this.#giveBack(key, stock);
-    stock.left += await this.#inner.takeThere(key, this.#size - Math.ceil(stock.left));
+    stock.left += await this.inner.takeThere(key, this.#size - Math.ceil(stock.left));
     stock.filledAt = this.#clock.now();
   }
 
@@ -113,7 +106,7 @@ export class LeaseShare implements RemoteShare {
     const cost = stock.left;
     stock.left = 0;
     if (cost <= 0) return Promise.resolve();
-    return this.#inner.settle(key, { outcome: 'ignored', cost, dueAt: Number.NaN });
+    return this.inner.settle(key, { outcome: 'ignored', cost, dueAt: Number.NaN });
   }
 
   /** Gives back what it has, and what is on its way. */
@@ -122,33 +115,17 @@ export class LeaseShare implements RemoteShare {
     await this.#giveBack(key, stock);
   }
 
-  take(key: string, most: number): Promise<number> {
-    return this.#inner.take(key, most);
-  }
-
   spare(key: string, most: number, leave: number): Promise<number> {
-    return this.#inner.spare(key, most, leave);
+    return this.inner.spare(key, most, leave);
   }
 
   gain(key: string, units: number, upTo: number): Promise<void> {
-    return this.#inner.gain(key, units, upTo);
+    return this.inner.gain(key, units, upTo);
   }
 
-  settle(key: string, settlement: Settlement): Promise<void> {
-    return this.#inner.settle(key, settlement);
-  }
-
-  hits(key: string, count: number): Promise<void> {
-    return this.#inner.hits(key, count);
-  }
-
-  look(key: string): ReturnType<RemoteShare['look']> {
-    return this.#inner.look(key);
-  }
-
-  async close(): Promise<void> {
+  override async close(): Promise<void> {
     await Promise.all([...this.#stocks].map(([key, stock]) => this.#empty(key, stock)));
     this.#stocks.clear();
-    await this.#inner.close();
+    await super.close();
   }
 }

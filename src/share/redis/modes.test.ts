@@ -1,8 +1,9 @@
 /** Other ways to share through Redis: one line for all, permits taken ahead, calls in flight. */
 
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import { type Client, ioRedis, nodeRedis } from '../../../test/support/redis-clients.ts';
-import { redisCli, redisServer, type Service, startRedis } from '../../../test/support/services.ts';
+import { describe, expect, test, vi } from 'vitest';
+import { ownRedis } from '../../../test/support/own-redis.ts';
+import { ioRedis, nodeRedis } from '../../../test/support/redis-clients.ts';
+import { redisServer } from '../../../test/support/services.ts';
 import { guard } from '../../adapters/http/guard.ts';
 import { prometheus } from '../../adapters/metrics/prometheus.ts';
 import { limiter } from '../../limiter.ts';
@@ -16,44 +17,24 @@ describe.skipIf(redisServer() === undefined).each([
   ['node-redis', nodeRedis],
   ['ioredis', ioRedis],
 ])('shared through Redis by %s', (_name, connect) => {
-  let service: Service;
-  let own: Client;
-  let other: Client;
-  const made: RemoteLimiter[] = [];
+  const stage = ownRedis(connect);
 
-  beforeAll(async () => {
-    service = await startRedis();
-    own = await connect(service.port);
-    other = await connect(service.port);
-  });
-  afterAll(async () => {
-    own.end();
-    other.end();
-    await service.stop();
-  });
-  beforeEach(() => {
-    redisCli(service.port, 'FLUSHALL');
-  });
-  afterEach(async () => {
-    for (const api of made.splice(0)) await api.close();
-  });
-
-  function shared(limit: Limit, options: RedisOptions = {}, from = own): RemoteLimiter {
+  function shared(limit: Limit, options: RedisOptions = {}, from = stage.own): RemoteLimiter {
     const api = limiter({ name: 'api', limit, share: redis(from.client, options) });
-    made.push(api);
+    stage.made.push(api);
     return api;
   }
 
   const calls = (): number => {
-    const stats = redisCli(service.port, 'INFO', 'commandstats');
+    const stats = stage.cli('INFO', 'commandstats');
     return Number(/cmdstat_evalsha:calls=(\d+)/.exec(stats)?.[1] ?? 0);
   };
 
   test('one share serves several limits, each by its own rule', async () => {
-    const share = redis(own.client);
+    const share = redis(stage.own.client);
     const small = limiter({ name: 'small', limit: perSecond(0.1, 1), share });
     const large = limiter({ name: 'large', limit: perSecond(0.1, 9), share });
-    made.push(small, large);
+    stage.made.push(small, large);
     expect(await small.ask('x')).toEqual({ verdict: 'allow', remaining: 0 });
     expect(await large.ask('x')).toEqual({ verdict: 'allow', remaining: 8 });
     expect((await small.ask('x')).verdict).toBe('deny');
@@ -61,7 +42,7 @@ describe.skipIf(redisServer() === undefined).each([
 
   test('waiting fairly: one line for all, in the order of arrival, a call for a permit', async () => {
     const limit = { spacing: { every: 20 } } as const;
-    const pair = [own, other].map((from) => shared(limit, { fair: true }, from));
+    const pair = [stage.own, stage.other].map((from) => shared(limit, { fair: true }, from));
     const order: number[] = [];
     const enter = async (n: number): Promise<void> => {
       const entry = await pair[n % 2].acquire('token');
@@ -85,10 +66,10 @@ describe.skipIf(redisServer() === undefined).each([
 
   test('who gives up leaves the line, and who crashed is skipped', async () => {
     const limit = { spacing: { every: 400 } } as const;
-    const [a, b] = [own, other].map((from) => shared(limit, { fair: true }, from));
+    const [a, b] = [stage.own, stage.other].map((from) => shared(limit, { fair: true }, from));
     await Promise.all([a.acquire('token'), b.acquire('token')]);
     // Somebody whose process is gone stands first, and is heard of no more.
-    redisCli(service.port, 'RPUSH', 'sluice:{api:token}:spacing:line', 'ghost/1/1');
+    stage.cli('RPUSH', 'sluice:{api:token}:spacing:line', 'ghost/1/1');
     const giveUp = new AbortController();
     const leaving = a.acquire('token', 1, { signal: giveUp.signal });
     const impatient = a.acquire('token', 1, { maxWaitMs: 20 });
@@ -97,12 +78,12 @@ describe.skipIf(redisServer() === undefined).each([
     await expect(leaving).rejects.toThrow('enough');
     expect(await impatient).toMatchObject({ verdict: 'deny', reason: 'too-long' });
     expect((await staying).verdict).toBe('allow');
-    expect(redisCli(service.port, 'LLEN', 'sluice:{api:token}:spacing:line')).toBe('0');
+    expect(stage.cli('LLEN', 'sluice:{api:token}:spacing:line')).toBe('0');
   }, 20_000);
 
   test('calls in flight are counted over all processes, and waited for', async () => {
     const limit = { adaptive: { fixed: 3 } } as const;
-    const [a, b] = [own, other].map((from) => shared(limit, {}, from));
+    const [a, b] = [stage.own, stage.other].map((from) => shared(limit, {}, from));
     const held = [await a.acquire('sink'), await b.acquire('sink', 2)];
     expect((await a.tryAcquire('sink')).verdict).toBe('deny');
     expect(await b.inspect('sink')).toMatchObject({ inFlight: 3, limit: 3, remaining: 0 });
@@ -136,7 +117,7 @@ describe.skipIf(redisServer() === undefined).each([
 
   test('calls in flight, waited for fairly: in the order of arrival, and nobody looks', async () => {
     const limit = { adaptive: { fixed: 2 } } as const;
-    const pair = [own, other].map((from) => shared(limit, { fair: true }, from));
+    const pair = [stage.own, stage.other].map((from) => shared(limit, { fair: true }, from));
     const held = await Promise.all(pair.map((api) => api.acquire('sink')));
     const order: number[] = [];
     const enter = async (n: number): Promise<void> => {
@@ -165,24 +146,24 @@ describe.skipIf(redisServer() === undefined).each([
 
   test('waiting fairly for calls in flight: who crashed holds nobody up, and who asks too much is told', async () => {
     const api = shared({ adaptive: { fixed: 2 } }, { fair: true });
-    const [seconds, micros] = redisCli(service.port, 'TIME').split('\n').map(Number);
+    const [seconds, micros] = stage.cli('TIME').split('\n').map(Number);
     const endsAt = seconds * 1000 + micros / 1000 + 300;
-    redisCli(service.port, 'ZADD', 'sluice:{api:sink}:flights', String(endsAt), 'ghost/1#1');
-    redisCli(service.port, 'RPUSH', 'sluice:{api:sink}:flights:line', 'ghost/2/1');
+    stage.cli('ZADD', 'sluice:{api:sink}:flights', String(endsAt), 'ghost/1#1');
+    stage.cli('RPUSH', 'sluice:{api:sink}:flights:line', 'ghost/2/1');
     const permit = await api.acquire('sink', 2, { maxWaitMs: 8000 });
     expect(permit.verdict).toBe('allow');
     expect((await api.inspect('sink'))?.inFlight).toBe(2);
     if (permit.verdict === 'allow') permit.settle();
     expect(await api.acquire('sink', 3)).toMatchObject({ verdict: 'deny', reason: 'never' });
     await vi.waitFor(async () => expect((await api.inspect('sink'))?.inFlight).toBe(0));
-    expect(redisCli(service.port, 'EXISTS', 'sluice:{api:sink}:flights:line')).toBe('0');
+    expect(stage.cli('EXISTS', 'sluice:{api:sink}:flights:line')).toBe('0');
   }, 20_000);
 
   test('a holder that crashed keeps its place only until its lease ends', async () => {
     const api = shared({ adaptive: { fixed: 1 } });
-    const [seconds, micros] = redisCli(service.port, 'TIME').split('\n').map(Number);
+    const [seconds, micros] = stage.cli('TIME').split('\n').map(Number);
     const endsAt = seconds * 1000 + micros / 1000 + 300;
-    redisCli(service.port, 'ZADD', 'sluice:{api:sink}:flights', String(endsAt), 'ghost/1#1');
+    stage.cli('ZADD', 'sluice:{api:sink}:flights', String(endsAt), 'ghost/1#1');
     expect((await api.tryAcquire('sink')).verdict).toBe('deny');
     expect((await api.acquire('sink', 1, { maxWaitMs: 5000 })).verdict).toBe('allow');
   });
@@ -192,7 +173,7 @@ describe.skipIf(redisServer() === undefined).each([
     const half = shared({ adaptive: { fixed: 4 } }, { deadline: 50, processes: 2 });
     const few = shared({ adaptive: { fixed: 2 } }, { deadline: 50, processes: 8 });
     await Promise.all([whole, half, few].map((api) => api.inspect('sink')));
-    service.pause();
+    stage.service.pause();
     try {
       for (const api of [whole, half, few]) {
         for (let n = 0; n < 3; n++) {
@@ -210,7 +191,7 @@ describe.skipIf(redisServer() === undefined).each([
       }
       await new Promise((later) => setTimeout(later, 100)); // what was sent before is late by now
     } finally {
-      service.resume();
+      stage.service.resume();
     }
     await vi.waitFor(() => expect(whole.stats().isReachable).toBe(true), { timeout: 3000 });
     expect((await whole.inspect('sink'))?.inFlight).toBe(0);
@@ -218,7 +199,7 @@ describe.skipIf(redisServer() === undefined).each([
 
   test('permits taken ahead are spent here, and the rest is given back', async () => {
     const [a, b] = [50, 50].map((lease, n) =>
-      shared(perSecond(0.01, 200), { lease }, n ? other : own),
+      shared(perSecond(0.01, 200), { lease }, n ? stage.other : stage.own),
     );
     const before = calls();
     for (let n = 0; n < 45; n++) expect((await a.ask('x')).verdict).toBe('allow');
@@ -233,14 +214,14 @@ describe.skipIf(redisServer() === undefined).each([
   test('permits taken ahead are never those of whoever stands in while Redis is away', async () => {
     const api = shared(perSecond(0.01, 4), { deadline: 50, lease: 2 });
     await api.tryAcquire('y', 4);
-    service.pause();
+    stage.service.pause();
     try {
       const answers = [];
       for (let n = 0; n < 5; n++) answers.push((await api.ask('x')).verdict);
       expect(answers).toEqual(['allow', 'allow', 'allow', 'allow', 'deny']);
       expect(api.stats().makeshift).toBe(5);
     } finally {
-      service.resume();
+      stage.service.resume();
     }
     await vi.waitFor(() => expect(api.stats().isReachable).toBe(true), { timeout: 3000 });
   });
@@ -264,7 +245,9 @@ describe.skipIf(redisServer() === undefined).each([
   });
 
   test('permits taken ahead never add up to more than there are', async () => {
-    const pair = [own, other].map((from) => shared(perSecond(0.01, 100), { lease: 30 }, from));
+    const pair = [stage.own, stage.other].map((from) =>
+      shared(perSecond(0.01, 100), { lease: 30 }, from),
+    );
     const answers = await Promise.all(
       Array.from({ length: 300 }, (_, n) => pair[n % 2].ask('x', 1 + (n % 3))),
     );

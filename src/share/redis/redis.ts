@@ -14,12 +14,13 @@ import type { Duration } from '../../duration.ts';
 import { ConfigError } from '../../errors.ts';
 import { Fields } from '../../options.ts';
 import type { Policy, Settlement } from '../../policy/policy.ts';
-import type {
-  Answer,
-  LineAnswer,
-  RemoteSetting,
-  RemoteShare,
-  RemoteShareMaker,
+import {
+  type Answer,
+  type LineAnswer,
+  lineOfOne,
+  type RemoteSetting,
+  type RemoteShare,
+  type RemoteShareMaker,
 } from '../remote.ts';
 import { decisionOf } from './call.ts';
 import { connectionOf, type RedisClient, subscriberOf } from './client.ts';
@@ -140,12 +141,14 @@ class RedisShare implements Source {
       const { told, at } = await this.#send(key, letter + cost);
       return { decision: decisionOf(told), at };
     } catch {
-      return {
-        decision: this.#way.standIn.ask(key, cost),
-        at: this.#clock.now(),
-        isMakeshift: true,
-      };
+      return this.#makeshift(key, cost);
     }
+  }
+
+  /** What stands in for Redis says. */
+  #makeshift(key: string, cost: number): Answer {
+    const decision = this.#way.standIn.ask(key, cost);
+    return { decision, at: this.#clock.now(), isMakeshift: true };
   }
 
   async askLine(key: string, costs: readonly number[]): Promise<LineAnswer> {
@@ -160,10 +163,7 @@ class RedisShare implements Source {
       const refused = granted < costs.length ? decisionOf(last) : undefined;
       return { granted, dueInMs: Number(dueIn), aheadMs, refused, at };
     } catch {
-      const decision = this.#way.standIn.ask(key, costs[0]);
-      const isIn = decision.verdict !== 'deny';
-      const told = isIn ? { granted: 1, refused: undefined } : { granted: 0, refused: decision };
-      return { ...told, at: this.#clock.now(), isMakeshift: true };
+      return lineOfOne(this.#makeshift(key, costs[0]));
     }
   }
 

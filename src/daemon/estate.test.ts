@@ -1,0 +1,46 @@
+import { join } from 'node:path';
+import { afterAll, expect, test, vi } from 'vitest';
+import { folder } from '../../test/support/daemon.ts';
+import { Cells } from '../share/cells.ts';
+import { hasher } from '../share/hash.ts';
+import { VirtualClock } from '../testing/index.ts';
+import { Estate } from './estate.ts';
+import { Shelf } from './shelf.ts';
+
+const place = folder();
+afterAll(() => place.remove());
+
+function setUp() {
+  const clock = new VirtualClock();
+  const hash = hasher([1, 2]);
+  const shelf = new Shelf({ hasher: hash, held: clock, clock, shareOf: () => undefined });
+  const said: string[] = [];
+  const log = (_: string, message: string): unknown => said.push(message);
+  const estate = new Estate(shelf, new Cells({ hasher: hash, clock }), {
+    seed: [1, 2],
+    clock,
+    log,
+  });
+  return { clock, said, estate };
+}
+
+const at = (file: string) => ({ file: join(place.path, file), everyMs: 1000, maxAgeMs: Infinity });
+
+test('saves every so often, and when it is over only if it is asked to', async () => {
+  const { clock, said, estate } = setUp();
+  await estate.change(at('state'));
+  for (const times of [1, 2]) {
+    clock.advance(1000);
+    await vi.waitFor(() => expect(said).toHaveLength(times));
+  }
+  estate.saveNoMore();
+  clock.advance(10_000);
+  await estate.save();
+  expect(said).toEqual(Array.from({ length: 3 }, () => 'snapshot written'));
+});
+
+test('says at once that a place cannot be written to', async () => {
+  const { said, estate } = setUp();
+  await estate.change(at('nowhere/state'));
+  expect(said).toEqual(['snapshot cannot be written there']);
+});

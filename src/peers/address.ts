@@ -1,0 +1,43 @@
+/** Addresses of nodes, as texts and as what they say: which family, one node or a group, this machine or others. */
+
+import { isIP, isIPv6 } from 'node:net';
+
+export interface Address {
+  readonly host: string;
+  readonly port: number;
+}
+
+export const familyOf = (host: string): 4 | 6 => (isIPv6(host.split('%')[0]) ? 6 : 4);
+
+export const anyOf = (host: string): string => (familyOf(host) === 6 ? '::' : '0.0.0.0');
+
+export const loopbackOf = (host: string): string => (familyOf(host) === 6 ? '::1' : '127.0.0.1');
+
+/** The interface behind an address of IPv6, if it names one. */
+export const zoneOf = (host: string): string | undefined => host.split('%')[1];
+
+/** A group of IPv6 that is another one on each link (`ff02::`, or `ff01::` within a machine). */
+export const isOfOneLink = (host: string): boolean => /^ff.[12]:/i.test(host);
+
+export const isLoopbackHost = (host: string): boolean =>
+  host === '::1' || host === 'localhost' || (isIP(host) === 4 && host.startsWith('127.'));
+
+export function isMulticast(host: string): boolean {
+  if (isIP(host) === 6) return /^ff/i.test(host);
+  const first = Number(host.split('.')[0]);
+  return isIP(host) === 4 && first >= 224 && first < 240;
+}
+
+export const textOf = ({ host, port }: Address): string =>
+  host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`;
+
+/** `host:port`, `[address]:port`. */
+export function addressIn(text: string): Address | undefined {
+  const [, bracketed, plain, digits] = /^(?:\[([^\]]+)\]|([^:[\]\s]+)):(\d{1,5})$/.exec(text) ?? [];
+  const host = bracketed ?? plain;
+  const port = Number(digits);
+  if (host === undefined || port < 1 || port > 65_535) return undefined;
+  if (bracketed !== undefined && !isIPv6(bracketed.split('%')[0])) return undefined;
+  if (bracketed === undefined && /^[\d.]+$/.test(host) && isIP(host) === 0) return undefined;
+  return { host, port };
+}
