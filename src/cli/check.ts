@@ -70,7 +70,7 @@ examples:
         return values.open ? EXIT_OK : EXIT_USAGE;
       }
       const isAllowed = answer.verdict === 'allow';
-      terminal.print(values.json ? JSON.stringify(finite(answer)) : inWords(answer));
+      terminal.print(values.json ? JSON.stringify(answer, leaveOutEndless) : inWords(answer));
       return isAllowed ? EXIT_OK : EXIT_MISSED;
     } finally {
       await client.close();
@@ -95,11 +95,6 @@ function inWords(answer: Answered): string {
     : `NO${by}`;
 }
 
-/** JSON has no Infinity: "never" for a wait without end, and nothing for a rest without end. */
-function finite(answer: Answered): object {
-  return Object.fromEntries(
-    Object.entries(answer)
-      .filter(([name, value]) => value !== Infinity || name === 'retryAfterMs')
-      .map(([name, value]) => [name, value === Infinity ? 'never' : value]),
-  );
-}
+/** JSON has null in the place of Infinity: that is a wait without end. Where nobody counts, nothing is said of a rest. */
+const leaveOutEndless = (name: string, value: unknown): unknown =>
+  name === 'remaining' && value === Infinity ? undefined : value;

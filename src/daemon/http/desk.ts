@@ -395,7 +395,7 @@ function pathIn(url: string): number {
 const settledOf = (route: Route | undefined): object => {
   if (!route?.settled) return {};
   const { isAllowed, reason, limit, by } = route.settled;
-  return { settled: { isAllowed, reason, limit, by: by?.text } };
+  return { verdict: isAllowed ? 'allow' : 'deny', reason, limit, by: by?.text };
 };
 
 const pageOf = (version: string): string => `sluice ${version}

@@ -48,7 +48,7 @@ describe('a check', () => {
     const { ask } = await served();
     const first = await ask('/check?limit=api&key=alice');
     expect(first.status).toBe(200);
-    expect(first.json).toEqual({ allowed: true, remaining: 2, retryAfterMs: 0 });
+    expect(first.json).toEqual({ verdict: 'allow', remaining: 2 });
     expect(first.headers).toMatchObject({
       'content-type': 'application/json',
       'ratelimit-policy': '"api";q=3;w=3',
@@ -66,7 +66,7 @@ describe('a check', () => {
       type: 'https://iana.org/assignments/http-problem-types#quota-exceeded',
       status: 429,
       'violated-policies': ['api'],
-      allowed: false,
+      verdict: 'deny',
       remaining: 0,
       retryAfterMs: 1000,
       limit: 'api',
@@ -131,7 +131,7 @@ describe('a check', () => {
     await ask('/check?key=alice');
     const second = await ask('/check?key=alice');
     expect([second.status, second.headers.ratelimit]).toEqual([200, undefined]);
-    expect(second.json).toEqual({ allowed: true, retryAfterMs: 0 });
+    expect(second.json).toEqual({ verdict: 'allow' });
   });
 
   test('that is refused as nobody could be asked says nothing of what is left', async () => {
@@ -142,18 +142,18 @@ describe('a check', () => {
     });
     const { status, headers, json } = await ask('/check?key=a');
     expect([status, headers['retry-after'], headers.ratelimit]).toEqual([429, '1', undefined]);
-    expect(json).toMatchObject({ allowed: false, limit: 'api', retryAfterMs: 500 });
+    expect(json).toMatchObject({ verdict: 'deny', limit: 'api', retryAfterMs: 500 });
     expect(json).not.toHaveProperty('remaining');
   });
 
   test('of a key on a list is not counted', async () => {
     const { ask } = await served({ deny: 'eve', allow: 'root' });
-    expect((await ask('/check?key=root&cost=99')).json).toEqual({ allowed: true, retryAfterMs: 0 });
+    expect((await ask('/check?key=root&cost=99')).json).toEqual({ verdict: 'allow' });
     const denied = await ask('/check?key=eve');
     expect(denied.status).toBe(403);
     expect(denied.json).toMatchObject({
       detail: 'The key is on the deny list (eve).',
-      allowed: false,
+      verdict: 'deny',
       reason: 'deny-list',
       retryAfterMs: null,
     });
@@ -210,10 +210,10 @@ describe('a batch', () => {
       { key: 'bob', limit: 'api' },
     ];
     const answers = [
-      { allowed: true, remaining: 0, retryAfterMs: 0 },
-      { allowed: false, retryAfterMs: 1000, limit: 'api' },
-      { allowed: false, retryAfterMs: null, reason: 'deny-list' },
-      { allowed: true, remaining: 2, retryAfterMs: 0 },
+      { verdict: 'allow', remaining: 0 },
+      { verdict: 'deny', retryAfterMs: 1000, limit: 'api' },
+      { verdict: 'deny', retryAfterMs: null, reason: 'deny-list' },
+      { verdict: 'allow', remaining: 2 },
     ];
     expect((await ask('/batch', post(asked))).json).toEqual(answers);
     expect((await ask('/check', post([]))).json).toEqual([]);
@@ -242,7 +242,7 @@ describe('a permit', () => {
   test('is held from a check to its settling', async () => {
     const { ask } = await served({ limits });
     const { json } = await ask('/check?key=a&hold=1');
-    expect(json).toMatchObject({ allowed: true, remaining: 0 });
+    expect(json).toMatchObject({ verdict: 'allow', remaining: 0 });
     const full = await ask('/check?key=a&hold=1');
     expect([full.status, full.headers['retry-after']]).toEqual([503, '1']);
     const settled = await ask('/settle', post({ permit: json.permit, outcome: 'ok', rttMs: 5 }));
@@ -291,13 +291,19 @@ describe('whoever looks', () => {
     expect(json).toMatchObject({ key: 'café', limits: [{ name: 'api', remaining: 2 }] });
     expect((await ask('/explain?key=caf%C3%A9')).json).toMatchObject({
       key: 'café',
-      verdict: 'one limit decides',
-      limits: [{ name: 'api', isApplied: true, why: 'matches caf*, is the most specific' }],
+      summary: 'one limit decides',
+      limits: [{ name: 'api', isApplied: true, reason: 'matches caf*, is the most specific' }],
     });
-    expect((await ask('/explain?key=eve')).json.verdict).toBe(
+    expect((await ask('/explain?key=eve')).json.summary).toBe(
       'always denied: the deny list has eve',
     );
-    expect((await ask('/inspect?key=eve')).json.limits).toEqual([]);
+    expect((await ask('/inspect?key=eve')).json).toEqual({
+      key: 'eve',
+      verdict: 'deny',
+      reason: 'deny-list',
+      by: 'eve',
+      limits: [],
+    });
     expect((await ask('/inspect')).status).toBe(400);
     expect((await ask('/inspect?key=a&limit=nope')).status).toBe(404);
   });
