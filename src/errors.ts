@@ -22,20 +22,30 @@ export class ConfigError extends SluiceError {
 
   /** Where the nonsense stands, such as `limit.bucket.rate` or `calls[3].take`. */
   readonly field: string;
+  /** What else is wrong around it, where that could be told without guessing. */
+  readonly others: readonly ConfigError[];
 
   readonly #expected: string;
   readonly #got: unknown;
 
-  constructor(field: string, expected: string, got: unknown) {
+  constructor(field: string, expected: string, got: unknown, others: readonly ConfigError[] = []) {
     super(`expected ${field && `\`${field}\` to be `}${expected}, got ${show(got)}`);
     this.field = field;
+    this.others = others;
     this.#expected = expected;
     this.#got = got;
   }
 
   /** The same nonsense, seen from further out. */
   within(path: string): ConfigError {
-    return new ConfigError(`${path}.${this.field}`, this.#expected, this.#got);
+    const others = this.others.map((own) => own.within(path));
+    return new ConfigError(`${path}.${this.field}`, this.#expected, this.#got, others);
+  }
+
+  /** The first of these, with the others in it. */
+  static of([first, ...rest]: readonly [ConfigError, ...ConfigError[]]): ConfigError {
+    const others = [...first.others, ...rest.flatMap((own) => [own, ...own.others])];
+    return new ConfigError(first.field, first.#expected, first.#got, others);
   }
 }
 

@@ -106,7 +106,7 @@ export function readPeerOptions(fields: Fields): PeerOptions {
   const intervalMs = fields.duration('interval', PEER_DEFAULTS.intervalMs);
   const goneMsMin = SIGNS_OF_LIFE * intervalMs;
   const goneMs = fields.duration('gone', Math.max(PEER_DEFAULTS.goneMs, goneMsMin));
-  if (goneMs < goneMsMin) fields.fail('gone', `at least ${SIGNS_OF_LIFE} times \`interval\``);
+  if (goneMs < goneMsMin) fields.complain('gone', `at least ${SIGNS_OF_LIFE} times \`interval\``);
   const isName = (value: unknown): value is string => typeof value === 'string' && value !== '';
   return {
     ...PEER_DEFAULTS,

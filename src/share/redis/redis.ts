@@ -55,16 +55,16 @@ export function redis(
   path = 'share',
 ): RemoteShareMaker {
   const connection = connectionOf(client);
-  const fields = new Fields(path, options);
+  const fields = Fields.patient(path, options);
   const prefix = fields.has('prefix') ? fields.raw('prefix') : 'sluice';
   if (typeof prefix !== 'string' || /[{}]/.test(prefix))
-    fields.fail('prefix', 'a text without braces');
+    fields.complain('prefix', 'a text without braces');
   const deadlineMs = fields.duration('deadline', 100);
   const given = fields.has('onUnavailable') ? fields.oneOf('onUnavailable', CHOICES) : undefined;
   const processes = fields.whole('processes', 1, 1);
   const isFair = fields.flag('fair', false);
   const lease = fields.has('lease') ? fields.whole('lease', 1) : undefined;
-  if (isFair && lease !== undefined) fields.fail('lease', 'left out when fair is true');
+  if (isFair && lease !== undefined) fields.complain('lease', 'left out when fair is true');
   fields.done();
   return {
     isRemote: true,
