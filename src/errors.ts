@@ -63,9 +63,8 @@ export class DeniedError extends SluiceError {
   readonly decision: Denial;
 
   constructor(key: string, decision: Denial) {
-    super(
-      `${key === '' ? 'over the limit' : `over the limit for ${show(key)}`}; ${later(decision)}`,
-    );
+    const what = decision.reason === 'unavailable' ? 'nobody could decide' : 'over the limit';
+    super(`${what}${key === '' ? '' : ` for ${show(key)}`}; ${later(decision)}`);
     this.key = key;
     this.decision = decision;
   }

@@ -87,6 +87,8 @@ export class Daemon {
   #isStopping = false;
   #cancelSave = (): void => {};
   #saved: Promise<void> = Promise.resolve();
+  /** How often in a row it could not be written there. */
+  #unsaved = { file: '', times: 0 };
   /** Reloads and stops come one after the other. */
   #busy: Promise<unknown> = Promise.resolve();
 
@@ -282,8 +284,10 @@ export class Daemon {
       if (engine instanceof Engine) continue;
       engine.on((event) => {
         if (event.type !== 'reach') return;
-        if (event.isReachable) this.#log('info', 'limit in reach again', { limit });
-        else this.#log('warn', 'limit out of reach', { limit, reason: reasonOf(event.reason) });
+        const { isReachable, onUnavailable = '' } = event;
+        if (isReachable) return this.#log('info', 'limit in reach again', { limit });
+        const reason = reasonOf(event.reason);
+        this.#log('warn', 'limit out of reach', { limit, onUnavailable, reason });
       });
     }
   }
@@ -300,13 +304,18 @@ export class Daemon {
     const { snapshot } = this.#config;
     if (!snapshot) return;
     const { file } = snapshot;
+    const before = this.#unsaved.file === file ? this.#unsaved.times : 0;
     try {
       const parts = this.#parts();
       const savedAt = this.#clock.now();
       const bytes = await writeSnapshot(file, { savedAt, seed: this.#seed, parts });
-      this.#log('info', 'snapshot written', { file, bytes });
+      this.#unsaved = { file, times: 0 };
+      if (before === 0) this.#log('info', 'snapshot written', { file, bytes });
+      else this.#log('info', 'snapshot written again', { file, bytes, failures: before });
     } catch (error) {
-      this.#log('error', 'snapshot not written', { file, reason: reasonOf(error) });
+      this.#unsaved = { file, times: before + 1 };
+      const isNews = before === 0 || this.#isStopping; // the last word counts
+      if (isNews) this.#log('error', 'snapshot not written', { file, reason: reasonOf(error) });
     }
   }
 

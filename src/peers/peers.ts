@@ -64,9 +64,7 @@ export function peers(options: PeersOptions): Peers {
   const fields = new Fields('', options, 'an object with a transport');
   const isTransport = (value: unknown): value is Transport =>
     typeof (value as Transport | null)?.broadcast === 'function';
-  const transport =
-    fields.optional('transport', isTransport, 'a transport, such as udp(...)') ??
-    fields.fail('transport', 'a transport, such as udp(...)');
+  const transport = fields.required('transport', isTransport, 'a transport, such as udp(...)');
   if (taken.has(transport)) fields.fail('transport', 'one that no other fleet uses');
   const key = readKey(fields);
   const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;

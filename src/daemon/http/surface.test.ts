@@ -141,9 +141,44 @@ describe('a check', () => {
       share: somebodyElse(deny(500)),
     });
     const { status, headers, json } = await ask('/check?key=a');
-    expect([status, headers['retry-after'], headers.ratelimit]).toEqual([429, '1', undefined]);
-    expect(json).toMatchObject({ verdict: 'deny', limit: 'api', retryAfterMs: 500 });
+    expect([status, headers['retry-after'], headers.ratelimit]).toEqual([503, '1', undefined]);
+    expect(json).toMatchObject({
+      type: 'https://iana.org/assignments/http-problem-types#temporary-reduced-capacity',
+      detail: 'The limit could not be checked. Try again in 1 second.',
+      'violated-policies': ['api'],
+      verdict: 'deny',
+      reason: 'unavailable',
+      limit: 'api',
+      retryAfterMs: 500,
+    });
     expect(json).not.toHaveProperty('remaining');
+    expect((await ask('/check?key=a&status=403')).status).toBe(403); // as nginx wants it
+    const batch = await ask('/batch', post([{ key: 'a' }]));
+    expect(batch.json).toEqual([
+      { verdict: 'deny', retryAfterMs: 500, limit: 'api', reason: 'unavailable' },
+    ]);
+  });
+
+  test('that nobody could be asked about accuses no other limit', async () => {
+    const { ask } = await served({
+      limits: {
+        far: { bucket: { rate: '1/s' }, redis: { url: 'redis://127.0.0.1' } },
+        near: { bucket: { rate: '1/s', burst: 3 }, always: true },
+      },
+      share: somebodyElse(deny(500)),
+    });
+    const { status, headers, json } = await ask('/check?key=a');
+    expect([status, headers.ratelimit]).toEqual([503, expect.stringMatching(/^"near";r=[23]/)]);
+    expect(json['violated-policies']).toEqual(['far']);
+  });
+
+  test('that a part of the limit refused here while its decider is away is over the limit', async () => {
+    const { ask } = await served({
+      limits: { api: { bucket: { rate: '1/s' }, redis: { url: 'redis://127.0.0.1' } } },
+      share: somebodyElse(deny(500), [], 'local'),
+    });
+    const { status, json } = await ask('/check?key=a');
+    expect([status, json.reason]).toEqual([429, undefined]);
   });
 
   test('of a key on a list is not counted', async () => {

@@ -118,14 +118,15 @@ const remainingOf = ({ remaining }: NamedStanding): number =>
   Math.max(0, Math.min(Number.MAX_SAFE_INTEGER, Math.floor(remaining)));
 
 function refused(question: Question, answer: Answer, writer: HeaderWriter, seen: Seen): Reply {
-  const { decision, limit } = answer;
+  const { decision, limit, reason } = answer;
   const retryAfterMs = decision.verdict === 'deny' ? decision.retryAfterMs : 0;
   const found = limit === undefined ? seen : { ...seen, name: limit };
-  const reply = refuse({ cost: question.cost, retryAfterMs }, found, writer);
+  const denied = { cost: question.cost, retryAfterMs, ...(reason && { reason }) };
+  const reply = refuse(denied, found, writer);
   const headers: string[] = [];
   for (const name in reply.headers) headers.push(name, reply.headers[name]);
   const status = question.status ?? reply.status;
-  const told = { verdict: 'deny', remaining: leastOf(seen), retryAfterMs, limit };
+  const told = { verdict: 'deny', remaining: leastOf(seen), retryAfterMs, limit, reason };
   const body = JSON.stringify({ ...JSON.parse(reply.body), status, ...told });
   return { status, headers, body };
 }
@@ -147,7 +148,7 @@ function withoutCount({ status = 403 }: Question, { settled }: Answer): Reply {
 }
 
 /** One of many answers, for those who ask in a batch. */
-export function inBrief({ decision, limit, settled, permit }: Answer): object {
+export function inBrief({ decision, limit, reason, settled, permit }: Answer): object {
   const { verdict } = decision;
   return {
     verdict,
@@ -155,6 +156,7 @@ export function inBrief({ decision, limit, settled, permit }: Answer): object {
       isCount(decision.remaining) && { remaining: Math.floor(decision.remaining) }),
     ...(verdict === 'deny' && { retryAfterMs: decision.retryAfterMs }),
     ...(limit !== undefined && { limit }),
+    ...(reason !== undefined && { reason }),
     ...(settled && { reason: settled.reason }),
     ...(permit !== undefined && { permit }),
   };

@@ -36,6 +36,10 @@ export class RemoteGroupShare implements RemoteShare {
     return this.#inner.isReachable;
   }
 
+  get onUnavailable(): RemoteShare['onUnavailable'] {
+    return this.#inner.onUnavailable;
+  }
+
   get waiting(): number {
     return this.#inner.waiting ?? 0;
   }

@@ -50,6 +50,10 @@ export class LeaseShare implements RemoteShare {
     return this.#inner.isReachable;
   }
 
+  get onUnavailable(): RemoteShare['onUnavailable'] {
+    return this.#inner.onUnavailable;
+  }
+
   /** The answer without a trip, if the stock has it. */
   askHere(key: string, cost: number): Decision | undefined {
     const stock = this.#stocks.get(key);

@@ -10,6 +10,7 @@
  */
 
 import { type Clock, type Millis, turnClock } from '../../clock.ts';
+import type { OnUnavailable } from '../../decision.ts';
 import type { Duration } from '../../duration.ts';
 import { ConfigError } from '../../errors.ts';
 import { Fields } from '../../options.ts';
@@ -28,9 +29,7 @@ import { Lead } from './lead.ts';
 import { LeaseShare, type Source } from './lease.ts';
 import type { Answered } from './pipe.ts';
 import { scriptOf } from './script.ts';
-import { CHOICES, type OnUnavailable, type Own, type Way, wayOf } from './way.ts';
-
-export type { OnUnavailable };
+import { CHOICES, type Own, type Way, wayOf } from './way.ts';
 
 /** How a limit is kept in Redis, and what holds without it. */
 export interface RedisOptions {
@@ -101,8 +100,10 @@ class RedisShare implements Source {
   readonly #clock: Clock;
   readonly #lead: Lead;
   readonly enter: RemoteShare['enter'];
+  readonly onUnavailable: OnUnavailable;
 
   constructor(policy: Policy, setting: RemoteSetting, own: Own) {
+    this.onUnavailable = own.onUnavailable;
     const { formulas = [], width } = policy;
     const whole = scriptOf(formulas, width, own.subscriber ? 'fair' : 'all');
     const plain = scriptOf(formulas, width, 'plain');
