@@ -51,7 +51,8 @@ export const trace: Command = {
   run(args, terminal) {
     const { values, positionals } = readArgs(args, { json: { type: 'boolean' } });
     const [file, ...others] = positionals;
-    if (file === undefined || others.length > 0) throw new UsageError('expected one FILE.json');
+    if (file === undefined || others.length > 0)
+      throw new UsageError('expected one FILE.json; see --help');
     const rows = runTrace(readJson(file));
     if (values.json) for (const { line } of rows) terminal.print(JSON.stringify(line));
     else printTable(rows, terminal);

@@ -378,8 +378,8 @@ async function inheritance(
   log: Log,
 ): Promise<Snapshot | undefined> {
   if (!snapshot) return undefined;
-  const { file, maxAgeMs } = snapshot;
-  const read = await readSnapshot(file, clock.now(), maxAgeMs);
+  const { file, ageMsMax } = snapshot;
+  const read = await readSnapshot(file, clock.now(), ageMsMax);
   const isOurs = !peers || !('snapshot' in read) || isSame(read.snapshot.seed, seedOf(peers));
   if (!isOurs) {
     log('warn', 'snapshot not used', { file, reason: 'its keys are those of another fleet' });

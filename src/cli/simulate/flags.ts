@@ -16,7 +16,7 @@ export function spanFlag(
   { min, max }: { min: number; max: number },
 ): number {
   if (text === undefined) return fallback;
-  const ms = parseDuration(/^[\d.]+$/.test(text) ? Number(text) : text);
+  const ms = parseDuration(text);
   if (ms !== undefined && ms >= min && ms <= max) return ms;
   throw new UsageError(
     `expected --${name} to be a time from ${min} ms to ${max / 1000} s, such as 100ms or 2s, got "${text}"`,

@@ -116,7 +116,7 @@ limits:
     const text = `
 listen: { line: nowhere, resp: [1, x], http: { at: y, mode: 9, tls: {} } }
 bounds: { connections: 0, key: x, slow: soon }
-snapshot: { every: 0, maxAge: x }
+snapshot: { every: 0, ageMax: x }
 http: { key: { header: '' }, prefix: 7, trustProxy: x }
 peers: { udp: nowhere, interval: 0, exchange: never, key: short }
 pool: { redis: { url: http, deadline: 0 }, sync: 1s, onUnavailable: panic }
@@ -137,7 +137,7 @@ groups: { own: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, keep: 
       'bounds.slow',
       'snapshot.file',
       'snapshot.every',
-      'snapshot.maxAge',
+      'snapshot.ageMax',
       'http.key.header',
       'http.prefix',
       'http.trustProxy',
@@ -580,11 +580,11 @@ describe('what outweighs the file', () => {
 
   test('where a snapshot goes, not how often', () => {
     const env = { SLUICE_SNAPSHOT: '/b' };
-    const snapshot = { file: '/b', everyMs: 30_000, maxAgeMs: 3_600_000 };
-    expect(configOf('snapshot: { file: /a, every: 30s, maxAge: 1h }', env)).toMatchObject({
+    const snapshot = { file: '/b', everyMs: 30_000, ageMsMax: 3_600_000 };
+    expect(configOf('snapshot: { file: /a, every: 30s, ageMax: 1h }', env)).toMatchObject({
       snapshot,
     });
-    expect(configOf('snapshot: { every: 30s, maxAge: 1h }', env)).toMatchObject({ snapshot });
+    expect(configOf('snapshot: { every: 30s, ageMax: 1h }', env)).toMatchObject({ snapshot });
     expect(configOf('snapshot: /a', env)).toMatchObject({ snapshot: { file: '/b' } });
     expect(configOf('snapshot: false', env)).toMatchObject({ snapshot: { file: '/b' } });
   });

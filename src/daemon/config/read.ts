@@ -40,7 +40,7 @@ export interface SnapshotConfig {
   /** How often it is written while running; Infinity: only when stopping. */
   readonly everyMs: Millis;
   /** An older one is ignored. */
-  readonly maxAgeMs: Millis;
+  readonly ageMsMax: Millis;
 }
 
 export interface Config {
@@ -206,7 +206,7 @@ function readSnapshot(fields: Fields): SnapshotConfig | undefined {
   const snapshot = {
     file: own.required('file', isFile, "a file's name"),
     everyMs: own.duration('every', Infinity),
-    maxAgeMs: own.duration('maxAge', DAY_MS),
+    ageMsMax: own.duration('ageMax', DAY_MS),
   };
   own.done();
   return snapshot;
