@@ -29,7 +29,7 @@ export class ConfigError extends SluiceError {
   readonly #got: unknown;
 
   constructor(field: string, expected: string, got: unknown, others: readonly ConfigError[] = []) {
-    super(`expected ${field && `\`${field}\` to be `}${expected}, got ${show(got)}`);
+    super(expectation(field, expected, got));
     this.field = field;
     this.others = others;
     this.#expected = expected;
@@ -86,6 +86,10 @@ function later({ retryAfterMs, reason }: Denial): string {
   if (retryAfterMs === Infinity) return 'it can never fit';
   return retryAfterMs > 0 ? `try again in ${Math.ceil(retryAfterMs)} ms` : 'try again later';
 }
+
+/** What is wrong, in one line: where, what was expected there, what came instead. */
+export const expectation = (field: string, expected: string, got: unknown): string =>
+  `expected ${field && `\`${field}\` to be `}${expected}, got ${show(got)}`;
 
 /** Long enough to recognise what came, short enough for one line of a log. */
 const SHOWN_CHARS_MAX = 60;

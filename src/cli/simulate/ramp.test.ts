@@ -134,7 +134,8 @@ describe('sluice simulate ramp', () => {
 
   test('--help names every flag, and fits a terminal', () => {
     const text = type('--help').out.join('\n');
-    const flags = 'mode min max over threshold cool-down ramp-down load gap seconds pool-size svg json';
+    const flags =
+      'mode min max over threshold cool-down ramp-down load gap seconds pool-size svg json';
     for (const flag of flags.split(' ')) expect(text).toContain(`--${flag}`);
     expect(Math.max(...text.split('\n').map((line) => line.length))).toBeLessThanOrEqual(100);
   });

@@ -22,6 +22,7 @@ import {
   jsonIn,
   keyTooLong,
   lookIn,
+  MISSING_KEY,
   type Question,
   questionIn,
   questionsOf,
@@ -215,7 +216,7 @@ export class Desk {
   #batch(request: Heard, queryAt: number, body: Buffer): Reply | Promise<Reply> {
     const asked = this.#questions(request, queryAt, body);
     if (isReply(asked)) return asked;
-    if (!Array.isArray(asked)) return problem(400, 'The body is not a list of questions.');
+    if (!Array.isArray(asked)) return problem(400, NO_LIST.detail);
     return this.#askAll(request, asked);
   }
 
@@ -273,7 +274,7 @@ export class Desk {
     const { keyMax } = this.#setting.bounds;
     const found = tag ?? this.#setting.keyOf?.(request);
     if (found === undefined) return MISSING_KEY;
-    return found.length > keyMax ? keyTooLong(keyMax) : found;
+    return found.length > keyMax ? keyTooLong(keyMax, found) : found;
   }
 
   /** Nothing is asked before all questions are known to make sense. */
@@ -283,7 +284,7 @@ export class Desk {
     for (let n = 0; n < questions.length; n++) {
       const { limit, cost, hold } = questions[n];
       const tag = this.#tagOf(request, questions[n]);
-      if (tag instanceof Complaint) return problem(400, `[${n}].${tag.detail}`);
+      if (tag instanceof Complaint) return problem(400, tag.within(`[${n}]`).detail);
       const route = gate.route(tag, limit);
       if (!route) return unknownLimit(limit ?? '', `[${n}]: `);
       asked.push({ route, ask: { limit, tag, cost, hold } });
@@ -352,8 +353,6 @@ export class Desk {
   }
 }
 
-const MISSING_KEY = new Complaint('key is missing');
-
 /** A daemon alone is a fleet too. */
 const NO_PEERS = { peers: [] };
 const NO_POOL = { members: [] };
@@ -375,6 +374,8 @@ const EVENTS = [
   ...['Cache-Control', 'no-store'],
   ...['X-Accel-Buffering', 'no'], // or nginx would keep events until there are many
 ];
+
+const NO_LIST = new Complaint('body', 'a list of questions', 'one');
 
 const orProblem = <T extends object>(read: T | Complaint): T | Reply =>
   read instanceof Complaint ? problem(400, read.detail) : read;

@@ -209,26 +209,38 @@ describe('a check', () => {
       return `${status} ${json.detail}`;
     };
     expect(await wrong('/check?limit=nope&key=a')).toBe('404 There is no limit "nope".');
-    expect(await wrong('/check')).toBe('400 key is missing');
-    expect(await wrong(`/check?key=${'a'.repeat(1025)}`)).toBe('400 key has more than 1024 bytes');
-    expect(await wrong('/check?key=a&key=b')).toBe('400 key is there twice');
-    expect(await wrong('/check?key=a&hold=maybe')).toBe('400 hold is not 1 or 0');
+    expect(await wrong('/check')).toBe('400 expected `key` to be a text, got nothing');
+    expect(await wrong(`/check?key=${'a'.repeat(1025)}`)).toMatch(
+      /^400 expected `key` to be at most 1024 bytes, got "a{59}…$/,
+    );
+    expect(await wrong('/check?key=a&key=b')).toBe('400 expected `key` to be there once, got "b"');
+    expect(await wrong('/check?key=a&hold=maybe')).toBe(
+      '400 expected `hold` to be 1 or 0, got "maybe"',
+    );
     for (const cost of ['-1', 'x', '', '1e3', 'Infinity', '0x10', '9999999999999999']) {
       expect(await wrong(`/check?key=a&cost=${cost}`)).toBe(
-        '400 cost is not a number of at least 0',
+        `400 expected \`cost\` to be a number of at least 0, got "${cost}"`,
       );
     }
-    expect(await wrong('/check?key=a&status=200')).toContain('400 status is not one for refusals');
+    expect(await wrong('/check?key=a&status=200')).toContain(
+      '400 expected `status` to be a whole number from 400 to 599',
+    );
     expect(await wrong('/check?key=a', form('key=b'))).toContain(
       '400 Ask in the URL or in the body',
     );
-    expect(await wrong('/check', form('key=%'))).toContain('400 key has a %');
-    expect(await wrong('/check', post(7))).toBe('400 the body is not an object');
-    expect(await wrong('/check', post({ key: 7 }))).toBe('400 key is not a text');
-    expect(await wrong('/check', post({ kye: 'a' }))).toContain('400 "kye" is unknown');
-    expect(await wrong('/check', { ...post({}), body: '{' })).toBe('400 the body is not JSON');
+    expect(await wrong('/check', form('key=%'))).toContain(
+      '400 expected `key` to be percent-encoded',
+    );
+    expect(await wrong('/check', post(7))).toBe('400 expected an object, got 7');
+    expect(await wrong('/check', post({ key: 7 }))).toBe('400 expected `key` to be a text, got 7');
+    expect(await wrong('/check', post({ kye: 'a' }))).toContain(
+      '400 expected one of limit, key, cost, hold, status, got "kye"',
+    );
+    expect(await wrong('/check', { ...post({}), body: '{' })).toBe(
+      '400 expected `body` to be JSON, got "{"',
+    );
     const latin = { ...post({}), body: Buffer.from('{"key":"caf\xe9"}', 'latin1') };
-    expect(await wrong('/check', latin)).toBe('400 the body is not UTF-8');
+    expect(await wrong('/check', latin)).toContain('400 expected `body` to be UTF-8, got ');
     const plain = { ...post({}), headers: { 'content-type': 'text/plain' } };
     expect(await wrong('/check', plain)).toContain('415');
     expect((await ask('/check?key=a')).json.remaining).toBe(2);
@@ -258,15 +270,17 @@ describe('a batch', () => {
     const { ask } = await served({ bounds: { batchMax: 3 } });
     const wrong = async (body: unknown) => (await ask('/batch', post(body))).json.detail;
     expect(await wrong([{ key: 'a' }, { key: 'a', cost: -1 }])).toBe(
-      '[1].cost is not a number of at least 0',
+      'expected `[1].cost` to be a number of at least 0, got -1',
     );
-    expect(await wrong([{ key: 'a' }, {}])).toBe('[1].key is missing');
-    expect(await wrong([{ key: 'a' }, 7])).toBe('[1].is not an object');
+    expect(await wrong([{ key: 'a' }, {}])).toBe('expected `[1].key` to be a text, got nothing');
+    expect(await wrong([{ key: 'a' }, 7])).toBe('expected `[1]` to be an object, got 7');
     expect(await wrong([{ key: 'a' }, { key: 'a', limit: 'nope' }])).toBe(
       '[1]: There is no limit "nope".',
     );
-    expect(await wrong(Array(4).fill({ key: 'a' }))).toBe('more than 3 questions at once');
-    expect(await wrong({ key: 'a' })).toBe('The body is not a list of questions.');
+    expect(await wrong(Array(4).fill({ key: 'a' }))).toBe(
+      'expected `body` to be at most 3 questions at once, got 4',
+    );
+    expect(await wrong({ key: 'a' })).toBe('expected `body` to be a list of questions, got "one"');
     expect((await ask('/check?key=a')).json.remaining).toBe(2);
   });
 });
@@ -296,7 +310,9 @@ describe('a permit', () => {
     for (const wrong of [{ outcome: 'fine' }, { used: -1 }, { rttMs: 'x' }, { usd: 1 }]) {
       expect((await ask('/settle', post({ permit, ...wrong }))).status).toBe(400);
     }
-    expect((await ask('/settle', post({ outcome: 'ok' }))).json.detail).toBe('permit is missing');
+    expect((await ask('/settle', post({ outcome: 'ok' }))).json.detail).toBe(
+      'expected `permit` to be a text, got nothing',
+    );
     expect((await ask('/settle', post({ permit }))).status).toBe(200);
   });
 });
