@@ -14,8 +14,6 @@ describe('a duration', () => {
     ['0s', 0],
     [' 6 s ', 6_000],
     [1_234, 1_234],
-    ['1234', 1_234], // from a command line
-    ['.5', 0.5],
     [0.25, 0.25],
     [-5, -5], // whoever asked knows what is too little
   ])('%j is %d ms', (value, ms) => {
@@ -23,7 +21,7 @@ describe('a duration', () => {
   });
 
   test.for([
-    ['', 's', '6 sec', '6S', '-6s', '+6s', '1e3ms', '1_000ms', '6s7s', '1.s', '1,5s', '6s\n5'],
+    ['', '6', 's', '6 sec', '6S', '-6s', '+6s', '1e3ms', '1_000ms', '6s7s', '1.s', '1,5s', '6s\n5'],
     [Number.NaN, Infinity, -Infinity],
     [null, undefined, true, [], ['6s'], {}, 6n],
   ])('these are none: %j', (values) => {
@@ -44,7 +42,6 @@ describe('a rate', () => {
     ['2/10us', 2, 0.01],
     [100, 100, 1_000],
     [0.1, 0.1, 1_000],
-    ['100', 100, 1_000], // from a command line
   ])('%j is %d in %d ms', (value, count, periodMs) => {
     const rate = parseRate(value);
     expect(rate?.count).toBe(count);
@@ -52,7 +49,7 @@ describe('a rate', () => {
   });
 
   test.for([
-    ['', '/s', '100/', '100/x', '100 per s', '-1/s', '1/-1s', '1e3/s', '1/s/s', '100s'],
+    ['', '100', '/s', '100/', '100/x', '100 per s', '-1/s', '1/-1s', '1e3/s', '1/s/s', '100s'],
     [Number.NaN, Infinity, -Infinity],
     [null, undefined, true, [], ['1/s'], {}, 6n],
   ])('these are none: %j', (values) => {

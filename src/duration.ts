@@ -4,8 +4,6 @@
  *     '6s'  '1.5s'  '250ms'  '2m'  '1h'  '1d'      a plain number is milliseconds
  *     '100/s'  '500/m'  '1/6s'  '5/100ms'          a plain number is so many a second
  *
- * A plain number may come as text, as it does from a command line.
- *
  * What cannot be read is `undefined`: whoever asked knows the field's name and words the error.
  */
 
@@ -20,8 +18,8 @@ const UNIT_MS: Readonly<Record<string, Millis>> = {
   d: 86_400_000,
 };
 
-const DURATION = /^(\d+(?:\.\d+)?|\.\d+)\s*(us|ms|s|m|h|d)?$/;
-const RATE = /^(\d+(?:\.\d+)?|\.\d+)(?:\s*\/\s*(\d+(?:\.\d+)?|\.\d+)?\s*(us|ms|s|m|h|d))?$/;
+const DURATION = /^(\d+(?:\.\d+)?|\.\d+)\s*(us|ms|s|m|h|d)$/;
+const RATE = /^(\d+(?:\.\d+)?|\.\d+)\s*\/\s*(\d+(?:\.\d+)?|\.\d+)?\s*(us|ms|s|m|h|d)$/;
 
 /** A span of time: `'250ms'`, `'6s'`, `'1.5m'`, `'1h'`, `'1d'`, or a number of milliseconds. */
 export type Duration = number | string;
@@ -38,8 +36,8 @@ export interface RateValue {
 export function parseDuration(value: unknown): Millis | undefined {
   if (typeof value === 'number') return Number.isFinite(value) ? value : undefined;
   if (typeof value !== 'string') return undefined;
-  const [, amount, unit = 'ms'] = DURATION.exec(value.trim()) ?? [];
-  return amount === undefined ? undefined : Number(amount) * UNIT_MS[unit];
+  const [, amount, unit] = DURATION.exec(value.trim()) ?? [];
+  return amount === undefined || unit === undefined ? undefined : Number(amount) * UNIT_MS[unit];
 }
 
 export function parseRate(value: unknown): RateValue | undefined {
@@ -47,7 +45,7 @@ export function parseRate(value: unknown): RateValue | undefined {
     return Number.isFinite(value) ? { count: value, periodMs: 1000 } : undefined;
   }
   if (typeof value !== 'string') return undefined;
-  const [, count, amount = '1', unit = 's'] = RATE.exec(value.trim()) ?? [];
-  if (count === undefined) return undefined;
+  const [, count, amount = '1', unit] = RATE.exec(value.trim()) ?? [];
+  if (count === undefined || unit === undefined) return undefined;
   return { count: Number(count), periodMs: Number(amount) * UNIT_MS[unit] };
 }

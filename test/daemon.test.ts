@@ -307,7 +307,10 @@ describe('sluice check', () => {
   test('asks a daemon from a shell, and tells by its exit code', async () => {
     const daemon = await start([...EPHEMERAL, '--rate', '1/m', '--burst', '3']);
     const at = ['--at', daemon.at.resp[0]];
-    expect(check('alice', ...at, '--cost', '2')).toEqual({ status: 0, said: 'OK, 1 left\n' });
+    expect(check('alice', ...at, '--cost', '2', '--deadline', '5000')).toEqual({
+      status: 0,
+      said: 'OK, 1 left\n',
+    });
     expect(await converse(daemon.at.line[0], 'alice\nalice\n')).toBe('OK\nNO\n');
     expect(check('alice', ...at)).toMatchObject({
       status: 1,

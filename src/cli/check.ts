@@ -9,6 +9,7 @@ import {
   rangeFlag,
   readArgs,
   readText,
+  typed,
   UsageError,
 } from './command.ts';
 
@@ -55,7 +56,7 @@ examples:
     const password = process.env.SLUICE_RESP_PASSWORD;
     const client = connect({
       at: values.at ?? '127.0.0.1:7611',
-      deadline: (values.deadline as `${number}s` | undefined) ?? '1s',
+      deadline: typed(values.deadline ?? '1s'),
       onUnavailable: values.open ? 'allow' : 'deny',
       ...(password && { password }),
       ...((values.tls || values.ca !== undefined) && { tls: tlsWith(values.ca) }),

@@ -80,6 +80,7 @@ describe('sluice simulate ramp', () => {
     const pools = (words: string) =>
       seconds(`--mode go-back-n --load 8 --seconds 4 ${words}`).map(({ pool }) => pool);
     expect(pools('--min 4 --max 12 --over 2s')).toEqual([4, 8, 12, 8]);
+    expect(pools('--min 4 --max 12 --over 2000')).toEqual([4, 8, 12, 8]); // milliseconds
     expect(pools('--min 4 --max 12 --over 2s --ramp-down 25')).toEqual([4, 8, 12, 11]);
     expect(pools('--min 4 --max 12 --over 2s --threshold 50')).toEqual([4, 8, 12, 12]);
     expect(pools('--min 4 --max 12 --over 2s --gap 3-4')).toEqual([4, 8, 12, 8]);
