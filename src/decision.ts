@@ -29,6 +29,9 @@ export const allow = (remaining: number): Decision => ({ verdict: 'allow', remai
 export const wait = (waitMs: Millis): Decision => ({ verdict: 'wait', waitMs });
 export const deny = (retryAfterMs: Millis): Decision => ({ verdict: 'deny', retryAfterMs });
 
+/** What a call is told while whoever decides is out of reach: yes, no, or what a part of the limit says here. */
+export type OnUnavailable = 'allow' | 'deny' | 'local';
+
 /**
  * How the work went, in the words of whoever did it.
  *

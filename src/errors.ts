@@ -22,20 +22,30 @@ export class ConfigError extends SluiceError {
 
   /** Where the nonsense stands, such as `limit.bucket.rate` or `calls[3].take`. */
   readonly field: string;
+  /** What else is wrong around it, where that could be told without guessing. */
+  readonly others: readonly ConfigError[];
 
   readonly #expected: string;
   readonly #got: unknown;
 
-  constructor(field: string, expected: string, got: unknown) {
-    super(`expected ${field && `\`${field}\` to be `}${expected}, got ${show(got)}`);
+  constructor(field: string, expected: string, got: unknown, others: readonly ConfigError[] = []) {
+    super(expectation(field, expected, got));
     this.field = field;
+    this.others = others;
     this.#expected = expected;
     this.#got = got;
   }
 
   /** The same nonsense, seen from further out. */
   within(path: string): ConfigError {
-    return new ConfigError(`${path}.${this.field}`, this.#expected, this.#got);
+    const others = this.others.map((own) => own.within(path));
+    return new ConfigError(`${path}.${this.field}`, this.#expected, this.#got, others);
+  }
+
+  /** The first of these, with the others in it. */
+  static of([first, ...rest]: readonly [ConfigError, ...ConfigError[]]): ConfigError {
+    const others = [...first.others, ...rest.flatMap((own) => [own, ...own.others])];
+    return new ConfigError(first.field, first.#expected, first.#got, others);
   }
 }
 
@@ -53,9 +63,8 @@ export class DeniedError extends SluiceError {
   readonly decision: Denial;
 
   constructor(key: string, decision: Denial) {
-    super(
-      `${key === '' ? 'over the limit' : `over the limit for ${show(key)}`}; ${later(decision)}`,
-    );
+    const what = decision.reason === 'unavailable' ? 'nobody could decide' : 'over the limit';
+    super(`${what}${key === '' ? '' : ` for ${show(key)}`}; ${later(decision)}`);
     this.key = key;
     this.decision = decision;
   }
@@ -77,6 +86,10 @@ function later({ retryAfterMs, reason }: Denial): string {
   if (retryAfterMs === Infinity) return 'it can never fit';
   return retryAfterMs > 0 ? `try again in ${Math.ceil(retryAfterMs)} ms` : 'try again later';
 }
+
+/** What is wrong, in one line: where, what was expected there, what came instead. */
+export const expectation = (field: string, expected: string, got: unknown): string =>
+  `expected ${field && `\`${field}\` to be `}${expected}, got ${show(got)}`;
 
 /** Long enough to recognise what came, short enough for one line of a log. */
 const SHOWN_CHARS_MAX = 60;

@@ -7,7 +7,7 @@
  */
 
 import type { Millis } from './clock.ts';
-import type { Decision, Outcome } from './decision.ts';
+import type { Decision, OnUnavailable, Outcome } from './decision.ts';
 import { reasonOf } from './errors.ts';
 import { warn } from './warning.ts';
 
@@ -53,7 +53,9 @@ export interface LostEvent extends About {
 export interface ReachEvent extends About {
   readonly type: 'reach';
   readonly isReachable: boolean;
+  /** Why it is out of reach, and who answers until it is back. */
   readonly reason?: unknown;
+  readonly onUnavailable?: OnUnavailable;
 }
 
 /** What `on` tells of. */

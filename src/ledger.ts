@@ -7,7 +7,7 @@
 
 import type { Clock, Millis } from './clock.ts';
 import { type Counted, Counts } from './counts.ts';
-import { type Decision, deny, type Outcome } from './decision.ts';
+import { type Decision, deny, type OnUnavailable, type Outcome } from './decision.ts';
 import { Events, type Listener } from './events.ts';
 import { Outstanding } from './outstanding.ts';
 import { Permit, Refusal, type Settled } from './permit.ts';
@@ -110,9 +110,10 @@ export class Ledger {
   }
 
   /** Whoever decides is out of reach, or back. */
-  reached(isReachable: boolean, reason: unknown): void {
+  reached(isReachable: boolean, reason: unknown, onUnavailable: OnUnavailable): void {
     const about = { limit: this.name, key: '', cost: 0, at: this.#clock.now() };
-    this.#events.emit({ type: 'reach', ...about, isReachable, ...(!isReachable && { reason }) });
+    const out = !isReachable && { reason, onUnavailable };
+    this.#events.emit({ type: 'reach', ...about, isReachable, ...out });
   }
 
   #lose(permit: Permit): void {

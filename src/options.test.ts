@@ -30,6 +30,39 @@ describe('fields', () => {
     expect(new Fields('', {}).at('limit')).toBe('limit');
   });
 
+  test('are told all at once by a patient reader, and nothing that only follows from a mistake', () => {
+    const fields = Fields.patient('x', { rate: 0, over: 'soon', mode: 'wild', brust: 1, lo: 9 });
+    const { count } = fields.rate('rate');
+    fields.positive('burst', count); // its default depends on the rate
+    fields.number('lo', { min: 0, max: fields.duration('over') });
+    fields.oneOf('mode', ['calm']);
+    fields.flag('flag', true);
+    fields.attempt(() => new Fields('x.part', 7));
+    let thrown: unknown;
+    try {
+      fields.done();
+    } catch (error) {
+      thrown = error;
+    }
+    const { field, others } = thrown as ConfigError;
+    expect([field, ...others.map((own) => own.field)]).toEqual([
+      ...['x.rate', 'x.over', 'x.mode', 'x.part', 'x.brust'],
+    ]);
+    const outer = (thrown as ConfigError).within('limit');
+    expect(outer.others.map((own) => own.field)).toContain('limit.x.brust');
+  });
+
+  test('that leave no way on are told with those before', () => {
+    const fields = Fields.patient('x', { rate: 0 });
+    fields.rate('rate');
+    expect(() => fields.fail('burst', 'there')).toThrow(
+      expect.objectContaining({
+        field: 'x.rate',
+        others: [expect.objectContaining({ field: 'x.burst' })],
+      }),
+    );
+  });
+
   test('that nobody asked for are a mistake, and the message knows the right ones', () => {
     const fields = new Fields('x', { rate: 1, brust: 2 });
     fields.rate('rate');

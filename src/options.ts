@@ -4,6 +4,10 @@
  * A reader knows its path (`limit.bucket`), so every complaint names the whole field, what was
  * expected there and what came instead. `done()` catches what nobody asked for: a misspelt option
  * is an error, not a default.
+ *
+ * A patient reader goes on after a mistake, with something in its place that leads to no other complaint
+ * (a number becomes NaN, which is beyond no bound), and `done()` tells all of them at once. Nothing may be made of what
+ * it read before that.
  */
 
 import type { Millis } from './clock.ts';
@@ -19,15 +23,61 @@ export const isRecord = (value: unknown): value is Record<string, unknown> =>
 /** Names as people write them; anything else is quoted before it goes into a message. */
 const SAFE_NAME = /^[\w.-]{1,60}$/;
 
+/** Mistakes that are gathered, to be told at once. */
+class Mistakes {
+  readonly #found: ConfigError[] = [];
+
+  add(mistake: ConfigError): void {
+    this.#found.push(mistake);
+  }
+
+  /** What `read` says; undefined, and noted, if it makes no sense. */
+  attempt<T>(read: () => T): T | undefined {
+    try {
+      return read();
+    } catch (error) {
+      if (!(error instanceof ConfigError)) throw error;
+      this.add(error);
+      return undefined;
+    }
+  }
+
+  /** @throws {ConfigError} if there are any: the first, with the others in it. */
+  tell(): void {
+    const [first, ...rest] = this.#found;
+    if (first) throw ConfigError.of([first, ...rest]);
+  }
+}
+
+/** Reads every one of a list, also after one that makes no sense. */
+export function readEach<T, Read>(
+  items: readonly T[],
+  read: (item: T, n: number) => Read,
+): readonly Read[] {
+  const mistakes = new Mistakes();
+  const all = items.map((item, n) => mistakes.attempt(() => read(item, n)));
+  mistakes.tell();
+  return all as Read[];
+}
+
 export class Fields {
   readonly path: string;
   readonly #values: Record<string, unknown>;
   readonly #known = new Set<string>();
+  /** What was found so far, if it is patient. */
+  #mistakes: Mistakes | undefined;
 
   constructor(path: string, value: unknown, expected = 'an object') {
     if (!isRecord(value)) throw new ConfigError(path, expected, value);
     this.path = path;
     this.#values = value;
+  }
+
+  /** One that tells all mistakes at once: see `done()`, which has to be called. */
+  static patient(path: string, value: unknown, expected?: string): Fields {
+    const fields = new Fields(path, value, expected);
+    fields.#mistakes = new Mistakes();
+    return fields;
   }
 
   at(name: string): string {
@@ -62,28 +112,55 @@ export class Fields {
 
   /** Ends a reading: whatever was written and never asked for is a mistake. */
   done(): void {
-    const stray = this.names().find((name) => !this.#known.has(name));
-    if (stray === undefined) return;
-    const known = [...this.#known].join(', ');
-    throw new ConfigError(this.at(stray), `one of ${known || 'nothing'}`, stray);
+    const known = [...this.#known].join(', ') || 'nothing';
+    for (const stray of this.names().filter((name) => !this.#known.has(name))) {
+      this.#note(new ConfigError(this.at(stray), `one of ${known}`, stray));
+    }
+    this.#mistakes?.tell();
   }
 
+  /** Reads a part in words of its own; if that makes no sense, a patient reader goes on without it. */
+  attempt<T>(read: () => T): T | undefined {
+    return this.#mistakes ? this.#mistakes.attempt(read) : read();
+  }
+
+  /** There is no going on from here. */
   fail(name: string, expected: string): never {
-    throw new ConfigError(this.at(name), expected, this.raw(name));
+    const mistake = new ConfigError(this.at(name), expected, this.raw(name));
+    this.#mistakes?.add(mistake);
+    this.#mistakes?.tell();
+    throw mistake;
+  }
+
+  /** A mistake that a patient reader can leave behind. */
+  complain(name: string, expected: string): void {
+    this.#note(new ConfigError(this.at(name), expected, this.raw(name)));
+  }
+
+  #note(mistake: ConfigError): void {
+    if (!this.#mistakes) throw mistake;
+    this.#mistakes.add(mistake);
+  }
+
+  /** Complains of a field, and goes on with this in its place. */
+  #instead<T>(name: string, expected: string, standIn: T): T {
+    this.complain(name, expected);
+    return standIn;
   }
 
   /** A number of at least `min` (or more than `above`) and at most `max`. */
   number(name: string, range: NumberRange, fallback?: number): number {
+    if (Number.isNaN(fallback) && !this.has(name)) return Number.NaN; // it depends on a mistake
     const value = this.#given(name, fallback);
     return typeof value === 'number' && isWithin(value, range)
       ? value
-      : this.fail(name, describe(range));
+      : this.#instead(name, describe(range), Number.NaN);
   }
 
   /** More than nothing, and no more than can be counted. */
   positive(name: string, fallback?: number): number {
     const value = this.number(name, { above: 0 }, fallback);
-    return value <= AMOUNT_MAX ? value : this.fail(name, `at most ${AMOUNT_MAX}`);
+    return value > AMOUNT_MAX ? this.#instead(name, `at most ${AMOUNT_MAX}`, Number.NaN) : value;
   }
 
   whole(name: string, min: number, fallback?: number): number {
@@ -94,18 +171,24 @@ export class Fields {
   optional<T>(name: string, is: (value: unknown) => value is T, expected: string): T | undefined {
     const value = this.raw(name);
     if (value === undefined || is(value)) return value;
-    return this.fail(name, expected);
+    return this.#instead(name, expected, undefined);
+  }
+
+  /** The same, and it has to be there. */
+  required<T>(name: string, is: (value: unknown) => value is T, expected: string): T {
+    const value = this.raw(name);
+    return is(value) ? value : this.#instead(name, expected, undefined as T);
   }
 
   flag(name: string, fallback: boolean): boolean {
     const value = this.#given(name, fallback);
-    return typeof value === 'boolean' ? value : this.fail(name, 'true or false');
+    return typeof value === 'boolean' ? value : this.#instead(name, 'true or false', fallback);
   }
 
   oneOf<T extends string>(name: string, choices: readonly T[], fallback?: T): T {
     const value = this.#given(name, fallback);
     const choice = choices.find((candidate) => candidate === value);
-    return choice ?? this.fail(name, `one of ${choices.join(', ')}`);
+    return choice ?? this.#instead(name, `one of ${choices.join(', ')}`, fallback ?? choices[0]);
   }
 
   /** A span of more than nothing; `fallback` may be anything, endless included. */
@@ -113,13 +196,16 @@ export class Fields {
     if (!this.has(name) && fallback !== undefined) return fallback;
     const value = parseDuration(this.raw(name));
     const expected = 'a duration longer than 0, such as "6s" or 6000 (ms)';
-    return value !== undefined && value > 0 && value < Infinity ? value : this.fail(name, expected);
+    const isSpan = value !== undefined && value > 0 && value < Infinity;
+    return isSpan ? value : this.#instead(name, expected, Number.NaN);
   }
 
   rate(name: string): RateValue {
     const value = parseRate(this.raw(name));
     const expected = 'a rate above 0, such as "100/s", "1/6s" or 100 (a second)';
-    return value !== undefined && isRatePositive(value) ? value : this.fail(name, expected);
+    return value !== undefined && isRatePositive(value)
+      ? value
+      : this.#instead(name, expected, { count: Number.NaN, periodMs: Number.NaN });
   }
 }
 

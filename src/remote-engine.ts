@@ -109,7 +109,7 @@ export class RemoteEngine implements RemoteLimiter {
     this.#pauseMaxMs = settings.pauseMaxMs;
     this.#ledger = new Ledger(name, clock, settings.holdMaxMs);
     const onReach = (isReachable: boolean, why: unknown): void => {
-      this.#ledger.reached(isReachable, why);
+      this.#ledger.reached(isReachable, why, this.#share.onUnavailable);
       if (isReachable) this.#room.pokeAll();
     };
     this.#share = maker.make(policy, {
@@ -169,7 +169,8 @@ export class RemoteEngine implements RemoteLimiter {
       return this.#admit(key, cost, { verdict: 'allow', dueAt: at, isMakeshift, holder }, 0);
     if (this.#isClosed) return this.#ledger.refuse(key, cost, CLOSED, 0);
     const retryAfterMs = decision.verdict === 'deny' ? decision.retryAfterMs : 0;
-    const reason = retryAfterMs === NEVER ? 'never' : 'not-now';
+    const isUndecided = isMakeshift && this.#share.onUnavailable === 'deny';
+    const reason = isUndecided ? 'unavailable' : retryAfterMs === NEVER ? 'never' : 'not-now';
     return this.#ledger.refuse(key, cost, { retryAfterMs, reason }, 0);
   }
 

@@ -69,6 +69,8 @@ export type Reason =
   | 'too-long'
   /** Too many wait already. */
   | 'queue-full'
+  /** Nobody could decide: whoever does is out of reach, and `onUnavailable` says deny. */
+  | 'unavailable'
   /** The limiter was closed, before it came or while it waited. */
   | 'closed';
 

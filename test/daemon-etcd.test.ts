@@ -37,7 +37,7 @@ limits:
     expect(await ask(daemons[0], 'shut:c', 50)).toBe(0);
     expect(await ask(daemons[0], 'x', 9)).toBe(5);
     expect(performance.now() - at).toBeLessThan(1500);
-    await daemons[0].logged(/warn limit out of reach limit=shut reason=/);
+    await daemons[0].logged(/warn limit out of reach limit=shut onUnavailable=deny reason=/);
     etcd.resume();
     await until(async () => (await ask(daemons[0], 'shut:d', 1)) === 1);
     await daemons[0].logged(/info limit in reach again limit=shut/);

@@ -52,7 +52,9 @@ limits:
     expect(await ask(0, times('shut:b', 9))).toEqual(times('NO', 9));
     expect(served(await ask(0, times('y', 9)))).toBe(5);
     expect(performance.now() - at).toBeLessThan(2000);
-    expect(daemons[0].log()).toMatch(/warn limit out of reach limit=shut reason=/);
+    expect(daemons[0].log()).toMatch(
+      /warn limit out of reach limit=shut onUnavailable=deny reason=/,
+    );
     await redis.restart();
     await until(async () => (await ask(0, ['shut:c']))[0] === 'OK');
     await daemons[0].logged(/info limit in reach again limit=shut/);

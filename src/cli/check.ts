@@ -9,6 +9,7 @@ import {
   rangeFlag,
   readArgs,
   readText,
+  typed,
   UsageError,
 } from './command.ts';
 
@@ -55,7 +56,7 @@ examples:
     const password = process.env.SLUICE_RESP_PASSWORD;
     const client = connect({
       at: values.at ?? '127.0.0.1:7611',
-      deadline: (values.deadline as `${number}s` | undefined) ?? '1s',
+      deadline: typed(values.deadline ?? '1s'),
       onUnavailable: values.open ? 'allow' : 'deny',
       ...(password && { password }),
       ...((values.tls || values.ca !== undefined) && { tls: tlsWith(values.ca) }),
@@ -70,7 +71,7 @@ examples:
         return values.open ? EXIT_OK : EXIT_USAGE;
       }
       const isAllowed = answer.verdict === 'allow';
-      terminal.print(values.json ? JSON.stringify(finite(answer)) : inWords(answer));
+      terminal.print(values.json ? JSON.stringify(answer, leaveOutEndless) : inWords(answer));
       return isAllowed ? EXIT_OK : EXIT_MISSED;
     } finally {
       await client.close();
@@ -95,11 +96,6 @@ function inWords(answer: Answered): string {
     : `NO${by}`;
 }
 
-/** JSON has no Infinity: "never" for a wait without end, and nothing for a rest without end. */
-function finite(answer: Answered): object {
-  return Object.fromEntries(
-    Object.entries(answer)
-      .filter(([name, value]) => value !== Infinity || name === 'retryAfterMs')
-      .map(([name, value]) => [name, value === Infinity ? 'never' : value]),
-  );
-}
+/** JSON has null in the place of Infinity: that is a wait without end. Where nobody counts, nothing is said of a rest. */
+const leaveOutEndless = (name: string, value: unknown): unknown =>
+  name === 'remaining' && value === Infinity ? undefined : value;

@@ -74,7 +74,14 @@ export function numberFlag(name: string, text: string | undefined, fallback: num
   throw new UsageError(`expected --${name} to be a number, got "${text}"`);
 }
 
-/** The same within bounds, checked under the name it was typed with. */
+/**
+ * A time or a rate as it was typed, for whoever reads these: a number without a unit comes as text here, and only
+ * here. In code and in files a text without a unit is a mistake, as nobody knows what its writer had in mind.
+ */
+export const typed = (text: string): string | number =>
+  /^(?:\d+(?:\.\d+)?|\.\d+)$/.test(text) ? Number(text) : text;
+
+/** A number within bounds, checked under the name it was typed with. */
 export function rangeFlag(
   name: string,
   text: string | undefined,

@@ -168,7 +168,7 @@ describe('sluice explain', () => {
   test('has a form for machines', () => {
     expect(JSON.parse(explain('bob', '--json').out)).toMatchObject({
       key: 'bob',
-      verdict: '2 limits decide, all or nothing',
+      summary: '2 limits decide, all or nothing',
       limits: [
         { name: 'everybody', isApplied: true },
         { name: 'default', isApplied: true },

@@ -20,8 +20,7 @@ const check: Command = {
   help: `usage: sluice config check FILE
 
 Reads a configuration as \`serve\` would, with what the environment says, such as SLUICE_PEERS_KEY, and
-says what is wrong with it: line, field, what was expected. Of each limit and each section that is
-the first mistake.
+says what is wrong with it: line, field, what was expected. All of it, up to 20 mistakes at once.
 Nothing is started and nothing is connected to.
 
 Exit code 0 if the file is fine, 1 if it is not, 2 if it cannot be read.

@@ -39,9 +39,9 @@ example:
       terminal.print(JSON.stringify({ key: text, ...explained }, undefined, 2));
       return EXIT_OK;
     }
-    terminal.print(`${JSON.stringify(text)}: ${explained.verdict}`);
-    for (const { name, isApplied, rule, why } of explained.limits) {
-      terminal.print(`  ${isApplied ? '✓' : '·'} ${name}: ${why}`);
+    terminal.print(`${JSON.stringify(text)}: ${explained.summary}`);
+    for (const { name, isApplied, rule, reason } of explained.limits) {
+      terminal.print(`  ${isApplied ? '✓' : '·'} ${name}: ${reason}`);
       if (isApplied) terminal.print(`      ${JSON.stringify(rule)}`);
     }
     return EXIT_OK;

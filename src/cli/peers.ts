@@ -32,7 +32,13 @@ function show(view: FleetView, terminal: Terminal): void {
   terminal.print(
     `  said ${counts.reports} reports in ${counts.sent} datagrams, ${counts.sentBytes} bytes; heard ${heard} datagrams`,
   );
-  const odd = { failed, dropped, forged, senseless: counts.senseless, double: counts.duplicates };
+  const odd = {
+    failed,
+    dropped,
+    forged,
+    senseless: counts.senseless,
+    duplicate: counts.duplicates,
+  };
   const seen = Object.entries(odd).filter(([, count]) => count > 0);
   if (seen.length > 0) {
     terminal.print(`  of them ${seen.map(([what, count]) => `${count} ${what}`).join(', ')}`);

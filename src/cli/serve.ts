@@ -19,6 +19,7 @@ import {
   numberFlag,
   readArgs,
   type Terminal,
+  typed,
   UsageError,
 } from './command.ts';
 import { configFile, configOf } from './configuration.ts';
@@ -112,7 +113,7 @@ function fromFlags(flags: Flags): Outweighing[] {
   if (flags.log !== undefined) said.push({ path: ['log'], value: flags.log, from: '--log' });
   if (flags.rate === undefined && flags.burst === undefined) return said;
   const burst = flags.burst === undefined ? {} : { burst: numberFlag('burst', flags.burst, 0) };
-  const bucket = { rate: flags.rate ?? '1/s', ...burst };
+  const bucket = { rate: typed(flags.rate ?? '1/s'), ...burst };
   return [
     ...said,
     { path: ['limits'], value: { default: { bucket } }, from: '--rate and --burst' },

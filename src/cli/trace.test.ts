@@ -28,13 +28,15 @@ const ramp = { min: 10, max: 110, over: '10s', mode: 'only-if-used', threshold: 
 describe('sluice trace', () => {
   test('a pod of two takes its part of a ramp and gives some back', () => {
     const calls = [
+      { at: 0, hear: { poolSize: 2 } },
       { at: 0, take: 7 },
       { at: 0, give: 2 },
       { at: 1000, take: 'all' },
       { at: 2000, take: 'all' },
       { at: 2000, take: 'all' },
     ];
-    expect(linesOf({ limit: { ramp }, pool: 2, calls })).toEqual([
+    expect(linesOf({ limit: { ramp }, calls })).toEqual([
+      { at: 0, remaining: 5, pool: 10 },
       { at: 0, verdict: 'allow', granted: 5, remaining: 0, pool: 10 },
       { at: 0, remaining: 2, pool: 10 },
       { at: 1000, verdict: 'allow', granted: 5, remaining: 0, pool: 10 }, // 3 of 5 were used
@@ -46,10 +48,12 @@ describe('sluice trace', () => {
   test('with only a size known a part is rounded down; with a rank the remainder goes round', () => {
     const scheduled = { ramp: { ...ramp, mode: 'scheduled' } };
     const calls = [0, 1000, 2000].map((at) => ({ at, take: 'all' }));
-    const granted = (pool: unknown) =>
-      linesOf({ limit: scheduled, pool, calls }).map((line) => (line as Granted).granted);
-    expect(granted(3)).toEqual([3, 6, 10]);
-    const ranks = [0, 1, 2].map((rank) => granted({ size: 3, rank }));
+    const granted = (hear: object) =>
+      linesOf({ limit: scheduled, calls: [{ at: 0, hear }, ...calls] })
+        .slice(1)
+        .map((line) => (line as Granted).granted);
+    expect(granted({ poolSize: 3 })).toEqual([3, 6, 10]);
+    const ranks = [0, 1, 2].map((rank) => granted({ poolSize: 3, rank }));
     expect(ranks.map((parts) => parts[0])).toEqual([4, 3, 3]);
     const sums = [0, 1, 2].map((n) => ranks.reduce((sum, parts) => sum + parts[n], 0));
     expect(sums).toEqual([10, 20, 30]);
@@ -58,7 +62,7 @@ describe('sluice trace', () => {
   test('the pool size may change on the way', () => {
     const calls = [
       { at: 0, take: 'all' },
-      { at: 1000, pool: 4 },
+      { at: 1000, hear: { poolSize: 4 } },
       { at: 1000, take: 'all' },
     ];
     expect(linesOf({ limit: { ramp }, calls })).toEqual([
@@ -71,7 +75,7 @@ describe('sluice trace', () => {
   test('hits heard from elsewhere put a bucket in debt', () => {
     const calls = [
       { at: 100, ask: 10 },
-      { at: 5100, hear: 8 },
+      { at: 5100, hear: { hits: 8 } },
       { at: 5200, ask: 1 },
       { at: 9100, ask: 1 },
       { at: 9100, ask: 11 },
@@ -81,7 +85,7 @@ describe('sluice trace', () => {
       { at: 5100, remaining: -3 },
       { at: 5200, verdict: 'deny', granted: 0, remaining: -3, retryAfterMs: 3900 },
       { at: 9100, verdict: 'allow', granted: 1, remaining: 0 },
-      { at: 9100, verdict: 'deny', granted: 0, remaining: 0, retryAfterMs: 'never' },
+      { at: 9100, verdict: 'deny', granted: 0, remaining: 0, retryAfterMs: null },
     ]);
   });
 
@@ -93,9 +97,9 @@ describe('sluice trace', () => {
       { at: 1000, ask: 1, id: 'b' },
       { at: 1000, ask: 1 },
       { at: 1500, take: 1 }, // takes nothing, and reserves nothing either
-      { at: 2000, done: { id: 'b', outcome: 'ignored' } },
+      { at: 2000, settle: { id: 'b', outcome: 'ignored' } },
       { at: 2000, ask: 1 },
-      { at: 7200, done: { id: 'a', rtt: 100 } },
+      { at: 7200, settle: { id: 'a', rttMs: 100 } },
     ];
     expect(linesOf({ limit, calls })).toEqual([
       { at: 0, verdict: 'allow', granted: 1, remaining: 0 },
@@ -109,20 +113,20 @@ describe('sluice trace', () => {
     ]);
   });
 
-  test('an adaptive limit learns from calls that are done', () => {
+  test('an adaptive limit learns from calls that are settled', () => {
     const calls = [
       { at: 0, ask: 1, id: 1 },
       { at: 0, ask: 1, id: 2 },
-      { at: 1000, done: { id: 1, rtt: 1000 } },
-      { at: 1000, done: { id: 2 } }, // it was denied: there is nothing to settle
+      { at: 1000, settle: { id: 1, rttMs: 1000 } },
+      { at: 1000, settle: { id: 2 } }, // it was denied: there is nothing to settle
       { at: 1000, ask: 1, id: 3 },
-      { at: 2000, done: { id: 3, rtt: 1000, outcome: 'ok' } },
+      { at: 2000, settle: { id: 3, rttMs: 1000, outcome: 'ok' } },
       { at: 2000, ask: 2, id: 4 },
-      { at: 3000, done: { id: 4, rtt: 1000, outcome: 'busy' } },
+      { at: 3000, settle: { id: 4, rttMs: 1000, outcome: 'busy' } },
     ];
     expect(linesOf({ limit: { adaptive: {} }, calls })).toEqual([
       { at: 0, verdict: 'allow', granted: 1, remaining: 0, limit: 1 },
-      { at: 0, verdict: 'deny', granted: 0, remaining: 0, limit: 1 },
+      { at: 0, verdict: 'deny', granted: 0, remaining: 0, retryAfterMs: 0, limit: 1 },
       { at: 1000, remaining: 1, limit: 1 },
       { at: 1000, remaining: 1, limit: 1 },
       { at: 1000, verdict: 'allow', granted: 1, remaining: 0, limit: 1 },
@@ -136,7 +140,7 @@ describe('sluice trace', () => {
     const limit = { all: [{ busy: {} }, { bucket: { rate: 100, burst: 100 } }] };
     const calls = [
       { at: 0, take: 'all', id: 'x' },
-      { at: 900, done: { id: 'x', outcome: 'busy' } },
+      { at: 900, settle: { id: 'x', outcome: 'busy' } },
       { at: 1000, take: 'all' },
     ];
     expect(linesOf({ limit, calls })).toEqual([
@@ -150,7 +154,7 @@ describe('sluice trace', () => {
     const limit = { all: [{ spacing: { every: 100, expire: 50 } }, { adaptive: { fixed: 1 } }] };
     const calls = [
       { at: 0, ask: 1, id: 'late' },
-      { at: 300, done: { id: 'late', rtt: 10 } },
+      { at: 300, settle: { id: 'late', rttMs: 10 } },
       { at: 300, ask: 1, id: 'next' },
     ];
     expect(linesOf({ limit, calls })).toEqual([
@@ -186,7 +190,7 @@ describe('sluice trace', () => {
       'at ms  call   answer',
       '    0  ask 2  allow 2 · 1 left',
       '    5  ask 2  deny · retry in 95 ms · 1 left',
-      '    5  ask 9  deny · can never fit · 1 left',
+      '    5  ask 9  deny · it can never fit · 1 left',
     ]);
   });
 
@@ -257,8 +261,8 @@ describe('sluice trace', () => {
     ],
     [
       'an unknown id',
-      { limit: bucket, calls: [{ at: 5, done: { id: 9 } }] },
-      /`calls\[0\]\.done\.id` to be the id of an earlier call/,
+      { limit: bucket, calls: [{ at: 5, settle: { id: 9 } }] },
+      /`calls\[0\]\.settle\.id` to be the id of an earlier call/,
     ],
     [
       'an unknown outcome',
@@ -266,10 +270,10 @@ describe('sluice trace', () => {
         limit: bucket,
         calls: [
           { at: 5, ask: 1, id: 9 },
-          { at: 5, done: { id: 9, outcome: 'fine' } },
+          { at: 5, settle: { id: 9, outcome: 'fine' } },
         ],
       },
-      /`calls\[1\]\.done\.outcome` to be one of ok, busy/,
+      /`calls\[1\]\.settle\.outcome` to be one of ok, busy/,
     ],
     [
       'an id that is taken',
@@ -294,23 +298,33 @@ describe('sluice trace', () => {
     ],
     [
       'a pool for a bucket',
-      { limit: bucket, pool: 2, calls: [] },
-      /`pool` to be left out: only a ramp is divided/,
+      { limit: bucket, calls: [{ at: 0, hear: { poolSize: 2 } }] },
+      /`calls\[0\]\.hear` to be left out: this limit is not divided/,
     ],
     [
       'an empty pool',
-      { limit: { ramp }, pool: 0, calls: [] },
-      /`pool` to be a whole number of at least 1, got 0/,
+      { limit: { ramp }, calls: [{ at: 0, hear: { poolSize: 0 } }] },
+      /`calls\[0\]\.hear\.poolSize` to be a whole number of at least 1, got 0/,
     ],
     [
       'a rank outside',
-      { limit: { ramp }, pool: { size: 2, rank: 2 }, calls: [] },
-      /`pool\.rank` to be a whole number of at least 0 and at most 1, got 2/,
+      { limit: { ramp }, calls: [{ at: 0, hear: { poolSize: 2, rank: 2 } }] },
+      /`calls\[0\]\.hear\.rank` to be a whole number of at least 0 and at most 1, got 2/,
+    ],
+    [
+      'news of nothing',
+      { limit: bucket, calls: [{ at: 0, hear: 1 }] },
+      /`calls\[0\]\.hear` to be an object with hits or poolSize, got 1/,
+    ],
+    [
+      'hits and a size at once',
+      { limit: { ramp }, calls: [{ at: 0, hear: { hits: 1, poolSize: 2 } }] },
+      /`calls\[0\]\.hear\.poolSize` to be one of hits/,
     ],
     [
       'hits for adaptive',
-      { limit: { adaptive: {} }, calls: [{ at: 0, hear: 1 }] },
-      /`calls\[0\]\.hear` to be left out/,
+      { limit: { adaptive: {} }, calls: [{ at: 0, hear: { hits: 1 } }] },
+      /`calls\[0\]\.hear` to be left out: this limit counts no hits/,
     ],
   ])('%s: one line that names the field, exit code 2', (_what, content, message) => {
     const { code, out, err } = trace(content);

@@ -24,21 +24,20 @@ each. FILE - is standard input.
 
 limit   one key, with its options:
         ${LIMIT_KINDS.join(', ')}
-pool    how many share a ramp: a size, or {"size": 3, "rank": 0}, which gives
-        this one its turn at the remainder
 calls   each has "at", in milliseconds and never decreasing, and one of
-        ask: n                       all or nothing; 0 only looks
-        take: n or "all"             up to n
-        give: n                      gives back what was taken and not used
-        hear: n                      hits that were served elsewhere
-        pool: n or {size, rank}      the pool changes
-        done: {id, rtt, outcome, used}
-                                     ends a call that had an "id"; outcome is ok
-                                     (default), busy, timeout, failed or ignored
+        ask: n                  all or nothing; 0 only looks
+        take: n or "all"        up to n
+        give: n                 gives back what was taken and not used
+        hear: {hits}            were served elsewhere
+        hear: {poolSize, rank}  so many share a ramp from now on; with a rank
+                                this one has its turn at the remainder
+        settle: {id, outcome, rttMs, used}
+                                ends a call that had an "id"; outcome is ok
+                                (default), busy, timeout, failed or ignored
 
   --json   one line a call: {at, verdict, granted, remaining, waitMs,
            retryAfterMs, pool, limit}, as far as they apply; retryAfterMs is
-           "never" if no wait will do
+           null if it can never fit, 0 if a call must settle first
 
 Exit code 2, and one line that names the field, if the file makes no sense.`;
 
@@ -53,7 +52,8 @@ export const trace: Command = {
   run(args, terminal) {
     const { values, positionals } = readArgs(args, { json: { type: 'boolean' } });
     const [file, ...others] = positionals;
-    if (file === undefined || others.length > 0) throw new UsageError('expected one FILE.json');
+    if (file === undefined || others.length > 0)
+      throw new UsageError('expected one FILE.json; see --help');
     const rows = runTrace(readJson(file));
     if (values.json) for (const { line } of rows) terminal.print(JSON.stringify(line));
     else printTable(rows, terminal);
@@ -68,7 +68,8 @@ export interface TraceLine {
   readonly granted?: number;
   readonly remaining?: number;
   readonly waitMs?: Millis;
-  readonly retryAfterMs?: Millis | 'never';
+  /** As JSON has it: never is null. */
+  readonly retryAfterMs?: Millis;
   readonly pool?: number;
   readonly limit?: number;
 }
@@ -84,13 +85,13 @@ function runTrace(file: unknown): Row[] {
   const fields = new Fields('', file, 'an object with a limit and calls');
   const calls = fields.raw('calls');
   const run = new TraceRun(fields.raw('limit'));
-  if (fields.has('pool')) run.join(fields, 'pool');
   if (!Array.isArray(calls)) return fields.fail('calls', 'a list of calls');
   fields.done();
   return calls.map((call, n) => run.call(new Fields(`calls[${n}]`, call)));
 }
 
-const VERBS = ['ask', 'take', 'give', 'hear', 'pool', 'done'] as const;
+/** Those of a limiter. */
+const VERBS = ['ask', 'take', 'give', 'hear', 'settle'] as const;
 type Verb = (typeof VERBS)[number];
 
 interface OpenCall {
@@ -147,28 +148,31 @@ class TraceRun {
   }
 
   hear(fields: Fields): Partial<TraceLine> {
-    const hits = fields.number('hear', { min: 0 });
-    if (!this.#limiter.hear(KEY, { hits }))
-      fields.fail('hear', 'left out: this limit counts no hits');
+    const news = new Fields(
+      fields.at('hear'),
+      fields.raw('hear'),
+      'an object with hits or poolSize',
+    );
+    const hits = news.has('hits') ? news.number('hits', { min: 0 }) : undefined;
+    const size = hits === undefined ? poolSizeOf(news) : undefined;
+    news.done();
+    const isHeard = this.#limiter.hear(KEY, size ?? { hits: hits ?? 0 });
+    if (!isHeard)
+      fields.fail('hear', `left out: this limit ${size ? 'is not divided' : 'counts no hits'}`);
     return {};
   }
 
-  pool(fields: Fields): Partial<TraceLine> {
-    this.join(fields, 'pool');
-    return {};
-  }
-
-  done(fields: Fields): Partial<TraceLine> {
-    const done = new Fields(fields.at('done'), fields.raw('done'));
-    const id = done.raw('id');
+  settle(fields: Fields): Partial<TraceLine> {
+    const settled = new Fields(fields.at('settle'), fields.raw('settle'));
+    const id = settled.raw('id');
     const open = this.#open.get(id);
-    if (!open) return done.fail('id', 'the id of an earlier call that is not done yet');
+    if (!open) return settled.fail('id', 'the id of an earlier call that is not settled yet');
     this.#open.delete(id);
 
-    const rttMs = done.has('rtt') ? done.number('rtt', { min: 0 }) : undefined;
-    const outcome = done.oneOf('outcome', OUTCOMES, 'ok');
-    const used = done.has('used') ? done.number('used', { min: 0 }) : undefined;
-    done.done();
+    const rttMs = settled.has('rttMs') ? settled.number('rttMs', { min: 0 }) : undefined;
+    const outcome = settled.oneOf('outcome', OUTCOMES, 'ok');
+    const used = settled.has('used') ? settled.number('used', { min: 0 }) : undefined;
+    settled.done();
     if (!open.allowed) return {}; // it never ran, so there is nothing to settle
     const isExpired = this.#limiter.isExpired(open.dueAt, this.#now - (rttMs ?? 0));
     this.#limiter.settle(KEY, {
@@ -179,20 +183,6 @@ class TraceRun {
       ...(used !== undefined && { used }),
     });
     return isExpired ? { verdict: 'expired' } : {};
-  }
-
-  /** Takes in how many share the limit. */
-  join(fields: Fields, name: string): void {
-    const given = fields.raw(name);
-    const isPair = typeof given === 'object' && given !== null;
-    const pair = isPair ? new Fields(fields.at(name), given) : undefined;
-    const size = pair ? pair.whole('size', 1) : fields.whole(name, 1);
-    const rank = pair?.has('rank')
-      ? pair.number('rank', { min: 0, max: size - 1, whole: true })
-      : undefined;
-    pair?.done();
-    const news = { poolSize: size, ...(rank !== undefined && { rank }) };
-    if (!this.#limiter.hear(KEY, news)) fields.fail(name, 'left out: only a ramp is divided');
   }
 
   #allowed(fields: Fields, cost: number, decision: Decision): Partial<TraceLine> {
@@ -207,9 +197,7 @@ class TraceRun {
     }
     if (verdict === 'allow') return { verdict, granted: cost };
     if (verdict === 'wait') return { verdict, granted: cost, waitMs: tidy(decision.waitMs) };
-    const { retryAfterMs } = decision;
-    if (retryAfterMs === WHEN_SETTLED) return { verdict, granted: 0 };
-    return { verdict, granted: 0, retryAfterMs: retryAfterMs === NEVER ? 'never' : retryAfterMs };
+    return { verdict, granted: 0, retryAfterMs: decision.retryAfterMs };
   }
 
   #look(): Partial<TraceLine> {
@@ -233,6 +221,13 @@ function verbOf(fields: Fields): Verb {
   if (verbs.length === 1) return verbs[0];
   const got = fields.names().join(', ');
   throw new ConfigError(fields.path, `a call with exactly one of ${VERBS.join(', ')}`, got);
+}
+
+/** How many share the limit, in the words of `News`. */
+function poolSizeOf(news: Fields): { poolSize: number; rank?: number } {
+  const poolSize = news.whole('poolSize', 1);
+  if (!news.has('rank')) return { poolSize };
+  return { poolSize, rank: news.number('rank', { min: 0, max: poolSize - 1, whole: true }) };
 }
 
 function wholeOrAll(fields: Fields): number {
@@ -282,6 +277,6 @@ function answerOf(line: TraceLine): string {
 }
 
 function retryText(retryAfterMs: TraceLine['retryAfterMs']): string {
-  if (retryAfterMs === undefined) return 'until a call is done';
-  return retryAfterMs === 'never' ? 'can never fit' : `retry in ${retryAfterMs} ms`;
+  if (retryAfterMs === WHEN_SETTLED) return 'until a call settles';
+  return retryAfterMs === NEVER ? 'it can never fit' : `retry in ${retryAfterMs} ms`;
 }

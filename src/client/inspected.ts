@@ -34,8 +34,11 @@ export interface InspectedLimit {
 export interface InspectedKey {
   readonly key: string;
   /** Set where a list decides, or nothing is for the key: then nothing is counted. */
-  readonly allowed?: boolean;
-  readonly reason?: string;
+  readonly verdict?: 'allow' | 'deny';
+  readonly reason?: 'allow-list' | 'deny-list' | 'unmatched';
+  /** The limit whose list it is; left out if it is for all. */
+  readonly limit?: string;
+  /** What on the list it is. */
   readonly by?: string;
   readonly limits: readonly InspectedLimit[];
 }

@@ -269,8 +269,10 @@ export class Daemon {
       if (engine instanceof Engine) continue;
       engine.on((event) => {
         if (event.type !== 'reach') return;
-        if (event.isReachable) this.#log('info', 'limit in reach again', { limit });
-        else this.#log('warn', 'limit out of reach', { limit, reason: reasonOf(event.reason) });
+        const { isReachable, onUnavailable = '' } = event;
+        if (isReachable) return this.#log('info', 'limit in reach again', { limit });
+        const reason = reasonOf(event.reason);
+        this.#log('warn', 'limit out of reach', { limit, onUnavailable, reason });
       });
     }
   }

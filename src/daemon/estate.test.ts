@@ -1,10 +1,12 @@
-import { join } from 'node:path';
+import { mkdirSync, rmSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { afterAll, expect, test, vi } from 'vitest';
 import { folder } from '../../test/support/daemon.ts';
 import { Cells } from '../share/cells.ts';
 import { hasher } from '../share/hash.ts';
 import { VirtualClock } from '../testing/index.ts';
 import { Estate } from './estate.ts';
+import type { Log } from './log.ts';
 import { Shelf } from './shelf.ts';
 
 const place = folder();
@@ -15,7 +17,8 @@ function setUp() {
   const hash = hasher([1, 2]);
   const shelf = new Shelf({ hasher: hash, held: clock, clock, shareOf: () => undefined });
   const said: string[] = [];
-  const log = (_: string, message: string): unknown => said.push(message);
+  const log: Log = (_, message, { failures } = {}) =>
+    void said.push(failures === undefined ? message : `${message}, failures: ${failures}`);
   const estate = new Estate(shelf, new Cells({ hasher: hash, clock }), {
     seed: [1, 2],
     clock,
@@ -24,7 +27,7 @@ function setUp() {
   return { clock, said, estate };
 }
 
-const at = (file: string) => ({ file: join(place.path, file), everyMs: 1000, maxAgeMs: Infinity });
+const at = (file: string) => ({ file: join(place.path, file), everyMs: 1000, ageMsMax: Infinity });
 
 test('saves every so often, and when it is over only if it is asked to', async () => {
   const { clock, said, estate } = setUp();
@@ -43,4 +46,25 @@ test('says at once that a place cannot be written to', async () => {
   const { said, estate } = setUp();
   await estate.change(at('nowhere/state'));
   expect(said).toEqual(['snapshot cannot be written there']);
+});
+
+test('a state that cannot be saved is told of once, when it can again, and in the end', async () => {
+  const { said, estate } = setUp();
+  const later = at('later/state');
+  await estate.change(later);
+  for (let n = 0; n < 3; n++) await estate.save();
+  mkdirSync(dirname(later.file));
+  for (let n = 0; n < 2; n++) await estate.save();
+  rmSync(dirname(later.file), { recursive: true });
+  for (let n = 0; n < 2; n++) await estate.save();
+  estate.saveNoMore();
+  await estate.save();
+  expect(said).toEqual([
+    'snapshot cannot be written there',
+    'snapshot not written',
+    'snapshot written again, failures: 3',
+    'snapshot written',
+    'snapshot not written',
+    'snapshot not written', // and this was the last try
+  ]);
 });

@@ -35,6 +35,8 @@ export class Estate {
   #place: Config['snapshot'];
   #cancel = (): void => {};
   #isOver = false;
+  /** How often in a row it could not be written there. */
+  #unsaved = { file: '', times: 0 };
 
   constructor(shelf: Shelf, cells: Cells, setting: EstateSetting) {
     this.#shelf = shelf;
@@ -93,12 +95,17 @@ export class Estate {
     if (!this.#place) return;
     const { file } = this.#place;
     const { seed, clock, log } = this.#setting;
+    const failures = this.#unsaved.file === file ? this.#unsaved.times : 0;
     try {
       const parts = this.#parts();
       const bytes = await writeSnapshot(file, { savedAt: clock.now(), seed, parts });
-      log('info', 'snapshot written', { file, bytes });
+      this.#unsaved = { file, times: 0 };
+      if (failures === 0) log('info', 'snapshot written', { file, bytes });
+      else log('info', 'snapshot written again', { file, bytes, failures });
     } catch (error) {
-      log('error', 'snapshot not written', { file, reason: reasonOf(error) });
+      this.#unsaved = { file, times: failures + 1 };
+      const isNews = failures === 0 || this.#isOver; // the last word counts
+      if (isNews) log('error', 'snapshot not written', { file, reason: reasonOf(error) });
     }
   }
 
@@ -123,8 +130,8 @@ export async function inheritance(
   log: Log,
 ): Promise<Snapshot | undefined> {
   if (!snapshot) return undefined;
-  const { file, maxAgeMs } = snapshot;
-  const read = await readSnapshot(file, clock.now(), maxAgeMs);
+  const { file, ageMsMax } = snapshot;
+  const read = await readSnapshot(file, clock.now(), ageMsMax);
   const isOurs = !peers || !('snapshot' in read) || isSame(read.snapshot.seed, seedOf(peers));
   if (!isOurs) {
     log('warn', 'snapshot not used', { file, reason: 'its keys are those of another fleet' });

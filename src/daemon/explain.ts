@@ -8,7 +8,7 @@ import type { Applied, Route, RoutesConfig, Settled } from './routes.ts';
 
 export interface Explained {
   /** What happens, in a sentence. */
-  readonly verdict: string;
+  readonly summary: string;
   readonly limits: readonly ExplainedLimit[];
 }
 
@@ -17,7 +17,7 @@ export interface ExplainedLimit {
   readonly isApplied: boolean;
   /** The rule as it was written. */
   readonly rule: unknown;
-  readonly why: string;
+  readonly reason: string;
 }
 
 export function explainRoute(route: Route, config: RoutesConfig, tag: string): Explained {
@@ -25,7 +25,7 @@ export function explainRoute(route: Route, config: RoutesConfig, tag: string): E
     name: own.name,
     isApplied: true,
     rule: ruleOf(own),
-    why: whyApplied(own),
+    reason: whyApplied(own),
   }));
   const others = config.limits
     .filter((limit) => !route.applied.some((own) => own.limit === limit))
@@ -33,12 +33,12 @@ export function explainRoute(route: Route, config: RoutesConfig, tag: string): E
       name: limit.name,
       isApplied: false,
       rule: limit.rule.limit,
-      why: whyNot(limit, route, config, tag),
+      reason: whyNot(limit, route, config, tag),
     }));
-  return { verdict: verdictOf(route), limits: [...applied, ...others] };
+  return { summary: summaryOf(route), limits: [...applied, ...others] };
 }
 
-function verdictOf({ settled, applied }: Route): string {
+function summaryOf({ settled, applied }: Route): string {
   if (settled)
     return `${settled.isAllowed ? 'always allowed' : 'always denied'}: ${whySettled(settled)}`;
   const active = applied.filter(({ limit }) => !limit.shadow);

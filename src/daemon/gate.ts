@@ -38,6 +38,8 @@ export interface Answer {
   readonly decision: Decision;
   /** The limit that refused. */
   readonly limit?: string;
+  /** Set if nobody could decide, and it was refused for that. */
+  readonly reason?: 'unavailable';
   /** Why there was nothing to count. */
   readonly settled?: Settled;
   /** What to settle with; only for who holds. */
@@ -160,7 +162,8 @@ export class Gate {
       }
       for (const other of held) other.settle({ outcome: 'ignored' });
       if (!ask.hold) route.here?.settle(ask.tag, { outcome: 'ignored', cost: ask.cost });
-      return { decision: deny(permit.retryAfterMs), limit: permit.limit };
+      const { retryAfterMs, limit, reason } = permit;
+      return { decision: deny(retryAfterMs), limit, ...(reason === 'unavailable' && { reason }) };
     }
     for (const own of route.shadows) askShadow(own, ask);
     return this.#grant({ answer: here.answer, held }, ask);

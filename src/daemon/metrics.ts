@@ -168,7 +168,7 @@ function ofFleet({ peers, counts, forged, carried }: FleetView): Family[] {
       ...Object.entries(carried).map(([fate, count]): Sample => [{ fate }, count]),
       [{ fate: 'forged' }, forged],
       [{ fate: 'senseless' }, counts.senseless],
-      [{ fate: 'double' }, counts.duplicates],
+      [{ fate: 'duplicate' }, counts.duplicates],
     ]),
   ];
 }

@@ -15,7 +15,7 @@
 
 import { RE2JS } from 're2js';
 import { ConfigError, reasonOf } from '../errors.ts';
-import { Fields, isRecord } from '../options.ts';
+import { Fields, isRecord, readEach } from '../options.ts';
 import { tagOf, textOf } from './tag.ts';
 
 export interface Pattern {
@@ -66,7 +66,7 @@ export function readPattern(value: unknown, path: string): Pattern {
 export function readPatterns(value: unknown, path: string): readonly Pattern[] {
   if (value === undefined) return [];
   if (!Array.isArray(value)) return [readPattern(value, path)];
-  return value.map((own, n) => readPattern(own, `${path}[${n}]`));
+  return readEach(value, (own, n) => readPattern(own, `${path}[${n}]`));
 }
 
 /** The most specific pattern that matches, if one does. Of many, a `PatternIndex` finds it sooner. */

@@ -119,11 +119,11 @@ export type ReadSnapshot =
 export async function readSnapshot(
   file: string,
   now: Millis,
-  maxAgeMs: Millis,
+  ageMsMax: Millis,
 ): Promise<ReadSnapshot> {
   try {
     const read = await readWhole(file);
-    return typeof read === 'string' ? { reason: read } : parse(read, now, maxAgeMs);
+    return typeof read === 'string' ? { reason: read } : parse(read, now, ageMsMax);
   } catch (error) {
     const isMissing = (error as NodeJS.ErrnoException).code === 'ENOENT';
     return { reason: reasonOf(error), isMissing };
@@ -145,7 +145,7 @@ async function readWhole(file: string): Promise<Buffer | string> {
   }
 }
 
-function parse(bytes: Buffer, now: Millis, maxAgeMs: Millis): ReadSnapshot {
+function parse(bytes: Buffer, now: Millis, ageMsMax: Millis): ReadSnapshot {
   if (!bytes.subarray(0, MAGIC.length).equals(Buffer.from(MAGIC))) {
     return { reason: 'it is no snapshot of this version' };
   }
@@ -158,7 +158,7 @@ function parse(bytes: Buffer, now: Millis, maxAgeMs: Millis): ReadSnapshot {
   if (!isHead(head)) return { reason: 'it makes no sense' };
   const { savedAt, seed } = head;
   if (savedAt > now + AHEAD_MS_MAX) return { reason: 'it is from the future' };
-  if (now - savedAt > maxAgeMs) {
+  if (now - savedAt > ageMsMax) {
     return { reason: `it is ${Math.round((now - savedAt) / 1000)} s old` };
   }
   let at = headEnd + 1;

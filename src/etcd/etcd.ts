@@ -34,7 +34,7 @@ export interface EtcdOptions extends EtcdPlace {
 
 /** Shares a limit through etcd. @throws {ConfigError} if the options make no sense. */
 export function etcd(options: EtcdOptions, path = 'share'): RemoteShareMaker {
-  const fields = new Fields(path, options);
+  const fields = Fields.patient(path, options);
   const place = readPlace(fields);
   const prefix = fields.optional('prefix', isText, 'a text') ?? '/sluice/limits/';
   const deadlineMs = fields.duration('deadline', 1000);

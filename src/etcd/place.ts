@@ -1,7 +1,7 @@
 /** Where an etcd is, and how one gets in: what everything that is kept there is told first. */
 
 import { ConfigError } from '../errors.ts';
-import { Fields, isRecord } from '../options.ts';
+import { Fields, isRecord, readEach } from '../options.ts';
 import type { EtcdHttpOptions, EtcdTls } from './http.ts';
 
 /** Where etcd is, and who we are there. */
@@ -16,9 +16,10 @@ const ENDPOINTS_MAX = 20;
 
 /** @throws {ConfigError} if it makes no sense. */
 export function readPlace(fields: Fields): Pick<EtcdHttpOptions, 'endpoints' | 'auth' | 'tls'> {
-  const auth = readAuth(fields);
-  const tls = readTls(fields);
-  return { endpoints: readEndpoints(fields), auth, tls };
+  const auth = fields.attempt(() => readAuth(fields));
+  const tls = fields.attempt(() => readTls(fields));
+  const endpoints = fields.attempt(() => readEndpoints(fields));
+  return { endpoints: endpoints as readonly URL[], auth, tls };
 }
 
 /** A certificate under a misspelt name would be none. What is wrong with one is not shown: it may be a key. */
@@ -42,11 +43,13 @@ function readAuth(fields: Fields): EtcdPlace['auth'] {
   throw new ConfigError(fields.at('auth'), '{ name, password }', 'something else');
 }
 
-function readEndpoints(fields: Fields): URL[] {
+function readEndpoints(fields: Fields): readonly URL[] {
   const given = fields.raw('endpoints');
   const isList = Array.isArray(given) && given.length > 0 && given.length <= ENDPOINTS_MAX;
-  if (!isList) fields.fail('endpoints', `1 to ${ENDPOINTS_MAX} addresses`);
-  return given.map((text: unknown, n) => {
+  if (!isList) {
+    throw new ConfigError(fields.at('endpoints'), `1 to ${ENDPOINTS_MAX} addresses`, given);
+  }
+  return readEach(given, (text: unknown, n) => {
     const url = typeof text === 'string' && URL.canParse(text) ? new URL(text) : undefined;
     if (url && isAddress(url)) return url;
     const shown = typeof text === 'string' ? text.replace(/^(\w+:\/\/)?.*@/s, '$1') : text;

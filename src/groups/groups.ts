@@ -16,7 +16,7 @@
 import { type Clock, isClock, systemClock } from '../clock.ts';
 import type { Duration } from '../duration.ts';
 import { ConfigError, reasonOf } from '../errors.ts';
-import { Fields, isRecord } from '../options.ts';
+import { Fields, isRecord, readEach } from '../options.ts';
 import type { Door, Want } from '../share/groups/door.ts';
 import { Group, type GroupSetting, type GroupsView } from '../share/groups/group.ts';
 import type { Claimed } from '../share/groups/parts.ts';
@@ -126,31 +126,31 @@ interface PlacedOptions extends GroupSetting {
 
 /** What is said of groups however they reach each other. @throws {ConfigError} */
 export function readGroupsOptions(fields: Fields): PlacedOptions {
-  const groups = readGroups(fields);
+  const groups = fields.attempt(() => readGroups(fields));
   const own = fields.optional('own', isText, 'the name of one of the groups') ?? '';
-  if (!groups.has(own)) fields.fail('own', `one of the groups: ${[...groups.keys()].join(', ')}`);
+  if (groups && !groups.has(own)) {
+    fields.complain('own', `one of the groups: ${[...groups.keys()].join(', ')}`);
+  }
   const keep = fields.number('keep', { min: 0, max: 1 }, 0.5);
   const deadlineMs = fields.duration('deadline', 500);
-  return { own, groups, keep, deadlineMs };
+  return { own, groups: groups ?? new Map(), keep, deadlineMs };
 }
 
 function readGroups(fields: Fields): Map<string, Placed> {
   const given = fields.raw('groups');
   const names = isRecord(given) ? Object.keys(given) : [];
   if (!isRecord(given) || names.length < 2 || names.length > GROUPS_MAX) {
-    fields.fail('groups', `2 to ${GROUPS_MAX} groups by name`);
+    throw new ConfigError(fields.at('groups'), `2 to ${GROUPS_MAX} groups by name`, given);
   }
-  return new Map(
-    names.map((name) => {
-      const path = `${fields.at('groups')}.${name}`;
-      const own = new Fields(path, given[name]);
-      const weight = own.number('weight', { min: 0 }, 1);
-      const min = own.number('min', { min: 0, max: 1 }, 0);
-      const at = own.raw('at') ?? [];
-      own.done();
-      return [name, { weight, min, at: readAddresses(at, `${path}.at`) }];
-    }),
-  );
+  const read = readEach(names, (name): [string, Placed] => {
+    const own = Fields.patient(`${fields.at('groups')}.${name}`, given[name]);
+    const weight = own.number('weight', { min: 0 }, 1);
+    const min = own.number('min', { min: 0, max: 1 }, 0);
+    const at = own.attempt(() => readAddresses(own.raw('at') ?? [], own.at('at')));
+    own.done();
+    return [name, { weight, min, at: at as string[] }];
+  });
+  return new Map(read);
 }
 
 function readAddresses(given: unknown, path: string): string[] {
@@ -177,15 +177,18 @@ export function readHttp(
   const others = [...groups.keys()].filter((name) => name !== own);
   const key = fields.raw('key');
   const isKey = typeof key === 'string' && KEY.test(key);
-  if (!isKey && !hasDoor) {
+  fields.attempt(() => {
+    if (isKey || hasDoor) return;
     const shown = key === undefined ? undefined : 'one that is not'; // it may be nearly right: a secret
     throw new ConfigError(fields.at('key'), KEY_EXPECTED, shown);
-  }
-  const unreachable = others.find((name) => groups.get(name)?.at.length === 0);
-  if (!hasDoor && unreachable !== undefined) {
-    const path = `${fields.at('groups')}.${unreachable}.at`;
-    throw new ConfigError(path, 'where it can be reached', undefined);
-  }
+  });
+  const unreachable = hasDoor ? [] : others.filter((name) => groups.get(name)?.at.length === 0);
+  fields.attempt(() =>
+    readEach(unreachable, (name) => {
+      const path = `${fields.at('groups')}.${name}.at`;
+      throw new ConfigError(path, 'where it can be reached', undefined);
+    }),
+  );
   const addresses = new Map(others.map((name) => [name, groups.get(name)?.at ?? []]));
   return { addresses, key: isKey ? key : '', deadlineMs };
 }

@@ -64,9 +64,7 @@ export function peers(options: PeersOptions): Peers {
   const fields = new Fields('', options, 'an object with a transport');
   const isTransport = (value: unknown): value is Transport =>
     typeof (value as Transport | null)?.broadcast === 'function';
-  const transport =
-    fields.optional('transport', isTransport, 'a transport, such as udp(...)') ??
-    fields.fail('transport', 'a transport, such as udp(...)');
+  const transport = fields.required('transport', isTransport, 'a transport, such as udp(...)');
   if (taken.has(transport)) fields.fail('transport', 'one that no other fleet uses');
   const key = readKey(fields);
   const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;
@@ -106,7 +104,7 @@ export function readPeerOptions(fields: Fields): PeerOptions {
   const intervalMs = fields.duration('interval', PEER_DEFAULTS.intervalMs);
   const goneMsMin = SIGNS_OF_LIFE * intervalMs;
   const goneMs = fields.duration('gone', Math.max(PEER_DEFAULTS.goneMs, goneMsMin));
-  if (goneMs < goneMsMin) fields.fail('gone', `at least ${SIGNS_OF_LIFE} times \`interval\``);
+  if (goneMs < goneMsMin) fields.complain('gone', `at least ${SIGNS_OF_LIFE} times \`interval\``);
   const isName = (value: unknown): value is string => typeof value === 'string' && value !== '';
   return {
     ...PEER_DEFAULTS,

@@ -88,10 +88,11 @@ export function adaptive(
   random: Random,
   path = 'adaptive',
 ): AdaptivePolicy {
-  const fields = new Fields(path, options);
+  const fields = Fields.patient(path, options);
   const fixed = fields.has('fixed') ? fields.whole('fixed', 1) : undefined;
   for (const name of ['max', 'initial', 'slowStart'] as const) {
-    if (fixed !== undefined && fields.has(name)) fields.fail(name, 'left out when fixed is given');
+    if (fixed !== undefined && fields.has(name))
+      fields.complain(name, 'left out when fixed is given');
   }
   const max = fixed ?? fields.whole('max', 1, 200);
   const initial = fixed ?? fields.number('initial', { min: 1, max, whole: true }, 1);

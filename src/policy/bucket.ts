@@ -49,7 +49,7 @@ const AT = 1;
 const WIDTH = 2;
 
 export function bucket(options: BucketOptions, path = 'bucket'): Policy {
-  const fields = new Fields(path, options);
+  const fields = Fields.patient(path, options);
   const rate = fields.rate('rate');
   const burst = fields.positive('burst', Math.max(1, rate.count));
   const debtMax = fields.has('debtMax') ? fields.number('debtMax', { min: 0 }) : Infinity;

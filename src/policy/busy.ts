@@ -62,10 +62,10 @@ export interface BusyRule {
 }
 
 export function busyRule(options: BusyOptions, path = 'busy'): BusyRule {
-  const fields = new Fields(path, options);
+  const fields = Fields.patient(path, options);
   const value = fields.has('recoverValue') ? fields.positive('recoverValue') : undefined;
   if (value !== undefined && fields.has('recoverRate')) {
-    fields.fail('recoverRate', 'left out when recoverValue is given');
+    fields.complain('recoverRate', 'left out when recoverValue is given');
   }
   const rate = fields.positive('recoverRate', 3);
   const max = fields.number('max', { min: 1 }, UNLIMITED);

@@ -8,7 +8,7 @@
  */
 
 import { ConfigError } from '../errors.ts';
-import { Fields } from '../options.ts';
+import { Fields, readEach } from '../options.ts';
 import type { Random } from '../random.ts';
 import { type AdaptiveOptions, adaptive } from './adaptive.ts';
 import { all } from './all.ts';
@@ -53,7 +53,7 @@ const MAKERS: Readonly<Record<string, Maker>> = {
     if (!Array.isArray(parts)) throw new ConfigError(path, 'a list of limits', parts);
     if (depth > DEPTH_MAX) throw new ConfigError(path, `at most ${DEPTH_MAX} deep`, parts);
     return all(
-      parts.map((part, n) => policyOf(part, random, `${path}[${n}]`, depth + 1)),
+      readEach(parts, (part, n) => policyOf(part, random, `${path}[${n}]`, depth + 1)),
       path,
     );
   },

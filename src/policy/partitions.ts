@@ -38,9 +38,10 @@ const WANTED_AT = 2; // when it was last refused
 const WIDTH = 3;
 
 export function partitioned(inner: AdaptivePolicy, options: unknown, path: string): AdaptivePolicy {
-  const fields = new Fields(path, options, 'an object of names and shares');
+  const fields = Fields.patient(path, options, 'an object of names and shares');
   const names = fields.names();
   const shares = names.map((name) => fields.number(name, { above: 0, max: 1 }));
+  fields.done();
   requireShares(path, names, shares);
   shares.push(0); // and one for whoever names none: it may have what is left
 

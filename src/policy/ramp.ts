@@ -68,7 +68,7 @@ const RANK = 5; //   which of them this is; -1 if it does not know
 const WIDTH = 6;
 
 export function ramp(options: RampOptions, path = 'ramp'): Policy {
-  const fields = new Fields(path, options);
+  const fields = Fields.patient(path, options);
   const max = fields.positive('max');
   const min = fields.number('min', { above: 0, max });
   const overMs = fields.duration('over');

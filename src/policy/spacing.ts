@@ -38,7 +38,7 @@ export interface SpacingOptions {
 const DUST = 1e-9;
 
 export function spacing(options: SpacingOptions, path = 'spacing'): Policy {
-  const fields = new Fields(path, options);
+  const fields = Fields.patient(path, options);
   const ownMs = fields.duration('every');
   const reserve = fields.whole('reserve', 0, 0);
   const expireMs = fields.duration('expire', Infinity);

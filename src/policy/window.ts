@@ -45,10 +45,10 @@ const STEP = 0; //  the one of the last call; NaN before the first
 const COUNTS = 1; // of that step and as many before it as can count, in a ring
 
 export function window(options: WindowOptions, path = 'window'): Policy {
-  const fields = new Fields(path, options);
+  const fields = Fields.patient(path, options);
   const limit = fields.whole('limit', 1);
   const perMs = fields.duration('per');
-  if (perMs < STEP_MS_MIN) fields.fail('per', `at least ${STEP_MS_MIN} ms`);
+  if (perMs < STEP_MS_MIN) fields.complain('per', `at least ${STEP_MS_MIN} ms`);
   const stepsMost = fields.number('steps', { min: 1, max: STEPS_MAX, whole: true }, 16);
   fields.done();
 

@@ -41,7 +41,7 @@ type Own = () => readonly string[];
 /** @throws {ConfigError} if the options make no sense. */
 export function dnsPool(host: string, options: DnsPoolOptions = {}): PoolStore {
   if (typeof host !== 'string' || host === '') throw new ConfigError('host', 'a name', host);
-  const fields = new Fields('', options);
+  const fields = Fields.patient('', options);
   const everyMs = fields.duration('every', 5000);
   const deadlineMs = fields.duration('deadline', 2000);
   const family = fields.optional('family', isFamily, '4 or 6') ?? 4;

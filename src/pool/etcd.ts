@@ -36,7 +36,7 @@ export interface EtcdStoreOptions extends EtcdPlace {
 
 /** @throws {ConfigError} if the options make no sense. */
 export function etcdStore(options: EtcdStoreOptions): PoolStore {
-  const fields = new Fields('', options);
+  const fields = Fields.patient('', options);
   const deadlineMs = fields.duration('deadline', 500);
   const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;
   const prefix = fields.optional('prefix', isText, 'a text') ?? '/sluice/pools/';

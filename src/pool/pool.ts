@@ -80,9 +80,9 @@ export function pool(store: PoolStore, options: PoolOptions = {}): PoolPlace {
 export function readPoolOptions(fields: Fields, random: Random) {
   const staleMs = fields.duration('stale', 2000);
   const syncMs = fields.duration('sync', Math.min(100, staleMs / 4));
-  if (syncMs > staleMs / 4) fields.fail('sync', 'at most a quarter of `stale`');
+  if (syncMs > staleMs / 4) fields.complain('sync', 'at most a quarter of `stale`');
   const holdMs = fields.duration('hold', Math.max(10_000, 2 * syncMs));
-  if (holdMs < 2 * syncMs) fields.fail('hold', 'at least twice `sync`'); // else it stops between two
+  if (holdMs < 2 * syncMs) fields.complain('hold', 'at least twice `sync`'); // else it stops between two
   return {
     name: fields.optional('name', isName, NAMED) ?? 'sluice',
     id: fields.optional('id', isName, NAMED) ?? `${hostname()}-${hex(random)}`,

@@ -18,6 +18,10 @@ export class RemoteShareAround<Inner extends RemoteShare = RemoteShare> implemen
     return this.inner.isReachable;
   }
 
+  get onUnavailable(): RemoteShare['onUnavailable'] {
+    return this.inner.onUnavailable;
+  }
+
   ask(key: string, cost: number): Promise<Answer> {
     return this.inner.ask(key, cost);
   }

@@ -6,7 +6,7 @@
  */
 
 import type { Clock, Millis } from '../clock.ts';
-import type { Decision } from '../decision.ts';
+import type { Decision, OnUnavailable } from '../decision.ts';
 import type { Policy, Settlement } from '../policy/policy.ts';
 import type { Random } from '../random.ts';
 
@@ -75,6 +75,8 @@ export interface RemoteShare {
   readonly waiting?: number;
   /** False while the decider is out of reach. */
   readonly isReachable: boolean;
+  /** Who answers then. */
+  readonly onUnavailable: OnUnavailable;
   /** Lets those go who wait in a line of its own, gives back what it holds and stops. The connection stays open. */
   close(): Promise<void>;
 }

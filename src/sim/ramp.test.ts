@@ -34,7 +34,7 @@ describe('the ramp, second by second', () => {
 
   test('to look at a silent second is not to call in it', () => {
     const silent = simulateRamp(options('relaxed'), [99, 0, 0, 0])[3];
-    expect(silent).toEqual({ second: 4, asked: 0, pool: 20, used: 0, left: 20 });
+    expect(silent).toEqual({ second: 4, asked: 0, pool: 20, used: 0, remaining: 20 });
   });
 
   test('a fraction of a token is neither used nor left', () => {

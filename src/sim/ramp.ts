@@ -21,7 +21,7 @@ export interface RampSecond {
   /** Tokens that were taken. */
   readonly used: number;
   /** Tokens that were not. Only whole ones are handed out, so a fraction of the pool is neither. */
-  readonly left: number;
+  readonly remaining: number;
 }
 
 interface Pod {
@@ -54,17 +54,17 @@ function playSecond(
 ): RampSecond {
   const now = second * 1000;
   let used = 0;
-  let left = 0;
+  let remaining = 0;
   let pools = 0;
   for (const { rank, state } of pods) {
     const wanted = partOf(asked, pods.length, rank, second);
     // Not to ask is not the same as to ask for nothing: only an ask counts as a call.
     if (wanted > 0) used += takeUpTo(policy, state, 0, wanted, now);
-    const { pool = 0, remaining } = policy.view(state, 0, now);
-    left += remaining;
-    pools += pool;
+    const view = policy.view(state, 0, now);
+    remaining += view.remaining;
+    pools += view.pool ?? 0;
   }
-  return { second, asked, pool: pools / pods.length, used, left };
+  return { second, asked, pool: pools / pods.length, used, remaining };
 }
 
 /** An even part. Who gets one call more changes with the second, so that no pod is always last. */

@@ -14,7 +14,7 @@ import {
 import { readPatterns } from '../../src/daemon/pattern.ts';
 import type { RoutesConfig } from '../../src/daemon/routes.ts';
 import { type ShareOf, Shelf } from '../../src/daemon/shelf.ts';
-import type { Decision } from '../../src/decision.ts';
+import type { Decision, OnUnavailable } from '../../src/decision.ts';
 import { hasher } from '../../src/share/hash.ts';
 import type { RemoteShareMaker } from '../../src/share/remote.ts';
 
@@ -65,18 +65,23 @@ export function surfaceWith(given: Given = {}): HttpSurface {
   return httpSurface(setting, { admin, keyOf, bounds });
 }
 
-/** Somebody else who decides, always this, out of reach for whoever wants to look; `asks` gets who asked. */
-export const somebodyElse = (decision: Decision, asks: string[] = []): RemoteShareMaker => ({
+/** Somebody else who is out of reach, and this is what `onUnavailable` says instead; `asks` gets who asked. */
+export const somebodyElse = (
+  decision: Decision,
+  asks: string[] = [],
+  onUnavailable: OnUnavailable = 'deny',
+): RemoteShareMaker => ({
   isRemote: true,
   make: () => ({
     async askNow(key) {
       asks.push(key);
-      return { decision, at: 0 };
+      return { decision, at: 0, isMakeshift: true };
     },
     look: async () => undefined,
     settle: async () => {},
     close: async () => {},
     isReachable: false,
+    onUnavailable,
     ...{ ask: unasked, askLine: unasked, take: unasked, hits: unasked },
   }),
 });

@@ -3,7 +3,8 @@
  *
  *     429  a quota is used up: this client asked too often             quota-exceeded
  *     503  a limit on calls in flight, or one that learnt that the      temporary-reduced-capacity
- *          service is busy, is full, or too many wait: nobody's fault
+ *          service is busy, is full, or too many wait, or nobody
+ *          could decide: not this client's fault
  *
  * Problem types as draft-ietf-httpapi-ratelimit-headers defines them, in a body of RFC 9457.
  */
@@ -118,11 +119,12 @@ function problem(
 /**
  * Between the decision and the look at how things stand the clock may have moved, and whoever refused
  * may be open again. A refusal that says that something is left would be a riddle, so it was the
- * tightest. A pause speaks for itself.
+ * tightest. A pause speaks for itself, and so does one who could not be asked.
  */
 function asRefused(denied: Denied, { rules, by }: Inspection): readonly NamedStanding[] {
-  const { cost, retryAfterMs } = denied;
-  if (by === PAUSE || rules.some((rule) => saysNo(rule, cost))) return rules;
+  const { cost, retryAfterMs, reason } = denied;
+  if (by === PAUSE || reason === 'unavailable' || rules.some((rule) => saysNo(rule, cost)))
+    return rules;
   const tight = tightest(rules);
   return rules.map((rule) => (rule === tight ? usedUp(rule, retryAfterMs) : rule));
 }
@@ -140,7 +142,7 @@ const untilItFits = (rule: NamedStanding, { cost, retryAfterMs }: Denied): Named
 
 /** A quota that is used up is the client's to know of, whatever else is full. */
 function statusOf({ reason }: Denied, rules: readonly NamedStanding[]): RefusalStatus {
-  if (reason === 'queue-full' || reason === 'closed') return 503;
+  if (reason !== undefined && reason in WHY) return 503;
   return rules.length > 0 && rules.every(isCapacity) ? 503 : 429;
 }
 
@@ -153,6 +155,7 @@ const retrySeconds = ({ retryAfterMs }: Denied): number | undefined =>
 
 const WHY: { readonly [reason in Refusal['reason']]?: string } = {
   'queue-full': 'Too many requests wait already.',
+  unavailable: 'The limit could not be checked.',
   closed: 'The server is closing.',
 };
 

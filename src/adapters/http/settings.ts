@@ -112,7 +112,7 @@ function readKey<Request>(fields: Fields): Pick<Settings<Request>, 'key' | 'head
   const own = new Fields('key', key);
   const isHeader = (value: unknown): value is string =>
     typeof value === 'string' && /^[\w-]+$/.test(value);
-  const header = own.optional('header', isHeader, "a header's name") ?? own.fail('header', 'given');
+  const header = own.required('header', isHeader, "a header's name");
   own.done();
   return { key: undefined, header: header.toLowerCase() };
 }

@@ -232,7 +232,8 @@ describe('a log of limiting', () => {
         isRemote: true,
         make: (_policy, { onReach }) => {
           reach = onReach;
-          return { ask: async () => decision } as unknown as RemoteShare;
+          const told = { ask: async () => decision, onUnavailable: 'deny' };
+          return told as unknown as RemoteShare;
         },
       };
       const api = limiter({ name: 'api', limit: { spacing: { every: '1s' } }, share, clock });
@@ -261,13 +262,15 @@ describe('a log of limiting', () => {
       reach(true);
       expect(lines).toEqual([
         [0, 'limit "api": 1 denied; last key "alice", closed for another 500 ms'],
-        [100, 'limit "api": out of reach: "no answer within 100 ms"'],
-        [6_200, 'limit "api": back in reach after 6.1 s'],
+        [100, 'limit "api": out of reach: "no answer within 100 ms", onUnavailable answers: deny'],
+        [6_200, 'limit "api": in reach again after 6.1 s'],
       ]);
       const none = { limit: 'api', denied: 0, waited: 0, lost: 0, spanMs: 0, key: '' };
+      const one = { count: 1, reach: 1 };
+      const reason = 'no answer within 100 ms';
       expect(fields.slice(1)).toEqual([
-        { ...none, count: 1, reach: 1, isReachable: false, reason: 'no answer within 100 ms' },
-        { ...none, count: 1, reach: 1, isReachable: true },
+        { ...none, ...one, isReachable: false, reason, onUnavailable: 'deny' },
+        { ...none, ...one, isReachable: true },
       ]);
     });
 
@@ -279,8 +282,11 @@ describe('a log of limiting', () => {
       }
       clock.advance(20_000);
       expect(lines).toEqual([
-        [0, String.raw`limit "api": out of reach: "gone\nlimit \"api\": all is well"`],
-        [5_000, 'limit "api": back in reach after 0.1 s; 39 changes within 3.8 s'],
+        [
+          0,
+          String.raw`limit "api": out of reach: "gone\nlimit \"api\": all is well", onUnavailable answers: deny`,
+        ],
+        [5_000, 'limit "api": in reach again after 0.1 s; 39 changes within 3.8 s'],
       ]);
     });
 

@@ -4,8 +4,8 @@
  *     const stop = logLimiting(api, console);
  *     // limit "api": 1 denied; last key "alice", closed for another 100 ms
  *     // limit "api": 4213 denied within 5 s; last key "bob", closed for another 12 ms
- *     // limit "api": out of reach: "Redis is out of reach: no answer within 100 ms"
- *     // limit "api": back in reach after 7.2 s
+ *     // limit "api": out of reach: "Redis is out of reach: no answer within 100 ms", onUnavailable answers: deny
+ *     // limit "api": in reach again after 7.2 s
  *
  * A limiter is busiest when there is most to say, so the log is limited itself. Each limit has a line
  * of its own, and another for whether it can be reached, which must not wait behind the first: the first
@@ -22,7 +22,7 @@ import { alarm, type Clock, type Millis } from '../../clock.ts';
 import { WHEN_SETTLED } from '../../decision.ts';
 import type { Duration } from '../../duration.ts';
 import { ConfigError, reasonOf, show } from '../../errors.ts';
-import type { LimitEvent } from '../../events.ts';
+import type { LimitEvent, ReachEvent } from '../../events.ts';
 import { Fields, isRecord } from '../../options.ts';
 import { warn } from '../../warning.ts';
 import { type AnyLimiter, listOf, requireLimiter } from './watch.ts';
@@ -45,6 +45,8 @@ export interface LimitingFields {
   /** How that stands now, and why if it is out of reach. */
   readonly isReachable?: boolean;
   readonly reason?: string;
+  /** Who answers until it is back. */
+  readonly onUnavailable?: string;
   /** From the first of them to the last. */
   readonly spanMs: Millis;
   /** Whom the last one was about; nobody if it is about reach. */
@@ -218,10 +220,15 @@ function fieldsOf(limit: string, { counts, since, last, closed }: Tally): Limiti
     spanMs: Math.round(last.at - since),
     key: last.key,
     ...(last.type === 'reach' && { isReachable: last.isReachable }),
-    ...(last.type === 'reach' && !last.isReachable && { reason: reasonOf(last.reason) }),
+    ...(last.type === 'reach' && !last.isReachable && outOf(last)),
     ...(typeof until === 'number' && until < Infinity && { until: Math.ceil(until) }),
   };
 }
+
+const outOf = ({ reason, onUnavailable }: ReachEvent) => ({
+  reason: reasonOf(reason),
+  ...(onUnavailable && { onUnavailable }),
+});
 
 const seconds = (ms: Millis): string => `${Math.ceil(ms / 100) / 10} s`;
 
@@ -235,11 +242,13 @@ function messageOf(fields: LimitingFields, tally: Tally, now: Millis): string {
   return `limit ${show(limit)}: ${what.join(', ')}${within}; last key ${show(key)}${until}`;
 }
 
-function reachOf({ reach, isReachable, reason, spanMs }: LimitingFields, tally: Tally): string {
-  const { last, outSince } = tally;
+function reachOf(fields: LimitingFields, { last, outSince }: Tally): string {
+  const { reach, isReachable, reason, onUnavailable, spanMs } = fields;
   const after = outSince === undefined ? '' : ` after ${seconds(last.at - outSince)}`;
   const times = reach > 1 ? `; ${reach} changes within ${seconds(spanMs)}` : '';
-  return `${isReachable ? `back in reach${after}` : `out of reach: ${show(reason)}`}${times}`;
+  if (isReachable) return `in reach again${after}${times}`;
+  const then = onUnavailable === undefined ? '' : `, onUnavailable answers: ${onUnavailable}`;
+  return `out of reach: ${show(reason)}${then}${times}`;
 }
 
 function opening(leftMs: Millis, { retryAfterMs }: { readonly retryAfterMs: Millis }): string {

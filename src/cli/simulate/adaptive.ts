@@ -46,7 +46,8 @@ export const simulateAdaptive: Command = {
       json: { type: 'boolean' },
     });
     const [file, ...others] = positionals;
-    if (file === undefined || others.length > 0) throw new UsageError('expected one FILE of cases');
+    if (file === undefined || others.length > 0)
+      throw new UsageError('expected one FILE of cases; see --help');
     const seed = numberFlag('seed', values.seed, 1);
     const suites = readSuites(readJson(file));
 
@@ -103,7 +104,7 @@ function printCase(
 }
 
 function noCases(wanted: string | undefined, cases: readonly { name: string }[]): string {
-  if (wanted === undefined) return 'the file holds no cases';
+  if (wanted === undefined) return 'expected FILE to hold cases, got none';
   const names = [...new Set(cases.map(({ name }) => name))].join(', ');
-  return `no case is named "${wanted}"; there are ${names}`;
+  return `expected --case to be one of ${names}, got "${wanted}"`;
 }

@@ -16,6 +16,7 @@ import {
   rangeFlag,
   readArgs,
   type Terminal,
+  typed,
   UsageError,
   writeText,
 } from '../command.ts';
@@ -253,7 +254,7 @@ function readCrash(text: string | undefined, nodes: number, spanMs: number) {
 function readClockStep(text: string | undefined, nodes: number, spanMs: number) {
   if (text === undefined) return undefined;
   const [, node, at, sign, by] = new RegExp(`^(\\d+)@${SECONDS}:([+-]?)(.+)$`).exec(text) ?? [];
-  const ms = parseDuration(by);
+  const ms = parseDuration(by && typed(by));
   const step = { node: Number(node), atMs: msOf(at), byMs: (sign === '-' ? -1 : 1) * (ms ?? 0) };
   const isWithin = step.node < nodes && step.atMs <= spanMs;
   if (isWithin && ms !== undefined && ms <= WAIT_MS_MAX) return step;

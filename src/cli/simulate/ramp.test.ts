@@ -55,8 +55,8 @@ describe('sluice simulate ramp', () => {
 
   test('--json gives the same as figures, one line a second', () => {
     expect(seconds('--mode relaxed --seconds 2')).toEqual([
-      { mode: 'relaxed', second: 1, asked: 120, pool: 10, used: 10, left: 0 },
-      { mode: 'relaxed', second: 2, asked: 120, pool: 20, used: 20, left: 0 },
+      { mode: 'relaxed', second: 1, asked: 120, pool: 10, used: 10, remaining: 0 },
+      { mode: 'relaxed', second: 2, asked: 120, pool: 20, used: 20, remaining: 0 },
     ]);
     expect(seconds('--seconds 2').map(({ mode }) => mode)).toEqual(
       RAMP_MODES.flatMap((mode) => [mode, mode]),
@@ -80,6 +80,7 @@ describe('sluice simulate ramp', () => {
     const pools = (words: string) =>
       seconds(`--mode go-back-n --load 8 --seconds 4 ${words}`).map(({ pool }) => pool);
     expect(pools('--min 4 --max 12 --over 2s')).toEqual([4, 8, 12, 8]);
+    expect(pools('--min 4 --max 12 --over 2000')).toEqual([4, 8, 12, 8]); // milliseconds
     expect(pools('--min 4 --max 12 --over 2s --ramp-down 25')).toEqual([4, 8, 12, 11]);
     expect(pools('--min 4 --max 12 --over 2s --threshold 50')).toEqual([4, 8, 12, 12]);
     expect(pools('--min 4 --max 12 --over 2s --gap 3-4')).toEqual([4, 8, 12, 8]);
@@ -87,7 +88,7 @@ describe('sluice simulate ramp', () => {
   });
 
   test('pods share the pool to the last token', () => {
-    const used = seconds('--mode relaxed --load 99 --seconds 3 --pods 3').map(
+    const used = seconds('--mode relaxed --load 99 --seconds 3 --pool-size 3').map(
       (second) => second.used,
     );
     expect(used).toEqual([10, 20, 30]);
@@ -95,7 +96,7 @@ describe('sluice simulate ramp', () => {
     // A weak second for all can be a full one for a pod whose part is smaller: two of three grow.
     const weak = '--mode only-if-used --load 19 --seconds 3';
     expect(seconds(weak).map(({ pool }) => pool)).toEqual([10, 20, 20]);
-    expect(seconds(`${weak} --pods 3`)[2].pool).toBeGreaterThan(20);
+    expect(seconds(`${weak} --pool-size 3`)[2].pool).toBeGreaterThan(20);
   });
 
   test('writes a picture of what was asked and of every mode', () => {
@@ -110,8 +111,9 @@ describe('sluice simulate ramp', () => {
     '--mode fast': 'expected `--mode` to be one of scheduled, relaxed, only-if-used, go-back-n',
     '--min 200': 'expected `--min` to be a number above 0 and at most 110, got 200',
     '--max lots': 'expected --max to be a number, got "lots"',
-    '--over 10': 'expected --over to be a time such as 500ms, 10s or 1m, got "10"',
-    '--over 0s': 'expected --over to be a time such as',
+    '--over 10x':
+      'expected --over to be a time from 1 ms to 86400 s, such as 100ms or 2s, got "10x"',
+    '--over 0s': 'expected --over to be a time from 1 ms',
     '--threshold 101': 'expected `--threshold` to be a number of at least 0 and at most 100',
     '--load heavy': 'expected --load to be a list such as 120x4,0x2,80, got "heavy"',
     '--load 5x0': 'expected --load to last at least a second, got "5x0"',
@@ -120,7 +122,7 @@ describe('sluice simulate ramp', () => {
     '--gap 5-3': 'expected --gap to be two of the seconds 1 to 30, such as 8-12, got "5-3"',
     '--gap 31': 'expected --gap to be two of the seconds 1 to 30',
     '--seconds 0': 'expected `--seconds` to be a whole number of at least 1 and at most 3600',
-    '--pods 1.5': 'expected `--pods` to be a whole number of at least 1 and at most 1000',
+    '--pool-size 1.5': 'expected `--pool-size` to be a whole number of at least 1 and at most 1000',
   };
   for (const [words, complaint] of Object.entries(nonsense)) {
     test(`answers "${words}" with one clear line`, () => {
@@ -133,7 +135,8 @@ describe('sluice simulate ramp', () => {
 
   test('--help names every flag, and fits a terminal', () => {
     const text = type('--help').out.join('\n');
-    const flags = 'mode min max over threshold cool-down ramp-down load gap seconds pods svg json';
+    const flags =
+      'mode min max over threshold cool-down ramp-down load gap seconds pool-size svg json';
     for (const flag of flags.split(' ')) expect(text).toContain(`--${flag}`);
     expect(Math.max(...text.split('\n').map((line) => line.length))).toBeLessThanOrEqual(100);
   });

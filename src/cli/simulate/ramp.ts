@@ -1,6 +1,5 @@
 /** `sluice simulate ramp`: what the four modes of a ramp make of the same traffic. */
 
-import { parseDuration } from '../../duration.ts';
 import { AMOUNT_MAX, Fields } from '../../options.ts';
 import {
   simulateRamp as play,
@@ -23,7 +22,7 @@ import { type Axis, type Chart, type Point, roundTop } from '../draw/chart.ts';
 import { drawSvg } from '../draw/svg.ts';
 import { aligned } from '../draw/table.ts';
 import { drawChart, drawStack, lyingBar } from '../draw/terminal.ts';
-import { requireNoWords } from './flags.ts';
+import { requireNoWords, spanFlag } from './flags.ts';
 
 /** Short enough to see on one screen, and no two modes make the same of it. */
 const LOAD = '120x4,0x4,30x6,120x8,0x4,120x4';
@@ -34,7 +33,7 @@ const LOAD_PART = /^\s*(\d+)(?:x(\d+))?\s*$/;
 const SECONDS = 30;
 const SECONDS_MAX = 3600;
 const CALLS_MAX = 9_999_999;
-const PODS_MAX = 1000;
+const POOL_SIZE_MAX = 1000;
 
 const SENTENCES: Readonly<Record<RampMode, string>> = {
   scheduled: 'it grows with the clock, used or not, called or not',
@@ -69,10 +68,10 @@ caller would have found.
                    (default ${LOAD})
   --gap A-B        nobody calls from second A to B; may be given repeatedly
   --seconds N      how long (default ${SECONDS}, or once through LIST if that is longer)
-  --pods N         so many processes share the pool and the calls (default 1)
+  --pool-size N    so many processes share the pool and the calls (default 1)
   --svg FILE       also write a picture to FILE
   --json           one line a second, and no drawing: {mode, second, asked,
-                   pool, used, left}
+                   pool, used, remaining}
 
   sluice simulate ramp
   sluice simulate ramp --mode go-back-n --load 120 --gap 8-12 --cool-down 3s`;
@@ -91,9 +90,9 @@ export const simulateRamp: Command = {
     const flags = readFlags(args);
     const asked = readAsked(flags);
     const modes = readModes(flags.mode);
-    const pods = rangeFlag('pods', flags.pods, 1, upTo(PODS_MAX));
+    const size = rangeFlag('pool-size', flags['pool-size'], 1, upTo(POOL_SIZE_MAX));
     const options = readOptions(flags);
-    const runs = modes.map((mode) => ({ mode, seconds: play({ ...options, mode }, asked, pods) }));
+    const runs = modes.map((mode) => ({ mode, seconds: play({ ...options, mode }, asked, size) }));
 
     if (flags.svg !== undefined) {
       writeText(flags.svg, drawSvg(picture(runs)));
@@ -123,7 +122,7 @@ function readFlags(args: readonly string[]) {
     load: text,
     gap: { type: 'string', multiple: true },
     seconds: text,
-    pods: text,
+    'pool-size': text,
     svg: text,
     json: { type: 'boolean' },
   });
@@ -144,19 +143,15 @@ function readOptions(flags: Flags): RampOptions {
   return {
     max,
     min: rangeFlag('min', flags.min, 10, { above: 0, max }),
-    over: spanFlag('over', flags.over ?? '10s'),
+    over: spanFlag('over', flags.over, 10_000, SPAN),
     threshold: rangeFlag('threshold', flags.threshold, 100, PERCENT),
     rampDown: rangeFlag('ramp-down', flags['ramp-down'], 100, PERCENT),
-    ...(coolDown === undefined ? {} : { coolDown: spanFlag('cool-down', coolDown) }),
+    ...(coolDown === undefined ? {} : { coolDown: spanFlag('cool-down', coolDown, 0, SPAN) }),
   };
 }
 
 const PERCENT = { min: 0, max: 100 };
-
-function spanFlag(name: string, text: string): string {
-  if ((parseDuration(text) ?? 0) > 0) return text;
-  throw new UsageError(`expected --${name} to be a time such as 500ms, 10s or 1m, got "${text}"`);
-}
+const SPAN = { min: 1, max: 86_400_000 };
 
 /** The calls of every second, gaps taken out. */
 function readAsked(flags: Flags): number[] {
@@ -267,9 +262,9 @@ function table({ mode, seconds }: Run, { columns }: Terminal): string[] {
 const DUST = 1e-9;
 
 /** A second in which nobody called has no use of its pool, not a use of 0 %. */
-function figures({ second, asked, pool, used, left }: RampSecond): string[] {
+function figures({ second, asked, pool, used, remaining }: RampSecond): string[] {
   if (asked === 0) return [`${second}`, '-', rounded(pool), '-', '-'];
-  const use = Math.floor(((pool - left) * 100) / pool + DUST);
+  const use = Math.floor(((pool - remaining) * 100) / pool + DUST);
   return [`${second}`, `${asked}`, rounded(pool), `${used}`, `${use} %`];
 }
 

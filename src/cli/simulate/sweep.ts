@@ -140,8 +140,8 @@ function readOptions({ words: [word, ...others], values, svg }: Flags): readonly
   if (others.length > 0) throw new UsageError(`expected one OPTION, got "${others[0]}" as well`);
   if (word === undefined) {
     if (values !== undefined)
-      throw new UsageError('--values needs an OPTION whose values they are');
-    if (svg !== undefined) throw new UsageError('--svg draws one OPTION: say which');
+      throw new UsageError('expected an OPTION whose --values they are, got none');
+    if (svg !== undefined) throw new UsageError('expected one OPTION for --svg to draw, got none');
     return SWEEP_OPTIONS;
   }
   const option = SWEEP_OPTIONS.find((name) => name === word);
@@ -226,7 +226,9 @@ function readWatch(text: string | undefined): Watched | undefined {
 /** Before the work, not after a minute of it. */
 function checkPicture([plan]: readonly Plan[]): void {
   if (plan.scenarios.length === 1 || typeof SWEEPS[plan.option].usual === 'number') return;
-  throw new UsageError(`a picture of ${plan.option} is one over time: add one --scenario NAME`);
+  throw new UsageError(
+    `expected one --scenario for --svg, as ${plan.option} is drawn over time, got ${plan.scenarios.length}`,
+  );
 }
 
 function runScenario(plan: Plan, name: ScenarioName, flags: Flags, terminal: Terminal): Cell[] {

@@ -75,7 +75,7 @@ describe('sluice simulate tchannel', () => {
       'expected `--busy` to be a whole number of at least 0 and at most 9999999, got 1.5',
     '--recover-rate 0': 'expected `--recover-rate` to be a number above 0, got 0',
     '--recover-value=-200': 'expected `--recover-value` to be a number above 0, got -200',
-    '--log': '--log is for a drawing: add --chart or --svg FILE',
+    '--log': 'expected --chart or --svg FILE beside --log, got neither',
     '--chrat': "Unknown option '--chrat'; see --help",
     '--svg /nowhere/at/all.svg': 'cannot write /nowhere/at/all.svg',
   };

@@ -90,7 +90,7 @@ export const simulateTchannel: Command = {
 
     const scale = values.log ? 'log' : 'linear';
     if (values.log && !values.chart && values.svg === undefined) {
-      throw new UsageError('--log is for a drawing: add --chart or --svg FILE');
+      throw new UsageError('expected --chart or --svg FILE beside --log, got neither');
     }
     if (values.svg !== undefined) {
       writeText(values.svg, drawSvg(picture(pattern, stories, scale)));

@@ -26,39 +26,46 @@ export interface EtcdConfig {
 const OPTIONS = ['prefix', 'deadline', 'auth', 'slack', 'onUnavailable'];
 
 export function readEtcd(value: unknown, path: string): EtcdConfig {
-  const { endpoints, rest, tls } = readEtcdPlace(value, path, OPTIONS);
-  const make = (own: object): RemoteShareMaker =>
-    etcd({ ...rest, ...own, endpoints } as EtcdOptions, path);
+  const make = (options: object): RemoteShareMaker => etcd(options as EtcdOptions, path);
+  const { options, tls, made } = readEtcdPlace(value, path, OPTIONS, make);
   return {
-    endpoints: endpoints.map((text) => String(safe(text))),
+    endpoints: options.endpoints.map((text) => String(safe(text))),
     text: JSON.stringify(value),
-    trial: make({}),
-    make: () => make({ tls: tls() }),
+    trial: made,
+    make: () => make({ ...options, tls: tls() }),
   };
 }
 
-export interface EtcdWritten {
-  readonly endpoints: EtcdPlace['endpoints'];
-  /** Whatever else was written, as it was. */
-  readonly rest: object;
+export interface EtcdWritten<Made> {
+  /** What was written, as it was; but for the files. */
+  readonly options: Pick<EtcdPlace, 'endpoints'>;
+  /** What was made of it without the files, to see whether that can be done. */
+  readonly made: Made;
   /** What the files hold. @throws {ConfigError} if they cannot be read. */
   tls(): EtcdTls;
 }
 
 /** An address, several, or an object with `endpoints` and any of these options. */
-export function readEtcdPlace(
+export function readEtcdPlace<Made>(
   value: unknown,
   path: string,
-  options: readonly string[],
-): EtcdWritten {
+  known: readonly string[],
+  make: (options: Pick<EtcdPlace, 'endpoints'>) => Made,
+): EtcdWritten<Made> {
   const isPlain = typeof value === 'string' || Array.isArray(value);
-  const fields = new Fields(path, isPlain ? { endpoints: value } : hidden(value));
+  const fields = Fields.patient(path, isPlain ? { endpoints: value } : hidden(value));
   const endpoints = [fields.raw('endpoints')].flat() as string[];
-  const tls = fields.has('tls') ? readFiles(new Fields(fields.at('tls'), fields.raw('tls'))) : {};
-  const names = options.filter((name) => fields.has(name));
-  const rest = Object.fromEntries(names.map((name) => [name, fields.raw(name)]));
+  const tls = fields.attempt(() =>
+    fields.has('tls') ? readFiles(Fields.patient(fields.at('tls'), fields.raw('tls'))) : {},
+  );
+  const names = known.filter((name) => fields.has(name));
+  const options = {
+    ...Object.fromEntries(names.map((name) => [name, fields.raw(name)])),
+    endpoints,
+  };
+  const made = fields.attempt(() => make(options));
   fields.done();
-  return { endpoints, rest, tls: () => contents(tls, path) };
+  return { options, made: made as Made, tls: () => contents(tls as TlsFiles, path) };
 }
 
 type TlsFiles = { readonly [Name in 'ca' | 'cert' | 'key']?: string };

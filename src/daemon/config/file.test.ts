@@ -66,6 +66,98 @@ colour: red
     ]);
   });
 
+  const placesOf = (text: string) =>
+    problemsOf(text).map((problem) =>
+      /^sluice.yaml:(\d+):.*?`(.*?)`/.exec(problem)?.slice(1).join(' '),
+    );
+
+  test('tells every mistake of a limit, in the order of the file', () => {
+    const text = `
+limits:
+  api:
+    bucket: { rate: 10/x, burst: -1, brust: 2 }
+    match: ['a*', 7, { regex: '(' }]
+    per: host
+    shadow: maybe
+    overrides:
+      - { bucket: { rate: 0, debtMax: x } }
+      - { match: 'b*', ramp: { min: 1, max: 0, over: 1y, mode: wild } }
+    redis: { url: nowhere, deadline: 0, slak: 1 }
+    pool: true
+  both: { all: [{ spacing: { every: x, reserve: 0.5 } }, { window: { limit: 0, per: 1, steps: 0 } }] }
+  flights: { adaptive: { fixed: 0, max: 3, alpha: 2, partitions: { a: 2, b: 0 } } }
+`;
+    expect(placesOf(text).slice(0, -1)).toEqual([
+      '4 limits.api.bucket.rate',
+      '4 limits.api.bucket.burst',
+      '4 limits.api.bucket.brust',
+      '5 limits.api.match[1]',
+      '5 limits.api.match[2].regex',
+      '6 limits.api.per',
+      '7 limits.api.shadow',
+      '9 limits.api.overrides[0].match',
+      '9 limits.api.overrides[0].bucket.rate',
+      '9 limits.api.overrides[0].bucket.debtMax',
+      '10 limits.api.overrides[1].ramp.max',
+      '10 limits.api.overrides[1].ramp.over',
+      '10 limits.api.overrides[1].ramp.mode',
+      '11 limits.api.redis.url',
+      '11 limits.api.redis.deadline',
+      '11 limits.api.redis.slak',
+      '12 limits.api.pool',
+      '13 limits.both.all[0].spacing.every',
+      '13 limits.both.all[0].spacing.reserve',
+      '13 limits.both.all[1].window.limit',
+    ]);
+    expect(problemsOf(text).at(-1)).toBe('and 4 more');
+  });
+
+  test('tells every mistake of a section, and shows no line that may hold a secret', () => {
+    const text = `
+listen: { line: nowhere, resp: [1, x], http: { at: y, mode: 9, tls: {} } }
+bounds: { connections: 0, key: x, slow: soon }
+snapshot: { every: 0, ageMax: x }
+http: { key: { header: '' }, prefix: 7, trustProxy: x }
+peers: { udp: nowhere, interval: 0, exchange: never, key: short }
+pool: { redis: { url: http, deadline: 0 }, sync: 1s, onUnavailable: panic }
+groups: { own: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, keep: 2 }
+`;
+    expect(problemsOf(text).length).toBe(21); // twenty, and how many more
+    const each = text.split('\n').filter((line) => line !== '');
+    const told = each.flatMap((line) => placesOf(line).map((place) => place?.slice(2)));
+    expect(told).toEqual([
+      'listen.line',
+      'listen.resp[1]',
+      'listen.http.at',
+      'listen.http.mode',
+      'listen.http.tls.cert',
+      'listen.http.tls.key',
+      'bounds.connections',
+      'bounds.key',
+      'bounds.slow',
+      'snapshot.file',
+      'snapshot.every',
+      'snapshot.ageMax',
+      'http.key.header',
+      'http.prefix',
+      'http.trustProxy',
+      'peers.udp.peers',
+      'peers.interval',
+      'peers.exchange',
+      'peers.key',
+      'pool.redis.url',
+      'pool.redis.deadline',
+      'pool.sync',
+      'pool.onUnavailable',
+      'groups.key', // it was left out: where the section begins
+      'groups.groups.a.weight',
+      'groups.groups.a.min',
+      'groups.groups.b.at',
+      'groups.keep',
+    ]);
+    expect(problemsOf('peers: { udp: nowhere, key: short }').join()).not.toContain('short');
+  });
+
   test.each([
     ['listen: { line: 70000 }', '`listen.line` to be an address'],
     ['listen: { line: [a:b:c] }', '`listen.line[0]` to be an address'],
@@ -488,11 +580,11 @@ describe('what outweighs the file', () => {
 
   test('where a snapshot goes, not how often', () => {
     const env = { SLUICE_SNAPSHOT: '/b' };
-    const snapshot = { file: '/b', everyMs: 30_000, maxAgeMs: 3_600_000 };
-    expect(configOf('snapshot: { file: /a, every: 30s, maxAge: 1h }', env)).toMatchObject({
+    const snapshot = { file: '/b', everyMs: 30_000, ageMsMax: 3_600_000 };
+    expect(configOf('snapshot: { file: /a, every: 30s, ageMax: 1h }', env)).toMatchObject({
       snapshot,
     });
-    expect(configOf('snapshot: { every: 30s, maxAge: 1h }', env)).toMatchObject({ snapshot });
+    expect(configOf('snapshot: { every: 30s, ageMax: 1h }', env)).toMatchObject({ snapshot });
     expect(configOf('snapshot: /a', env)).toMatchObject({ snapshot: { file: '/b' } });
     expect(configOf('snapshot: false', env)).toMatchObject({ snapshot: { file: '/b' } });
   });

@@ -93,11 +93,9 @@ export function readText(
   const document = parseDocument(text, { lineCounter: lines, prettyErrors: false });
   const wrong = document.errors.length > 0 ? document.errors : strayAliases(document);
   if (wrong.length > 0) {
-    return {
-      problems: wrong.map(({ code, message, pos }) =>
-        pointAt(file, text, lines, pos[0], IN_OTHER_WORDS[code] ?? message),
-      ),
-    };
+    const tell = ({ code, message, pos }: YamlError): string =>
+      pointAt(file, text, lines, pos[0], IN_OTHER_WORDS[code] ?? message);
+    return { problems: toldOf(wrong, tell) };
   }
   try {
     const value: unknown = document.toJS({ maxAliasCount: ALIASES_MAX });
@@ -146,21 +144,37 @@ function finish(
 ): Loaded {
   const read = readConfig([...outweighing].sort(keysLast).reduce(put, value));
   if ('config' in read) return { config: read.config, file };
-  const placed = read.errors.map((error) => ({
+  const placed = oncePerField(read.errors).map((error) => ({
     error,
     offset: offsetOf(document?.contents ?? null, error.field),
     other: outweighing.find(({ path }) => concerns(path.join('.'), error)),
   }));
   // In the order of the file, as one goes through it to mend them.
   placed.sort((a, b) => a.offset - b.offset);
-  return {
-    problems: placed.map(({ error, offset, other }) => {
-      if (other) return `${other.from}: ${error.message}`;
-      if (!file || !lines) return error.message;
-      const pointed = pointAt(file, text, lines, offset, error.message);
-      return HOLDS_SECRETS.test(error.field) ? pointed.split('\n', 1)[0] : pointed;
-    }),
-  };
+  const problems = toldOf(placed, ({ error, offset, other }) => {
+    if (other) return `${other.from}: ${error.message}`;
+    if (!file || !lines) return error.message;
+    const pointed = pointAt(file, text, lines, offset, error.message);
+    return HOLDS_SECRETS.test(error.field) ? pointed.split('\n', 1)[0] : pointed;
+  });
+  return { problems };
+}
+
+/** Whoever has mended so many looks again. */
+const PROBLEMS_MAX = 20;
+
+/** As many of them as one can mend at once, and how many more there are. */
+function toldOf<T>(found: readonly T[], tell: (one: T) => string): readonly string[] {
+  const told = found.slice(0, PROBLEMS_MAX).map(tell);
+  const untold = found.length - told.length;
+  return untold > 0 ? [...told, `and ${untold} more`] : told;
+}
+
+/** Of a field, what was found first: the rest follows from it. */
+function oncePerField(errors: readonly ConfigError[]): readonly ConfigError[] {
+  const first = new Map<string, ConfigError>();
+  for (const error of errors) if (!first.has(error.field)) first.set(error.field, error);
+  return [...first.values()];
 }
 
 /** Fields whose line is not shown, in case it ends up in a log. */

@@ -42,21 +42,24 @@ export function readGroups(value: unknown, path: string): GroupsConfig | undefin
   if (!isRecord(value)) {
     throw new ConfigError(path, 'an object with `own` and `groups`', 'something else');
   }
-  const fields = new Fields(path, value);
+  const fields = Fields.patient(path, value);
   // A limit that a reload changes is there twice for a moment.
   const options = { ...readGroupsOptions(fields), replaces: true };
-  for (const name of options.groups.keys()) requireName(name, `${fields.at('groups')}.${name}`);
+  for (const name of options.groups.keys()) {
+    fields.attempt(() => requireName(name, `${fields.at('groups')}.${name}`));
+  }
   if (!fields.has('key')) {
-    const expected = 'a secret that all groups know (or SLUICE_GROUPS_KEY)';
-    throw new ConfigError(fields.at('key'), expected, undefined);
+    fields.complain('key', 'a secret that all groups know (or SLUICE_GROUPS_KEY)');
   }
   const http = readHttp(fields, options);
-  const listen = readListens(fields.raw('listen') ?? false, fields.at('listen'));
+  const listen = fields.attempt(() =>
+    readListens(fields.raw('listen') ?? false, fields.at('listen')),
+  );
   fields.done();
   const tried = groupOf(options, path);
   const { part } = tried.view();
   const trial: GroupsConfig['trial'] = (keeper) => tried.maker(keeper);
-  return { options, http, listen, part, text: JSON.stringify(value), trial };
+  return { options, http, listen: listen ?? [], part, text: JSON.stringify(value), trial };
 }
 
 function groupOf(options: GroupSetting, path: string): Group {

@@ -19,12 +19,12 @@ export interface HttpConfig {
 }
 
 export function readHttp(value: unknown, path: string): HttpConfig {
-  const fields = new Fields(path, value);
+  const fields = Fields.patient(path, value);
   const isText = (own: unknown): own is string => typeof own === 'string';
   const http = {
-    header: readHeader(fields),
+    header: fields.attempt(() => readHeader(fields)),
     prefix: fields.optional('prefix', isText, 'a text') ?? '',
-    clientOf: readTrust(fields),
+    clientOf: fields.attempt(() => readTrust(fields)),
   };
   fields.done();
   return http;
@@ -37,7 +37,7 @@ function readHeader(fields: Fields): string | undefined {
   const own = new Fields(fields.at('key'), key);
   const isHeader = (name: unknown): name is string =>
     typeof name === 'string' && /^[\w-]+$/.test(name);
-  const header = own.optional('header', isHeader, "a header's name") ?? own.fail('header', 'given');
+  const header = own.required('header', isHeader, "a header's name");
   own.done();
   return header.toLowerCase();
 }

@@ -17,7 +17,7 @@
 
 import { ConfigError } from '../../errors.ts';
 import { engineOf, LIMIT_KINDS, type LimiterOptions } from '../../limiter.ts';
-import { Fields, isRecord } from '../../options.ts';
+import { Fields, isRecord, readEach } from '../../options.ts';
 import { alone } from '../../share/peers/share.ts';
 import { undivided } from '../../share/pool/share.ts';
 import type { RemoteShareMaker } from '../../share/remote.ts';
@@ -76,45 +76,41 @@ const LIMITS_MAX = 1000;
 const OVERRIDES_MAX = 10_000;
 
 /**
- * Reads all limits, in the order they were written. Each is read by `attempt`, so that one that is
- * wrong need not hide the next. @throws {ConfigError}
+ * Reads all limits, in the order they were written. @throws {ConfigError} with all that is wrong with any of them.
  */
 export function readLimits(
   value: unknown,
   path: string,
   others: Others = NOBODY,
-  attempt: <T>(read: () => T) => T = (read) => read(),
 ): readonly LimitConfig[] {
-  return attempt(() => {
-    const fields = new Fields(path, value, 'limits by name');
-    const names = fields.names();
-    if (names.length > LIMITS_MAX) {
-      throw new ConfigError(path, `at most ${LIMITS_MAX} limits`, `${names.length} of them`);
-    }
-    return names.map((name) =>
-      attempt(() => readLimit(name, fields.raw(name), fields.at(name), others)),
-    );
-  });
+  const fields = new Fields(path, value, 'limits by name');
+  const names = fields.names();
+  if (names.length > LIMITS_MAX) {
+    throw new ConfigError(path, `at most ${LIMITS_MAX} limits`, `${names.length} of them`);
+  }
+  return readEach(names, (name) => readLimit(name, fields.raw(name), fields.at(name), others));
 }
 
 function readLimit(name: string, value: unknown, path: string, others: Others): LimitConfig {
-  requireName(name, path);
-  const fields = new Fields(path, value, 'an object with a rule, such as bucket');
-  const match = readPatterns(fields.raw('match'), fields.at('match'));
+  const fields = Fields.patient(path, value, 'an object with a rule, such as bucket');
+  fields.attempt(() => requireName(name, path));
+  const patterns = (list: string): readonly Pattern[] =>
+    fields.attempt(() => readPatterns(fields.raw(list), fields.at(list))) ?? [];
+  const match = patterns('match');
   const limit: LimitConfig = {
     name,
     match: match.length > 0 ? match : [EVERYTHING],
     always: fields.flag('always', false),
     per: fields.oneOf('per', ['key', 'limit'] as const, 'key'),
     shadow: fields.flag('shadow', false),
-    allow: readPatterns(fields.raw('allow'), fields.at('allow')),
-    deny: readPatterns(fields.raw('deny'), fields.at('deny')),
+    allow: patterns('allow'),
+    deny: patterns('deny'),
     ...readRules(fields, others),
   };
-  fields.done();
   if (limit.per === 'limit' && limit.overrides.length > 0) {
-    fields.fail('overrides', 'left out when all keys have one count together (per: limit)');
+    fields.complain('overrides', 'left out when all keys have one count together (per: limit)');
   }
+  fields.done();
   return limit;
 }
 
@@ -123,39 +119,44 @@ function readRules(
   fields: Fields,
   { hasPeers, hasPool, hasGroups, groups: section }: Others,
 ): Pick<LimitConfig, 'rule' | 'overrides' | 'redis' | 'etcd' | 'peers' | 'pool' | 'groups'> {
-  const redis = fields.has('redis')
-    ? readRedis(fields.raw('redis'), fields.at('redis'))
-    : undefined;
-  const etcd = fields.has('etcd') ? readEtcd(fields.raw('etcd'), fields.at('etcd')) : undefined;
-  if (redis && etcd) throw new ConfigError(fields.at('etcd'), 'left out beside redis', 'both');
+  const read = <T>(name: string, reader: (value: unknown, path: string) => T): T | undefined =>
+    fields.has(name) ? fields.attempt(() => reader(fields.raw(name), fields.at(name))) : undefined;
+  const redis = read('redis', readRedis);
+  const etcd = read('etcd', readEtcd);
+  fields.attempt(() => {
+    if (redis && etcd) throw new ConfigError(fields.at('etcd'), 'left out beside redis', 'both');
+  });
   const decider = redis ? trial(redis) : etcd?.trial;
   const asked = fields.optional('peers', isFlag, 'true or false');
   const who = redis ? 'Redis' : 'etcd';
-  if (asked && decider) fields.fail('peers', `left out of a limit that ${who} decides`);
+  if (asked && decider) fields.complain('peers', `left out of a limit that ${who} decides`);
   if (asked && !hasPeers) {
-    fields.fail('peers', 'left out, or a section `peers` beside `limits` to say who they are');
+    fields.complain('peers', 'left out, or a section `peers` beside `limits` to say who they are');
   }
   const pool = fields.flag('pool', false);
   if (pool && (decider || asked))
-    fields.fail('pool', 'left out of a limit that is shared otherwise');
-  if (pool && !hasPool) fields.fail('pool', 'left out, or a section `pool` beside `limits`');
+    fields.complain('pool', 'left out of a limit that is shared otherwise');
+  if (pool && !hasPool) fields.complain('pool', 'left out, or a section `pool` beside `limits`');
   const isGrouped = fields.flag('groups', false);
-  if (isGrouped && pool) fields.fail('groups', 'left out beside pool');
+  if (isGrouped && pool) fields.complain('groups', 'left out beside pool');
   if (isGrouped && !hasGroups) {
-    fields.fail('groups', 'left out, or a section `groups` beside `limits` to say who they are');
+    fields.complain(
+      'groups',
+      'left out, or a section `groups` beside `limits` to say who they are',
+    );
   }
   const groups = isGrouped ? section : undefined;
   const share = groups ? groups.trial(decider) : decider;
-  const overrides = readOverrides(fields, share);
-  const rule = readRule(fields, share);
-  const rules = [rule, ...overrides.map((own) => own.rule)];
+  const overrides = fields.attempt(() => readOverrides(fields, share)) ?? [];
+  const rule = fields.attempt(() => readRule(fields, share)) as RuleOptions;
+  const rules = rule ? [rule, ...overrides.map((own) => own.rule)] : [];
   const isForPeers = (own: RuleOptions): boolean => canBeShared(own, alone);
   const peers = asked ?? (hasPeers && !decider && !pool && rules.every(isForPeers));
   if (asked && !rules.every(isForPeers)) {
-    fields.fail('peers', 'left out: peers can keep buckets together, and nothing else');
+    fields.complain('peers', 'left out: peers can keep buckets together, and nothing else');
   }
   if (pool && !rules.every((own) => canBeShared(own, undivided))) {
-    fields.fail('pool', 'left out: this limit cannot be divided');
+    fields.complain('pool', 'left out: this limit cannot be divided');
   }
   return { redis, etcd, overrides, rule, peers, pool, groups };
 }
@@ -186,15 +187,16 @@ function readOverrides(
     throw new ConfigError(path, `at most ${OVERRIDES_MAX} overrides`, `${value.length} of them`);
   }
   const seen = new Set<string>();
-  return value.map((own, n) => {
-    const fields = new Fields(`${path}[${n}]`, own, 'an object with `match` and a rule');
-    if (!fields.has('match')) fields.fail('match', 'a pattern');
-    const match = readPattern(fields.raw('match'), fields.at('match'));
-    if (seen.has(match.text)) fields.fail('match', 'unlike that of the other overrides');
-    seen.add(match.text);
-    const rule = readRule(fields, share);
+  return readEach(value, (own, n) => {
+    const fields = Fields.patient(`${path}[${n}]`, own, 'an object with `match` and a rule');
+    const match = fields.attempt(() => readPattern(fields.raw('match'), fields.at('match')));
+    if (match && seen.has(match.text)) {
+      fields.complain('match', 'unlike that of the other overrides');
+    }
+    if (match) seen.add(match.text);
+    const rule = fields.attempt(() => readRule(fields, share));
     fields.done();
-    return { match, rule };
+    return { match, rule } as OverrideConfig;
   });
 }
 

@@ -9,7 +9,7 @@
 
 import { isIP } from 'node:net';
 import { ConfigError } from '../../errors.ts';
-import { Fields, isRecord } from '../../options.ts';
+import { Fields, isRecord, readEach } from '../../options.ts';
 
 export interface TlsConfig {
   readonly cert: string;
@@ -43,20 +43,22 @@ export function readListens(value: unknown, path: string): readonly Listen[] {
   if (value.length > ADDRESSES_MAX) {
     throw new ConfigError(path, `at most ${ADDRESSES_MAX} addresses`, `${value.length} of them`);
   }
-  return value.map((own, n) => readListen(own, `${path}[${n}]`));
+  return readEach(value, (own, n) => readListen(own, `${path}[${n}]`));
 }
 
 function readListen(value: unknown, path: string): Listen {
   if (!isRecord(value)) return addressOf(value, path, undefined, undefined);
-  const fields = new Fields(path, value);
-  const tls = fields.has('tls') ? readTls(fields.raw('tls'), fields.at('tls')) : undefined;
+  const fields = Fields.patient(path, value);
+  const tls = fields.attempt(() =>
+    fields.has('tls') ? readTls(fields.raw('tls'), fields.at('tls')) : undefined,
+  );
   const mode = fields.has('mode') ? readMode(fields) : undefined;
-  const listen = addressOf(fields.raw('at'), fields.at('at'), tls, mode);
+  const listen = fields.attempt(() => addressOf(fields.raw('at'), fields.at('at'), tls, mode));
+  if (listen?.kind === 'unix' && tls) fields.complain('tls', 'left out on a Unix socket');
+  if (listen?.kind === 'tcp' && mode !== undefined)
+    fields.complain('mode', 'left out but on a Unix socket');
   fields.done();
-  if (listen.kind === 'unix' && tls) fields.fail('tls', 'left out on a Unix socket');
-  if (listen.kind === 'tcp' && mode !== undefined)
-    fields.fail('mode', 'left out but on a Unix socket');
-  return listen;
+  return listen as Listen;
 }
 
 function addressOf(
@@ -84,10 +86,9 @@ function addressOf(
 }
 
 function readTls(value: unknown, path: string): TlsConfig {
-  const fields = new Fields(path, value, 'an object with `cert` and `key`');
+  const fields = Fields.patient(path, value, 'an object with `cert` and `key`');
   const isFile = (own: unknown): own is string => typeof own === 'string' && own !== '';
-  const file = (name: string): string =>
-    fields.optional(name, isFile, "a file's name") ?? fields.fail(name, "a file's name");
+  const file = (name: string): string => fields.required(name, isFile, "a file's name");
   const tls = {
     cert: file('cert'),
     key: file('key'),
@@ -98,12 +99,13 @@ function readTls(value: unknown, path: string): TlsConfig {
 }
 
 /** Who may connect, as `chmod` spells it. */
-function readMode(fields: Fields): number {
+function readMode(fields: Fields): number | undefined {
   const value = fields.raw('mode');
   const text = typeof value === 'number' ? String(value) : value;
   if (typeof text === 'string' && /^0?o?[0-7]{3}$/.test(text))
     return Number.parseInt(text.slice(-3), 8);
-  return fields.fail('mode', 'three octal digits in quotes, such as "660"');
+  fields.complain('mode', 'three octal digits in quotes, such as "660"');
+  return undefined;
 }
 
 /** True if only this machine can reach it. */

@@ -39,20 +39,23 @@ export function readPeers(value: unknown, path: string): PeersConfig | undefined
   if (value === undefined || value === false) return undefined;
   const expected = `an object with one of ${WAYS.join(', ')}`;
   if (!isRecord(value)) throw new ConfigError(path, expected, 'something else');
-  const fields = new Fields(path, value);
+  const fields = Fields.patient(path, value);
   const ways = WAYS.filter((way) => fields.has(way));
   const options = readPeerOptions(fields);
-  const key = readKey(fields);
-  fields.done();
-  if (ways.length !== 1) throw new ConfigError(path, expected, ways.join(' and ') || 'none');
-  const [way] = ways;
-  const transport = READ[way](fields.raw(way), fields.at(way));
-  if (key === undefined && !isLoopback(transport)) {
-    const expected =
-      'a secret that all of the fleet know (or SLUICE_PEERS_KEY), as it reaches further than this machine';
-    throw new ConfigError(fields.at('key'), expected, undefined);
+  const key = fields.attempt(() => readKey(fields));
+  const transport = fields.attempt(() => {
+    const [way, ...others] = ways;
+    if (way && others.length === 0) return READ[way](fields.raw(way), fields.at(way));
+    throw new ConfigError(path, expected, ways.join(' and ') || 'none');
+  });
+  if (transport && !fields.has('key') && !isLoopback(transport)) {
+    fields.complain(
+      'key',
+      'a secret that all of the fleet know (or SLUICE_PEERS_KEY), as it reaches further than this machine',
+    );
   }
-  return { transport, key, options };
+  fields.done();
+  return { transport: transport as TransportConfig, key, options };
 }
 
 /** Whether nobody but this machine can take part. Who reaches a server between them always can. */
@@ -74,7 +77,7 @@ const READ: Readonly<
   },
 
   nats(value, path) {
-    const fields = new Fields(path, isRecord(value) ? value : { servers: value });
+    const fields = Fields.patient(path, isRecord(value) ? value : { servers: value });
     const servers = readServers(fields);
     const subject =
       fields.optional('subject', isSubject, 'a subject without wildcards') ?? 'sluice.peers';
@@ -83,12 +86,14 @@ const READ: Readonly<
   },
 
   redis(value, path) {
-    const fields = new Fields(path, isRecord(value) ? value : { url: safe(value) });
-    const url = readRedisUrl(isRecord(value) ? value.url : value, fields.at('url'));
+    const fields = Fields.patient(path, isRecord(value) ? value : { url: safe(value) });
+    const url = fields.attempt(() =>
+      readRedisUrl(isRecord(value) ? value.url : value, fields.at('url')),
+    );
     fields.raw('url');
     const channel = fields.optional('channel', isText, 'a name') ?? 'sluice:peers';
     fields.done();
-    return { kind: 'redis', url, channel };
+    return { kind: 'redis', url: url as string, channel };
   },
 };
 
@@ -97,8 +102,11 @@ export function readServers(fields: Fields): readonly string[] {
   const given = fields.raw('servers');
   const servers = Array.isArray(given) ? given : [given];
   const areServers = servers.length <= SERVERS_MAX && servers.every(isText);
-  if (areServers && servers.length > 0) return servers;
-  throw new ConfigError(fields.at('servers'), 'addresses such as nats://127.0.0.1:4222', '…');
+  fields.attempt(() => {
+    if (areServers && servers.length > 0) return;
+    throw new ConfigError(fields.at('servers'), 'addresses such as nats://127.0.0.1:4222', '…');
+  });
+  return servers;
 }
 
 /** An address alone is a group if it can be one, else that of somebody. */

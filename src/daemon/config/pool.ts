@@ -15,7 +15,7 @@
 import { ConfigError } from '../../errors.ts';
 import { Fields, isRecord } from '../../options.ts';
 import { dnsPool } from '../../pool/dns.ts';
-import { etcdStore } from '../../pool/etcd.ts';
+import { type EtcdStoreOptions, etcdStore } from '../../pool/etcd.ts';
 import { fixedPool, poolFromEnvironment } from '../../pool/fixed.ts';
 import type { NatsStoreOptions } from '../../pool/nats.ts';
 import { BUCKET_NAMED, isBucket } from '../../pool/nats-bucket.ts';
@@ -52,14 +52,16 @@ export function readPool(value: unknown, path: string): PoolConfig | undefined {
   if (value === undefined || value === false) return undefined;
   const expected = `an object with one of ${STORES.join(', ')}`;
   if (!isRecord(value)) throw new ConfigError(path, expected, 'something else');
-  const fields = new Fields(path, value);
+  const fields = Fields.patient(path, value);
   const kinds = STORES.filter((kind) => fields.has(kind));
   const options = readPoolOptions(fields, systemRandom);
+  const store = fields.attempt(() => {
+    const [kind, ...others] = kinds;
+    if (kind && others.length === 0) return READ[kind](fields.raw(kind), fields.at(kind));
+    throw new ConfigError(path, expected, kinds.join(' and ') || 'none');
+  });
   fields.done();
-  if (kinds.length !== 1) throw new ConfigError(path, expected, kinds.join(' and ') || 'none');
-  const [kind] = kinds;
-  const store = READ[kind](fields.raw(kind), fields.at(kind));
-  return { store, options, text: JSON.stringify(value) };
+  return { store: store as StoreConfig, options, text: JSON.stringify(value) };
 }
 
 /** Made once here, so that what is wrong with it is known now, and again when it is needed. */
@@ -82,16 +84,18 @@ const READ: Readonly<
   Record<(typeof STORES)[number], (value: unknown, path: string) => StoreConfig>
 > = {
   redis(value, path) {
-    const fields = new Fields(path, isRecord(value) ? value : { url: safe(value) });
-    const url = readRedisUrl(isRecord(value) ? value.url : value, fields.at('url'));
+    const fields = Fields.patient(path, isRecord(value) ? value : { url: safe(value) });
+    const url = fields.attempt(() =>
+      readRedisUrl(isRecord(value) ? value.url : value, fields.at('url')),
+    );
     fields.raw('url');
     const options = written(fields, 'prefix', 'deadline');
+    fields.attempt(() => within(path, () => redisStore(NOBODY, options)));
     fields.done();
-    within(path, () => redisStore(NOBODY, options));
-    return { kind: 'redis', url, options };
+    return { kind: 'redis', url: url as string, options };
   },
   nats(value, path) {
-    const fields = new Fields(path, isRecord(value) ? value : { servers: value });
+    const fields = Fields.patient(path, isRecord(value) ? value : { servers: value });
     const servers = readServers(fields);
     // The store would look at these, too, but its package may not be here.
     fields.optional('bucket', isBucket, BUCKET_NAMED);
@@ -101,17 +105,17 @@ const READ: Readonly<
     return { kind: 'nats', servers, options };
   },
   etcd(value, path) {
-    const options = ['prefix', 'deadline', 'auth'];
-    const { endpoints, rest, tls } = readEtcdPlace(value, path, options);
-    within(path, () => etcdStore({ ...rest, endpoints }));
-    return { kind: 'own', make: () => etcdStore({ ...rest, endpoints, tls: tls() }) };
+    const known = ['prefix', 'deadline', 'auth'];
+    const make = (options: EtcdStoreOptions) => within(path, () => etcdStore(options));
+    const { options, tls } = readEtcdPlace(value, path, known, make);
+    return { kind: 'own', make: () => make({ ...options, tls: tls() }) };
   },
   size: (value, path) =>
     own(path.slice(0, path.lastIndexOf('.')), () => fixedPool(value as number)),
   environment(value, path) {
-    const fields = new Fields(path, isRecord(value) ? value : { size: value });
+    const fields = Fields.patient(path, isRecord(value) ? value : { size: value });
     const expected = 'the name of a variable';
-    const size = fields.optional('size', isText, expected) ?? fields.fail('size', expected);
+    const size = fields.required('size', isText, expected);
     const rank = fields.optional('rank', isText, expected);
     fields.done();
     // Of another machine, maybe: what it holds is looked at by who starts.
@@ -119,11 +123,12 @@ const READ: Readonly<
     return { kind: 'own', make };
   },
   dns(value, path) {
-    const fields = new Fields(path, isRecord(value) ? value : { host: value });
+    const fields = Fields.patient(path, isRecord(value) ? value : { host: value });
     const host = fields.raw('host') as string;
     const setting = written(fields, 'every', 'deadline', 'family');
+    const store = fields.attempt(() => own(path, () => dnsPool(host, setting)));
     fields.done();
-    return own(path, () => dnsPool(host, setting));
+    return store as StoreConfig;
   },
 };
 

@@ -40,7 +40,7 @@ export interface SnapshotConfig {
   /** How often it is written while running; Infinity: only when stopping. */
   readonly everyMs: Millis;
   /** An older one is ignored. */
-  readonly maxAgeMs: Millis;
+  readonly ageMsMax: Millis;
 }
 
 export interface Config {
@@ -88,26 +88,25 @@ export type ReadResult =
   | { readonly errors: readonly [ConfigError, ...ConfigError[]] };
 
 export function readConfig(value: unknown): ReadResult {
-  const errors: ConfigError[] = [];
-  const attempt = <T>(read: () => T): T => {
-    try {
-      return read();
-    } catch (error) {
-      if (!(error instanceof ConfigError)) throw error;
-      errors.push(error);
-      return undefined as T; // never seen: with an error there is no configuration
-    }
-  };
+  try {
+    return { config: readSections(Fields.patient('', value ?? {}, 'a configuration')) };
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    return { errors: [error, ...error.others] };
+  }
+}
 
-  const fields = attempt(() => new Fields('', value ?? {}, 'a configuration'));
+function readSections(fields: Fields): Config {
+  // With a mistake there is no configuration, and nobody sees what is not there.
+  const attempt = <T>(read: () => T): T => fields.attempt(read) as T;
   const has = (section: string): boolean =>
-    ![undefined, false].includes(fields?.raw(section) as false | undefined);
-  const groups = attempt(() => readGroups(fields?.raw('groups'), 'groups'));
+    ![undefined, false].includes(fields.raw(section) as false | undefined);
+  const groups = attempt(() => readGroups(fields.raw('groups'), 'groups'));
   const sections = {
     ...{ hasPeers: has('peers'), hasPool: has('pool'), hasGroups: has('groups') },
     groups,
   };
-  const config = fields && {
+  const config = {
     groups,
     peers: attempt(() => readPeers(fields.raw('peers'), 'peers')),
     pool: attempt(() => readPool(fields.raw('pool'), 'pool')),
@@ -117,21 +116,21 @@ export function readConfig(value: unknown): ReadResult {
     http: attempt(() => readHttp(fields.raw('http') ?? {}, 'http')),
     bounds: attempt(() => readBounds(fields)),
     snapshot: attempt(() => readSnapshot(fields)),
-    log: attempt(() => fields.oneOf('log', ['text', 'json'] as const, 'text')),
-    unmatched: attempt(() => fields.oneOf('unmatched', ['allow', 'deny'] as const, 'allow')),
+    log: fields.oneOf('log', ['text', 'json'] as const, 'text'),
+    unmatched: fields.oneOf('unmatched', ['allow', 'deny'] as const, 'allow'),
     allow: attempt(() => readPatterns(fields.raw('allow'), 'allow')),
     deny: attempt(() => readPatterns(fields.raw('deny'), 'deny')),
-    limits: readLimits(fields.raw('limits') ?? DEFAULT_LIMITS, 'limits', sections, attempt),
+    limits: attempt(() => readLimits(fields.raw('limits') ?? DEFAULT_LIMITS, 'limits', sections)),
   };
-  attempt(() => fields?.done());
-  const [first, ...others] = errors;
-  return first ? { errors: [first, ...others] } : { config };
+  fields.done();
+  return config;
 }
 
 function readListen(fields: Fields): Config['listen'] {
-  const own = new Fields('listen', fields.raw('listen') ?? {});
+  const own = Fields.patient('listen', fields.raw('listen') ?? {});
   const read = (surface: keyof typeof DEFAULT_ADDRESS): readonly Listen[] =>
-    readListens(own.raw(surface) ?? DEFAULT_ADDRESS[surface], own.at(surface));
+    own.attempt(() => readListens(own.raw(surface) ?? DEFAULT_ADDRESS[surface], own.at(surface))) ??
+    [];
   const listen = { line: read('line'), resp: read('resp'), http: read('http') };
   own.done();
   requireApart(listen, own);
@@ -183,7 +182,7 @@ function readSecret<Name extends string>(
 }
 
 function readBounds(fields: Fields): Bounds {
-  const own = new Fields('bounds', fields.raw('bounds') ?? {});
+  const own = Fields.patient('bounds', fields.raw('bounds') ?? {});
   const upTo = (name: string, max: number, fallback: number): number =>
     own.number(name, { min: 1, max, whole: true }, fallback);
   const bounds = {
@@ -202,12 +201,12 @@ function readBounds(fields: Fields): Bounds {
 function readSnapshot(fields: Fields): SnapshotConfig | undefined {
   const value = fields.raw('snapshot');
   if (value === undefined || value === false) return undefined;
-  const own = new Fields('snapshot', typeof value === 'string' ? { file: value } : value);
+  const own = Fields.patient('snapshot', typeof value === 'string' ? { file: value } : value);
   const isFile = (file: unknown): file is string => typeof file === 'string' && file !== '';
   const snapshot = {
-    file: own.optional('file', isFile, "a file's name") ?? own.fail('file', "a file's name"),
+    file: own.required('file', isFile, "a file's name"),
     everyMs: own.duration('every', Infinity),
-    maxAgeMs: own.duration('maxAge', DAY_MS),
+    ageMsMax: own.duration('ageMax', DAY_MS),
   };
   own.done();
   return snapshot;

@@ -17,13 +17,14 @@ const URL_START = /^(redis|rediss|unix):\/\/./;
 
 export function readRedis(value: unknown, path: string): RedisConfig {
   if (!isRecord(value)) throw new ConfigError(path, 'an object with `url`', safe(value));
-  const fields = new Fields(path, value);
-  const url = readRedisUrl(fields.raw('url'), fields.at('url'));
+  const fields = Fields.patient(path, value);
+  const url = fields.attempt(() => readRedisUrl(fields.raw('url'), fields.at('url')));
   const rest = fields.names().filter((name) => name !== 'url');
   const options = Object.fromEntries(rest.map((name) => [name, fields.raw(name)]));
-  if (options.fair !== undefined) fields.fail('fair', 'left out: nobody waits in a daemon');
-  redis(NOBODY, options, path); // so that what is wrong with the options is known now
-  return { url, options };
+  if (options.fair !== undefined) fields.complain('fair', 'left out: nobody waits in a daemon');
+  fields.attempt(() => redis(NOBODY, options, path)); // so that what is wrong with the options is known now
+  fields.done();
+  return { url: url as string, options };
 }
 
 export function readRedisUrl(value: unknown, path: string): string {

@@ -103,7 +103,7 @@ function explain(own: CounterSetting, { url = '' }: Heard, queryAt: number): Rep
 function settledOf({ settled }: Route): object {
   if (!settled) return {};
   const { isAllowed, reason, limit, by } = settled;
-  return { settled: { isAllowed, reason, limit, by: by?.text } };
+  return { verdict: isAllowed ? 'allow' : 'deny', reason, limit, by: by?.text };
 }
 
 function listen({ feed }: CounterSetting): Reply {

@@ -20,6 +20,7 @@ import { Complaint, shown } from './parameters.ts';
 import {
   jsonIn,
   keyTooLong,
+  MISSING_KEY,
   type Question,
   questionIn,
   questionsOf,
@@ -159,7 +160,7 @@ export class Desk {
   #batch(request: Heard, queryAt: number, body: Buffer): Reply | Promise<Reply> {
     const asked = this.#questions(request, queryAt, body);
     if (isReply(asked)) return asked;
-    if (!Array.isArray(asked)) return problem(400, 'The body is not a list of questions.');
+    if (!Array.isArray(asked)) return problem(400, NO_LIST.detail);
     return this.#askAll(request, asked);
   }
 
@@ -217,7 +218,7 @@ export class Desk {
     const { keyMax } = this.#setting.bounds;
     const found = tag ?? this.#setting.keyOf?.(request);
     if (found === undefined) return MISSING_KEY;
-    return found.length > keyMax ? keyTooLong(keyMax) : found;
+    return found.length > keyMax ? keyTooLong(keyMax, found) : found;
   }
 
   /** Nothing is asked before all questions are known to make sense. */
@@ -227,7 +228,7 @@ export class Desk {
     for (let n = 0; n < questions.length; n++) {
       const { limit, cost, hold } = questions[n];
       const tag = this.#tagOf(request, questions[n]);
-      if (tag instanceof Complaint) return problem(400, `[${n}].${tag.detail}`);
+      if (tag instanceof Complaint) return problem(400, tag.within(`[${n}]`).detail);
       const route = gate.route(tag, limit);
       if (!route) return unknownLimit(limit ?? '', `[${n}]: `);
       asked.push({ route, ask: { limit, tag, cost, hold } });
@@ -258,8 +259,6 @@ export class Desk {
   }
 }
 
-const MISSING_KEY = new Complaint('key is missing');
-
 const DRAINING = problem(503, 'Draining: about to stop.', 'Retry-After', '1');
 
 const WRONG_TYPE = problem(
@@ -268,6 +267,8 @@ const WRONG_TYPE = problem(
   'Accept-Post',
   'application/json, application/x-www-form-urlencoded',
 );
+
+const NO_LIST = new Complaint('body', 'a list of questions', 'one');
 
 const orProblem = <T extends object>(read: T | Complaint): T | Reply =>
   read instanceof Complaint ? problem(400, read.detail) : read;

@@ -7,12 +7,28 @@
  * complaint, a value like any other.
  */
 
-/** What is wrong with what was asked, for whoever asked it. */
-export class Complaint {
-  readonly detail: string;
+import { expectation } from '../../errors.ts';
 
-  constructor(detail: string) {
-    this.detail = detail;
+/** What is wrong with what was asked, for whoever asked it: said as in an error, but nothing is thrown. */
+export class Complaint {
+  readonly #field: string;
+  readonly #expected: string;
+  readonly #got: unknown;
+
+  constructor(field: string, expected: string, got: unknown) {
+    this.#field = field;
+    this.#expected = expected;
+    this.#got = got;
+  }
+
+  get detail(): string {
+    return expectation(this.#field, this.#expected, this.#got);
+  }
+
+  /** The same of one question among many. */
+  within(path: string): Complaint {
+    const field = this.#field === '' ? path : `${path}.${this.#field}`;
+    return new Complaint(field, this.#expected, this.#got);
   }
 }
 
@@ -44,6 +60,8 @@ export function readParameters(
   return values;
 }
 
+const ENCODED = 'percent-encoded, with two hexadecimal digits after each %';
+
 function readPair(
   text: string,
   from: number,
@@ -55,10 +73,11 @@ function readPair(
   const nameEnd = equals < 0 || equals > to ? to : equals;
   const name = text.slice(from, nameEnd);
   const n = names.indexOf(name);
-  if (n < 0) return new Complaint(`unknown parameter ${shown(name)}: one of ${names.join(', ')}`);
-  if (values[n] !== undefined) return new Complaint(`${name} is there twice`);
-  const value = decoded(text.slice(nameEnd + 1, to));
-  if (value === undefined) return new Complaint(`${name} has a % without two hexadecimal digits`);
+  if (n < 0) return new Complaint('', `one of ${names.join(', ')}`, name);
+  const written = text.slice(nameEnd + 1, to);
+  if (values[n] !== undefined) return new Complaint(name, 'there once', written);
+  const value = decoded(written);
+  if (value === undefined) return new Complaint(name, ENCODED, written);
   values[n] = value;
   return undefined;
 }

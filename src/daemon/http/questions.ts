@@ -12,7 +12,7 @@ import { OUTCOMES, type Outcome } from '../../decision.ts';
 import { AMOUNT_MAX, isRecord } from '../../options.ts';
 import type { Settled } from '../../permit.ts';
 import { tagOf } from '../tag.ts';
-import { Complaint, readParameters, shown, type Values } from './parameters.ts';
+import { Complaint, readParameters, type Values } from './parameters.ts';
 
 /** May this happen? */
 export interface Question {
@@ -50,13 +50,16 @@ export function questionIn(text: string, from: number): Question | Complaint {
   const values = readParameters(text, from, ASK_NAMES);
   if (values instanceof Complaint) return values;
   const [limit, tag, cost, hold, status] = values;
-  if (hold !== undefined && !Object.hasOwn(FLAGS, hold)) return new Complaint('hold is not 1 or 0');
+  if (hold !== undefined && !Object.hasOwn(FLAGS, hold))
+    return new Complaint('hold', '1 or 0', hold);
   return question(
     limit,
     tag,
     cost === undefined ? 1 : numberOf(cost),
     hold !== undefined && FLAGS[hold],
     status === undefined ? undefined : numberOf(status),
+    cost,
+    status,
   );
 }
 
@@ -68,11 +71,12 @@ function question(
   cost: number,
   hold: boolean,
   status: number | undefined,
+  costWritten: unknown,
+  statusWritten: unknown,
 ): Question | Complaint {
-  if (!(cost >= 0 && cost <= AMOUNT_MAX))
-    return new Complaint('cost is not a number of at least 0');
+  if (!(cost >= 0 && cost <= AMOUNT_MAX)) return new Complaint('cost', AN_AMOUNT, costWritten);
   if (status !== undefined && !isRefusal(status)) {
-    return new Complaint('status is not one for refusals: a whole number from 400 to 599');
+    return new Complaint('status', 'a whole number from 400 to 599, for refusals', statusWritten);
   }
   return { limit, tag, cost, hold, status };
 }
@@ -80,51 +84,54 @@ function question(
 const isRefusal = (status: number): boolean =>
   Number.isInteger(status) && status >= 400 && status <= 599;
 
-export const keyTooLong = (keyMax: number): Complaint =>
-  new Complaint(`key has more than ${keyMax} bytes`);
+export const keyTooLong = (keyMax: number, tag: string): Complaint =>
+  new Complaint('key', `at most ${keyMax} bytes`, tag);
+
+const AN_AMOUNT = 'a number of at least 0';
+
+export const MISSING_KEY = new Complaint('key', 'a text', undefined);
 
 /** From JSON: one question, or a list of them. */
 export function questionsOf(
   value: unknown,
   batchMax: number,
 ): Question | readonly Question[] | Complaint {
-  if (!Array.isArray(value)) return questionOf(value, '');
-  if (value.length > batchMax) return new Complaint(`more than ${batchMax} questions at once`);
+  if (!Array.isArray(value)) return questionOf(value);
+  if (value.length > batchMax) {
+    return new Complaint('body', `at most ${batchMax} questions at once`, value.length);
+  }
   const questions: Question[] = [];
   for (let n = 0; n < value.length; n++) {
-    const own = questionOf(value[n], `[${n}].`);
-    if (own instanceof Complaint) return own;
+    const own = questionOf(value[n]);
+    if (own instanceof Complaint) return own.within(`[${n}]`);
     questions.push(own);
   }
   return questions;
 }
 
-function questionOf(value: unknown, path: string): Question | Complaint {
-  const fields = fieldsOf(value, path, ASK_NAMES);
+function questionOf(value: unknown): Question | Complaint {
+  const fields = fieldsOf(value, ASK_NAMES);
   if (fields instanceof Complaint) return fields;
   const [limit, key, cost = 1, hold = false, status] = fields;
-  if (!isTextOrNothing(limit)) return new Complaint(`${path}limit is not a text`);
-  if (!isTextOrNothing(key)) return new Complaint(`${path}key is not a text`);
-  if (typeof cost !== 'number') return new Complaint(`${path}cost is not a number`);
-  if (typeof hold !== 'boolean') return new Complaint(`${path}hold is not true or false`);
+  if (!isTextOrNothing(limit)) return new Complaint('limit', 'a text', limit);
+  if (!isTextOrNothing(key)) return new Complaint('key', 'a text', key);
+  if (typeof cost !== 'number') return new Complaint('cost', AN_AMOUNT, cost);
+  if (typeof hold !== 'boolean') return new Complaint('hold', 'true or false', hold);
   if (status !== undefined && typeof status !== 'number') {
-    return new Complaint(`${path}status is not a number`);
+    return new Complaint('status', 'a number', status);
   }
   const tag = key === undefined ? undefined : tagOf(key);
-  const read = question(limit, tag, cost, hold, status);
-  return read instanceof Complaint ? new Complaint(path + read.detail) : read;
+  return question(limit, tag, cost, hold, status, cost, status);
 }
 
 const isTextOrNothing = (value: unknown): value is string | undefined =>
   value === undefined || typeof value === 'string';
 
 /** The fields of an object by their names, in order; one that is not among them is a mistake. */
-function fieldsOf(value: unknown, path: string, names: readonly string[]): unknown[] | Complaint {
-  if (!isRecord(value)) return new Complaint(`${path || 'the body '}is not an object`);
+function fieldsOf(value: unknown, names: readonly string[]): unknown[] | Complaint {
+  if (!isRecord(value)) return new Complaint('', 'an object', value);
   const stray = Object.keys(value).find((name) => !names.includes(name));
-  if (stray !== undefined) {
-    return new Complaint(`${path}${shown(stray)} is unknown: one of ${names.join(', ')}`);
-  }
+  if (stray !== undefined) return new Complaint('', `one of ${names.join(', ')}`, stray);
   return names.map((name) => (Object.hasOwn(value, name) ? value[name] : undefined));
 }
 
@@ -139,7 +146,7 @@ export function settlementIn(text: string, from: number): Settlement | Complaint
 
 /** The same from JSON. */
 export function settlementOf(value: unknown): Settlement | Complaint {
-  const fields = fieldsOf(value, '', SETTLE_NAMES);
+  const fields = fieldsOf(value, SETTLE_NAMES);
   if (fields instanceof Complaint) return fields;
   const [permit, outcome, used, rttMs, retryAfterMs] = fields;
   return settlement(permit, outcome, { used, rttMs, retryAfterMs });
@@ -150,13 +157,13 @@ function settlement(
   outcome: unknown,
   numbers: Readonly<Record<string, unknown>>,
 ): Settlement | Complaint {
-  if (typeof permit !== 'string' || permit === '') return new Complaint('permit is missing');
+  if (typeof permit !== 'string' || permit === '') return new Complaint('permit', 'a text', permit);
   if (outcome !== undefined && !OUTCOMES.includes(outcome as Outcome)) {
-    return new Complaint(`outcome is not one of ${OUTCOMES.join(', ')}`);
+    return new Complaint('outcome', `one of ${OUTCOMES.join(', ')}`, outcome);
   }
   const given = Object.entries(numbers).filter(([, own]) => own !== undefined);
-  const [bad] = given.find(([, own]) => !isAmount(own)) ?? [];
-  if (bad !== undefined) return new Complaint(`${bad} is not a number of at least 0`);
+  const [bad, got] = given.find(([, own]) => !isAmount(own)) ?? [];
+  if (bad !== undefined) return new Complaint(bad, AN_AMOUNT, got);
   const said = outcome === undefined ? {} : { outcome: outcome as Outcome };
   return { permit, result: { ...said, ...Object.fromEntries(given) } };
 }
@@ -164,13 +171,17 @@ function settlement(
 const isAmount = (value: unknown): boolean =>
   typeof value === 'number' && value >= 0 && value <= AMOUNT_MAX;
 
+/** Enough of a body to recognise it. */
+const START_BYTES = 64;
+
 /** A body as JSON. Keys are bytes, so what is no UTF-8 is refused rather than mended. */
 export function jsonIn(body: Buffer): { readonly value: unknown } | Complaint {
-  if (!isUtf8(body)) return new Complaint('the body is not UTF-8');
+  const start = body.toString('latin1', 0, START_BYTES);
+  if (!isUtf8(body)) return new Complaint('body', 'UTF-8', start);
   try {
     return { value: JSON.parse(body.toString('utf8')) };
   } catch {
-    return new Complaint('the body is not JSON');
+    return new Complaint('body', 'JSON', start);
   }
 }
 
@@ -179,6 +190,6 @@ export function lookIn(text: string, from: number, keyMax: number): Values | Com
   const values = readParameters(text, from, ['key', 'limit']);
   if (values instanceof Complaint) return values;
   const [key] = values;
-  if (key === undefined) return new Complaint('key is missing');
-  return key.length > keyMax ? keyTooLong(keyMax) : values;
+  if (key === undefined) return MISSING_KEY;
+  return key.length > keyMax ? keyTooLong(keyMax, key) : values;
 }

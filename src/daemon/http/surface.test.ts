@@ -48,7 +48,7 @@ describe('a check', () => {
     const { ask } = await served();
     const first = await ask('/check?limit=api&key=alice');
     expect(first.status).toBe(200);
-    expect(first.json).toEqual({ allowed: true, remaining: 2, retryAfterMs: 0 });
+    expect(first.json).toEqual({ verdict: 'allow', remaining: 2 });
     expect(first.headers).toMatchObject({
       'content-type': 'application/json',
       'ratelimit-policy': '"api";q=3;w=3',
@@ -66,7 +66,7 @@ describe('a check', () => {
       type: 'https://iana.org/assignments/http-problem-types#quota-exceeded',
       status: 429,
       'violated-policies': ['api'],
-      allowed: false,
+      verdict: 'deny',
       remaining: 0,
       retryAfterMs: 1000,
       limit: 'api',
@@ -131,7 +131,7 @@ describe('a check', () => {
     await ask('/check?key=alice');
     const second = await ask('/check?key=alice');
     expect([second.status, second.headers.ratelimit]).toEqual([200, undefined]);
-    expect(second.json).toEqual({ allowed: true, retryAfterMs: 0 });
+    expect(second.json).toEqual({ verdict: 'allow' });
   });
 
   test('that is refused as nobody could be asked says nothing of what is left', async () => {
@@ -141,19 +141,54 @@ describe('a check', () => {
       share: somebodyElse(deny(500)),
     });
     const { status, headers, json } = await ask('/check?key=a');
-    expect([status, headers['retry-after'], headers.ratelimit]).toEqual([429, '1', undefined]);
-    expect(json).toMatchObject({ allowed: false, limit: 'api', retryAfterMs: 500 });
+    expect([status, headers['retry-after'], headers.ratelimit]).toEqual([503, '1', undefined]);
+    expect(json).toMatchObject({
+      type: 'https://iana.org/assignments/http-problem-types#temporary-reduced-capacity',
+      detail: 'The limit could not be checked. Try again in 1 second.',
+      'violated-policies': ['api'],
+      verdict: 'deny',
+      reason: 'unavailable',
+      limit: 'api',
+      retryAfterMs: 500,
+    });
     expect(json).not.toHaveProperty('remaining');
+    expect((await ask('/check?key=a&status=403')).status).toBe(403); // as nginx wants it
+    const batch = await ask('/batch', post([{ key: 'a' }]));
+    expect(batch.json).toEqual([
+      { verdict: 'deny', retryAfterMs: 500, limit: 'api', reason: 'unavailable' },
+    ]);
+  });
+
+  test('that nobody could be asked about accuses no other limit', async () => {
+    const { ask } = await served({
+      limits: {
+        far: { bucket: { rate: '1/s' }, redis: { url: 'redis://127.0.0.1' } },
+        near: { bucket: { rate: '1/s', burst: 3 }, always: true },
+      },
+      share: somebodyElse(deny(500)),
+    });
+    const { status, headers, json } = await ask('/check?key=a');
+    expect([status, headers.ratelimit]).toEqual([503, expect.stringMatching(/^"near";r=[23]/)]);
+    expect(json['violated-policies']).toEqual(['far']);
+  });
+
+  test('that a part of the limit refused here while its decider is away is over the limit', async () => {
+    const { ask } = await served({
+      limits: { api: { bucket: { rate: '1/s' }, redis: { url: 'redis://127.0.0.1' } } },
+      share: somebodyElse(deny(500), [], 'local'),
+    });
+    const { status, json } = await ask('/check?key=a');
+    expect([status, json.reason]).toEqual([429, undefined]);
   });
 
   test('of a key on a list is not counted', async () => {
     const { ask } = await served({ deny: 'eve', allow: 'root' });
-    expect((await ask('/check?key=root&cost=99')).json).toEqual({ allowed: true, retryAfterMs: 0 });
+    expect((await ask('/check?key=root&cost=99')).json).toEqual({ verdict: 'allow' });
     const denied = await ask('/check?key=eve');
     expect(denied.status).toBe(403);
     expect(denied.json).toMatchObject({
       detail: 'The key is on the deny list (eve).',
-      allowed: false,
+      verdict: 'deny',
       reason: 'deny-list',
       retryAfterMs: null,
     });
@@ -174,26 +209,38 @@ describe('a check', () => {
       return `${status} ${json.detail}`;
     };
     expect(await wrong('/check?limit=nope&key=a')).toBe('404 There is no limit "nope".');
-    expect(await wrong('/check')).toBe('400 key is missing');
-    expect(await wrong(`/check?key=${'a'.repeat(1025)}`)).toBe('400 key has more than 1024 bytes');
-    expect(await wrong('/check?key=a&key=b')).toBe('400 key is there twice');
-    expect(await wrong('/check?key=a&hold=maybe')).toBe('400 hold is not 1 or 0');
+    expect(await wrong('/check')).toBe('400 expected `key` to be a text, got nothing');
+    expect(await wrong(`/check?key=${'a'.repeat(1025)}`)).toMatch(
+      /^400 expected `key` to be at most 1024 bytes, got "a{59}…$/,
+    );
+    expect(await wrong('/check?key=a&key=b')).toBe('400 expected `key` to be there once, got "b"');
+    expect(await wrong('/check?key=a&hold=maybe')).toBe(
+      '400 expected `hold` to be 1 or 0, got "maybe"',
+    );
     for (const cost of ['-1', 'x', '', '1e3', 'Infinity', '0x10', '9999999999999999']) {
       expect(await wrong(`/check?key=a&cost=${cost}`)).toBe(
-        '400 cost is not a number of at least 0',
+        `400 expected \`cost\` to be a number of at least 0, got "${cost}"`,
       );
     }
-    expect(await wrong('/check?key=a&status=200')).toContain('400 status is not one for refusals');
+    expect(await wrong('/check?key=a&status=200')).toContain(
+      '400 expected `status` to be a whole number from 400 to 599',
+    );
     expect(await wrong('/check?key=a', form('key=b'))).toContain(
       '400 Ask in the URL or in the body',
     );
-    expect(await wrong('/check', form('key=%'))).toContain('400 key has a %');
-    expect(await wrong('/check', post(7))).toBe('400 the body is not an object');
-    expect(await wrong('/check', post({ key: 7 }))).toBe('400 key is not a text');
-    expect(await wrong('/check', post({ kye: 'a' }))).toContain('400 "kye" is unknown');
-    expect(await wrong('/check', { ...post({}), body: '{' })).toBe('400 the body is not JSON');
+    expect(await wrong('/check', form('key=%'))).toContain(
+      '400 expected `key` to be percent-encoded',
+    );
+    expect(await wrong('/check', post(7))).toBe('400 expected an object, got 7');
+    expect(await wrong('/check', post({ key: 7 }))).toBe('400 expected `key` to be a text, got 7');
+    expect(await wrong('/check', post({ kye: 'a' }))).toContain(
+      '400 expected one of limit, key, cost, hold, status, got "kye"',
+    );
+    expect(await wrong('/check', { ...post({}), body: '{' })).toBe(
+      '400 expected `body` to be JSON, got "{"',
+    );
     const latin = { ...post({}), body: Buffer.from('{"key":"caf\xe9"}', 'latin1') };
-    expect(await wrong('/check', latin)).toBe('400 the body is not UTF-8');
+    expect(await wrong('/check', latin)).toContain('400 expected `body` to be UTF-8, got ');
     const plain = { ...post({}), headers: { 'content-type': 'text/plain' } };
     expect(await wrong('/check', plain)).toContain('415');
     expect((await ask('/check?key=a')).json.remaining).toBe(2);
@@ -210,10 +257,10 @@ describe('a batch', () => {
       { key: 'bob', limit: 'api' },
     ];
     const answers = [
-      { allowed: true, remaining: 0, retryAfterMs: 0 },
-      { allowed: false, retryAfterMs: 1000, limit: 'api' },
-      { allowed: false, retryAfterMs: null, reason: 'deny-list' },
-      { allowed: true, remaining: 2, retryAfterMs: 0 },
+      { verdict: 'allow', remaining: 0 },
+      { verdict: 'deny', retryAfterMs: 1000, limit: 'api' },
+      { verdict: 'deny', retryAfterMs: null, reason: 'deny-list' },
+      { verdict: 'allow', remaining: 2 },
     ];
     expect((await ask('/batch', post(asked))).json).toEqual(answers);
     expect((await ask('/check', post([]))).json).toEqual([]);
@@ -223,15 +270,17 @@ describe('a batch', () => {
     const { ask } = await served({ bounds: { batchMax: 3 } });
     const wrong = async (body: unknown) => (await ask('/batch', post(body))).json.detail;
     expect(await wrong([{ key: 'a' }, { key: 'a', cost: -1 }])).toBe(
-      '[1].cost is not a number of at least 0',
+      'expected `[1].cost` to be a number of at least 0, got -1',
     );
-    expect(await wrong([{ key: 'a' }, {}])).toBe('[1].key is missing');
-    expect(await wrong([{ key: 'a' }, 7])).toBe('[1].is not an object');
+    expect(await wrong([{ key: 'a' }, {}])).toBe('expected `[1].key` to be a text, got nothing');
+    expect(await wrong([{ key: 'a' }, 7])).toBe('expected `[1]` to be an object, got 7');
     expect(await wrong([{ key: 'a' }, { key: 'a', limit: 'nope' }])).toBe(
       '[1]: There is no limit "nope".',
     );
-    expect(await wrong(Array(4).fill({ key: 'a' }))).toBe('more than 3 questions at once');
-    expect(await wrong({ key: 'a' })).toBe('The body is not a list of questions.');
+    expect(await wrong(Array(4).fill({ key: 'a' }))).toBe(
+      'expected `body` to be at most 3 questions at once, got 4',
+    );
+    expect(await wrong({ key: 'a' })).toBe('expected `body` to be a list of questions, got "one"');
     expect((await ask('/check?key=a')).json.remaining).toBe(2);
   });
 });
@@ -242,7 +291,7 @@ describe('a permit', () => {
   test('is held from a check to its settling', async () => {
     const { ask } = await served({ limits });
     const { json } = await ask('/check?key=a&hold=1');
-    expect(json).toMatchObject({ allowed: true, remaining: 0 });
+    expect(json).toMatchObject({ verdict: 'allow', remaining: 0 });
     const full = await ask('/check?key=a&hold=1');
     expect([full.status, full.headers['retry-after']]).toEqual([503, '1']);
     const settled = await ask('/settle', post({ permit: json.permit, outcome: 'ok', rttMs: 5 }));
@@ -261,7 +310,9 @@ describe('a permit', () => {
     for (const wrong of [{ outcome: 'fine' }, { used: -1 }, { rttMs: 'x' }, { usd: 1 }]) {
       expect((await ask('/settle', post({ permit, ...wrong }))).status).toBe(400);
     }
-    expect((await ask('/settle', post({ outcome: 'ok' }))).json.detail).toBe('permit is missing');
+    expect((await ask('/settle', post({ outcome: 'ok' }))).json.detail).toBe(
+      'expected `permit` to be a text, got nothing',
+    );
     expect((await ask('/settle', post({ permit }))).status).toBe(200);
   });
 });
@@ -291,13 +342,19 @@ describe('whoever looks', () => {
     expect(json).toMatchObject({ key: 'café', limits: [{ name: 'api', remaining: 2 }] });
     expect((await ask('/explain?key=caf%C3%A9')).json).toMatchObject({
       key: 'café',
-      verdict: 'one limit decides',
-      limits: [{ name: 'api', isApplied: true, why: 'matches caf*, is the most specific' }],
+      summary: 'one limit decides',
+      limits: [{ name: 'api', isApplied: true, reason: 'matches caf*, is the most specific' }],
     });
-    expect((await ask('/explain?key=eve')).json.verdict).toBe(
+    expect((await ask('/explain?key=eve')).json.summary).toBe(
       'always denied: the deny list has eve',
     );
-    expect((await ask('/inspect?key=eve')).json.limits).toEqual([]);
+    expect((await ask('/inspect?key=eve')).json).toEqual({
+      key: 'eve',
+      verdict: 'deny',
+      reason: 'deny-list',
+      by: 'eve',
+      limits: [],
+    });
     expect((await ask('/inspect')).status).toBe(400);
     expect((await ask('/inspect?key=a&limit=nope')).status).toBe(404);
   });

@@ -1,10 +1,12 @@
 /**
  * A decision as HTTP says it: 200 or a refusal, with the RateLimit headers and the problem bodies of
- * `sluice/http`, and a little JSON for whoever would rather read that. JSON has no word for never: null.
+ * `sluice/http`, and the decision in JSON, in the words of the library. JSON has null in the place of Infinity: that
+ * is never.
  */
 
 import { HeaderWriter } from '../../adapters/http/headers.ts';
 import { refuse } from '../../adapters/http/refusal.ts';
+import { NEVER } from '../../decision.ts';
 import { Engine } from '../../engine.ts';
 import type { Inspection, NamedStanding } from '../../inspection.ts';
 import type { Answer } from '../gate.ts';
@@ -96,7 +98,7 @@ function counted(question: Question, answer: Answer, writer: HeaderWriter, seen:
       ? JSON_TYPE
       : [...JSON_TYPE, 'RateLimit-Policy', policy, 'RateLimit', state];
   const held = permit === undefined ? '' : `,"permit":${JSON.stringify(permit)}`;
-  return { status: 200, headers, body: `{"allowed":true${left(seen)},"retryAfterMs":0${held}}` };
+  return { status: 200, headers, body: `{"verdict":"allow"${left(seen)}${held}}` };
 }
 
 function left(seen: Seen): string {
@@ -116,14 +118,15 @@ const remainingOf = ({ remaining }: NamedStanding): number =>
   Math.max(0, Math.min(Number.MAX_SAFE_INTEGER, Math.floor(remaining)));
 
 function refused(question: Question, answer: Answer, writer: HeaderWriter, seen: Seen): Reply {
-  const { decision, limit } = answer;
+  const { decision, limit, reason } = answer;
   const retryAfterMs = decision.verdict === 'deny' ? decision.retryAfterMs : 0;
   const found = limit === undefined ? seen : { ...seen, name: limit };
-  const reply = refuse({ cost: question.cost, retryAfterMs }, found, writer);
+  const denied = { cost: question.cost, retryAfterMs, ...(reason && { reason }) };
+  const reply = refuse(denied, found, writer);
   const headers: string[] = [];
   for (const name in reply.headers) headers.push(name, reply.headers[name]);
   const status = question.status ?? reply.status;
-  const told = { allowed: false, remaining: leastOf(seen), retryAfterMs, limit };
+  const told = { verdict: 'deny', remaining: leastOf(seen), retryAfterMs, limit, reason };
   const body = JSON.stringify({ ...JSON.parse(reply.body), status, ...told });
   return { status, headers, body };
 }
@@ -131,11 +134,7 @@ function refused(question: Question, answer: Answer, writer: HeaderWriter, seen:
 /** A list says so, or no limit is for the key: there is nothing to count. */
 function withoutCount({ status = 403 }: Question, { settled }: Answer): Reply {
   if (settled?.isAllowed !== false) {
-    return {
-      status: 200,
-      headers: JSON_TYPE,
-      body: '{"allowed":true,"retryAfterMs":0}',
-    };
+    return { status: 200, headers: JSON_TYPE, body: '{"verdict":"allow"}' };
   }
   const { reason, limit, by } = settled;
   const whose = limit === undefined ? '' : ` of limit "${limit}"`;
@@ -144,19 +143,20 @@ function withoutCount({ status = 403 }: Question, { settled }: Answer): Reply {
       ? 'No limit is for this key, and such keys are refused.'
       : `The key is on the deny list${whose}${by ? ` (${by.text})` : ''}.`;
   const denied = problem(status, detail);
-  const told = { allowed: false, retryAfterMs: null, reason, limit };
+  const told = { verdict: 'deny', retryAfterMs: NEVER, reason, limit };
   return { ...denied, body: JSON.stringify({ ...JSON.parse(denied.body), ...told }) };
 }
 
 /** One of many answers, for those who ask in a batch. */
-export function inBrief({ decision, limit, settled, permit }: Answer): object {
-  const isAllowed = decision.verdict !== 'deny';
+export function inBrief({ decision, limit, reason, settled, permit }: Answer): object {
+  const { verdict } = decision;
   return {
-    allowed: isAllowed,
-    ...(decision.verdict === 'allow' &&
+    verdict,
+    ...(verdict === 'allow' &&
       isCount(decision.remaining) && { remaining: Math.floor(decision.remaining) }),
-    retryAfterMs: decision.verdict === 'deny' ? decision.retryAfterMs : 0,
+    ...(verdict === 'deny' && { retryAfterMs: decision.retryAfterMs }),
     ...(limit !== undefined && { limit }),
+    ...(reason !== undefined && { reason }),
     ...(settled && { reason: settled.reason }),
     ...(permit !== undefined && { permit }),
   };

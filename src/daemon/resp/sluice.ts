@@ -107,9 +107,15 @@ async function inspect({ args, served }: Call): Promise<Fill> {
     reply.value({ key: textOf(tag), ...(settled && listed(settled)), limits: seen.map(shown) });
 }
 
-const listed = ({ isAllowed, reason, by }: ListSettled): Record<string, Value | undefined> => ({
-  allowed: isAllowed,
+const listed = ({
+  isAllowed,
   reason,
+  limit,
+  by,
+}: ListSettled): Record<string, Value | undefined> => ({
+  verdict: isAllowed ? 'allow' : 'deny',
+  reason,
+  limit,
   by: by?.text,
 });
 

@@ -65,6 +65,7 @@ export class RegisterShare implements RemoteShare {
   readonly #clock: Clock;
   readonly #rule: Rule;
   readonly #options: RegisterOptions;
+  readonly onUnavailable: OnNoQuorum;
   readonly #keyOf: (key: string) => string;
   readonly #aheadMs: Millis;
   readonly #registers = new Map<string, Register>();
@@ -83,6 +84,7 @@ export class RegisterShare implements RemoteShare {
     const { clock, random } = setting;
     this.#clock = clock;
     this.#options = options;
+    this.onUnavailable = options.onUnavailable;
     this.#rule = new Rule(policy, options.slackMs);
     this.#keyOf = keysOf(options.prefix, setting, policy);
     const everyMs = everyMsOf(policy);
@@ -209,8 +211,7 @@ export class RegisterShare implements RemoteShare {
   }
 
   #makeshift(): Answer {
-    const decision =
-      this.#options.onUnavailable === 'allow' ? allow(0) : deny(UNAVAILABLE_RETRY_MS);
+    const decision = this.onUnavailable === 'allow' ? allow(0) : deny(UNAVAILABLE_RETRY_MS);
     return { decision, at: this.#clock.now(), isMakeshift: true };
   }
 

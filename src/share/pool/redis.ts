@@ -40,10 +40,11 @@ export function redisStoreAt(
   time: () => Millis | undefined,
 ): PoolStore {
   const connection = connectionOf(client);
-  const fields = new Fields('', options);
+  const fields = Fields.patient('', options);
   const prefix = fields.optional('prefix', isRedisPrefix, REDIS_PREFIX) ?? 'sluice';
-  const calls = new Calls(systemClock, fields.duration('deadline', 500));
+  const deadlineMs = fields.duration('deadline', 500);
   fields.done();
+  const calls = new Calls(systemClock, deadlineMs);
   const run = (script: string, pool: string, args: readonly string[]): Promise<Reply> => {
     const now = time();
     const at = now === undefined ? '' : microsOf(now);

@@ -122,11 +122,13 @@ export class FlightsShare implements RemoteShare {
   /** Asks and renewals that are not answered. */
   readonly #underway = new Underway();
   readonly enter: RemoteShare['enter'];
+  readonly onUnavailable: RemoteShare['onUnavailable'];
   #given = 0;
   #renewal: (() => void) | undefined;
   #isClosed = false;
 
   constructor(policy: Policy, setting: RemoteSetting, own: Own) {
+    this.onUnavailable = own.onUnavailable;
     const [most] = policy.formulas?.[0].numbers ?? [];
     const script = flightsScript(most, own.subscriber !== undefined);
     const hold = (holder: string, held: Held): void => this.#hold(holder, held);

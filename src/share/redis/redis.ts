@@ -10,6 +10,7 @@
  */
 
 import { type Clock, type Millis, turnClock } from '../../clock.ts';
+import type { OnUnavailable } from '../../decision.ts';
 import type { Duration } from '../../duration.ts';
 import { ConfigError } from '../../errors.ts';
 import { Fields } from '../../options.ts';
@@ -29,9 +30,7 @@ import { Lead } from './lead.ts';
 import { LeaseShare, type Source } from './lease.ts';
 import type { Answered } from './pipe.ts';
 import { scriptOf } from './script.ts';
-import { CHOICES, type OnUnavailable, type Own, type Way, wayOf } from './way.ts';
-
-export type { OnUnavailable };
+import { CHOICES, type Own, type Way, wayOf } from './way.ts';
 
 /** How a limit is kept in Redis, and what holds without it. */
 export interface RedisOptions {
@@ -56,16 +55,16 @@ export function redis(
   path = 'share',
 ): RemoteShareMaker {
   const connection = connectionOf(client);
-  const fields = new Fields(path, options);
+  const fields = Fields.patient(path, options);
   const prefix = fields.has('prefix') ? fields.raw('prefix') : 'sluice';
   if (typeof prefix !== 'string' || /[{}]/.test(prefix))
-    fields.fail('prefix', 'a text without braces');
+    fields.complain('prefix', 'a text without braces');
   const deadlineMs = fields.duration('deadline', 100);
   const given = fields.has('onUnavailable') ? fields.oneOf('onUnavailable', CHOICES) : undefined;
   const processes = fields.whole('processes', 1, 1);
   const isFair = fields.flag('fair', false);
   const lease = fields.has('lease') ? fields.whole('lease', 1) : undefined;
-  if (isFair && lease !== undefined) fields.fail('lease', 'left out when fair is true');
+  if (isFair && lease !== undefined) fields.complain('lease', 'left out when fair is true');
   fields.done();
   return {
     isRemote: true,
@@ -102,8 +101,10 @@ class RedisShare implements Source {
   readonly #clock: Clock;
   readonly #lead: Lead;
   readonly enter: RemoteShare['enter'];
+  readonly onUnavailable: OnUnavailable;
 
   constructor(policy: Policy, setting: RemoteSetting, own: Own) {
+    this.onUnavailable = own.onUnavailable;
     const { formulas = [], width } = policy;
     const whole = scriptOf(formulas, width, own.subscriber ? 'fair' : 'all');
     const plain = scriptOf(formulas, width, 'plain');

@@ -4,7 +4,7 @@
  */
 
 import type { Millis } from '../../clock.ts';
-import { allow, type Decision, deny, NEVER } from '../../decision.ts';
+import { allow, type Decision, deny, NEVER, type OnUnavailable } from '../../decision.ts';
 import type { Policy } from '../../policy/policy.ts';
 import { LocalShare } from '../local.ts';
 import type { RemoteSetting } from '../remote.ts';
@@ -12,10 +12,7 @@ import type { Connection, Subscriber } from './client.ts';
 import { type FairOptions, FairRoom } from './fair.ts';
 import { Pipe, type Scripts } from './pipe.ts';
 
-export const CHOICES = ['allow', 'deny', 'local'] as const;
-
-/** What a call is told while Redis is out of reach. */
-export type OnUnavailable = (typeof CHOICES)[number];
+export const CHOICES: readonly OnUnavailable[] = ['allow', 'deny', 'local'];
 
 /** What the user chose. */
 export interface Own {
