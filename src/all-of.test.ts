@@ -207,7 +207,7 @@ describe('all of several limiters', () => {
   test('patience, abort and what never fits are heard from whoever is in the way', async () => {
     const { clock, api, user, everyone } = users();
     api.ask('a', 2);
-    expect(await api.acquire('a', 1, { maxWaitMs: 400 })).toMatchObject({
+    expect(await api.acquire('a', 1, { wait: 400 })).toMatchObject({
       limit: 'user',
       reason: 'too-long',
       retryAfterMs: 1000,
@@ -215,7 +215,7 @@ describe('all of several limiters', () => {
     expect(await api.acquire('b', 3)).toMatchObject({ limit: 'user', reason: 'never' });
     const giveUp = new AbortController();
     const waiting = api.acquire('a', 1, { signal: giveUp.signal });
-    const late = api.acquire('a', 1, { maxWaitMs: 1500 });
+    const late = api.acquire('a', 1, { wait: 1500 });
     await clock.pass(100);
     giveUp.abort(new Error('enough'));
     await expect(waiting).rejects.toThrow('enough');

@@ -29,10 +29,10 @@ import {
   wouldRefuse,
 } from './all-or-nothing.ts';
 import {
+  patienceIn,
   type Result,
   requireAskOptions,
   requireKey,
-  requirePatience,
   requireResult,
 } from './arguments.ts';
 import type { Clock, Millis } from './clock.ts';
@@ -226,11 +226,10 @@ export class AllOf implements Limiter {
   }
 
   async acquire(key: string, cost = 1, options: AcquireOptions = {}): Promise<Permit | Refusal> {
-    requirePatience(options);
     const calls = this.#calls(key, cost, options);
-    const { signal, maxWaitMs = Infinity, priority = 0 } = options;
+    const { waitMsMax, ...own } = patienceIn(options);
     const since = this.clock.now();
-    const rank = { ticket: nextTicket(), priority };
+    const rank = { ticket: nextTicket(), priority: own.priority };
     let held: readonly Held[] | undefined;
     let at = calls.find(hasLine) ?? calls[0];
     let hasWaited = false;
@@ -250,9 +249,9 @@ export class AllOf implements Limiter {
 
     for (;;) {
       const { engine, key: ownKey, cost: ownCost, part } = at;
-      const leftMs = Math.max(0, maxWaitMs - (this.clock.now() - since));
+      const leftMs = Math.max(0, waitMsMax - (this.clock.now() - since));
       const want = { key: ownKey, cost: ownCost, part, ask, ticket: rank.ticket };
-      const patience = { maxWaitMs: leftMs, priority, signal };
+      const patience = { ...own, waitMsMax: leftMs };
       const entry: Entry = await engine.enter(want, patience, since, engine.clock.now());
       hasWaited ||= 'waitedMs' in entry && (entry.waitedMs ?? 0) > 0;
       const waitedMs = this.clock.now() - since;

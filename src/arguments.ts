@@ -7,8 +7,9 @@
 
 import type { Millis } from './clock.ts';
 import { OUTCOMES, type Outcome } from './decision.ts';
+import type { Duration } from './duration.ts';
 import { ConfigError } from './errors.ts';
-import { isRecord, requireNumber } from './options.ts';
+import { isRecord, requireNumber, waitMsIn } from './options.ts';
 import type { News } from './policy/policy.ts';
 
 /** How a call went, for `settle`. Only what is known needs to be said. */
@@ -33,14 +34,14 @@ export interface Result {
 export interface WaitOptions {
   /** Gives up, and gives the place back, when it aborts. */
   readonly signal?: AbortSignal;
-  /** The longest it wants to wait. Default: as long as it takes. */
-  readonly maxWaitMs?: Millis;
+  /** How long to wait at most: true (default) as long as it takes, false not at all. */
+  readonly wait?: boolean | Duration;
   /** With order priority, higher goes first. Default 0. */
   readonly priority?: number;
 }
 
 const RESULT_FIELDS = ['outcome', 'cost', 'used', 'dueAt', 'rttMs', 'retryAfterMs', 'partition'];
-const PATIENCE_FIELDS = ['signal', 'maxWaitMs', 'priority', 'partition'];
+const PATIENCE_FIELDS = ['signal', 'wait', 'priority', 'partition'];
 const NEWS_FIELDS = [
   'hits',
   'poolSize',
@@ -62,17 +63,20 @@ export function requireAskOptions(options: object): void {
   requireFields('options', options, PATIENCE_FIELDS);
 }
 
-/** How long, and how badly, somebody wants to wait. */
-export function requirePatience(patience: object): void {
-  requireFields('options', patience, PATIENCE_FIELDS);
-  const { maxWaitMs, priority, signal } = patience as Record<string, unknown>;
-  if (maxWaitMs !== undefined && maxWaitMs !== Infinity) {
-    requireNumber('maxWaitMs', maxWaitMs, { min: 0 });
-  }
-  if (priority !== undefined) requireNumber('priority', priority, {});
+/** How long, and how badly, somebody wants to wait, checked and read. */
+export function patienceIn(options: WaitOptions): {
+  readonly waitMsMax: Millis;
+  readonly priority: number;
+  readonly signal: AbortSignal | undefined;
+} {
+  requireFields('options', options, PATIENCE_FIELDS);
+  const { wait = true, priority = 0, signal } = options;
+  const waitMsMax = waitMsIn(wait);
+  requireNumber('priority', priority, {});
   if (signal !== undefined && !isSignal(signal)) {
     throw new ConfigError('signal', 'an AbortSignal', signal);
   }
+  return { waitMsMax, priority, signal };
 }
 
 export const isSignal = (value: unknown): value is AbortSignal =>

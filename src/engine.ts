@@ -6,11 +6,11 @@
  */
 
 import {
+  patienceIn,
   type Result,
   requireAskOptions,
   requireKey,
   requireNews,
-  requirePatience,
   requireResult,
   type WaitOptions,
 } from './arguments.ts';
@@ -206,11 +206,11 @@ export class Engine implements Limiter {
   async acquire(key: string, cost = 1, options: AcquireOptions = {}): Promise<Permit | Refusal> {
     requireKey(key);
     requireCost(cost);
-    requirePatience(options);
-    const { signal, maxWaitMs = Infinity, priority = 0, partition } = options;
+    const patience = patienceIn(options);
+    const { partition } = options;
     const part = partition === undefined ? undefined : partitionOf(this.#policy, partition);
     const since = this.clock.now();
-    const entry = await this.enter({ key, cost, part }, { maxWaitMs, priority, signal }, since);
+    const entry = await this.enter({ key, cost, part }, patience, since);
     if (entry.verdict === 'deny') return this.refuse(key, cost, entry, this.clock.now() - since);
     const { dueAt = since, waitedMs = 0 } = entry;
     return this.admit(key, cost, dueAt, waitedMs, part);

@@ -242,3 +242,12 @@ function isRatePositive({ count, periodMs }: RateValue): boolean {
   const perMs = count / periodMs;
   return perMs > 0 && perMs < Infinity && 1 / perMs < Infinity;
 }
+
+/** How long somebody waits who said `wait: ...`. */
+export function waitMsIn(wait: unknown): Millis {
+  if (wait === true || wait === Infinity) return Infinity;
+  if (wait === false) return 0;
+  const ms = parseDuration(wait);
+  if (ms !== undefined && ms >= 0) return ms;
+  throw new ConfigError('wait', 'true, false or a duration such as "2s" or 2000 (ms)', wait);
+}

@@ -6,10 +6,10 @@
  */
 
 import {
+  patienceIn,
   type Result,
   requireKey,
   requireNews,
-  requirePatience,
   requireResult,
   type WaitOptions,
 } from './arguments.ts';
@@ -177,14 +177,13 @@ export class RemoteEngine implements RemoteLimiter {
   async acquire(key: string, cost = 1, options: WaitOptions = {}): Promise<Permit | Refusal> {
     requireKey(key);
     requireCost(cost);
-    requirePatience(options);
-    const { signal, maxWaitMs = Infinity, priority = 0 } = options;
+    const { waitMsMax, ...own } = patienceIn(options);
     const since = this.clock.now();
     for (let waitedMs = 0; ; ) {
       if (this.#isClosed) return this.#ledger.refuse(key, cost, CLOSED, waitedMs);
-      const leftMs = maxWaitMs - waitedMs;
+      const leftMs = waitMsMax - waitedMs;
       if (leftMs <= 0 && !this.#room.hasLine(key)) return this.tryAcquire(key, cost);
-      const patience = { maxWaitMs: leftMs, priority, ...(signal && { signal }) };
+      const patience = { ...own, waitMsMax: leftMs };
       const entry = await this.#enter(key, cost, patience).catch((error: unknown) => {
         this.#ledger.left(key, cost, this.clock.now() - since);
         throw error;

@@ -65,7 +65,7 @@ describe('a place that is lost if nobody is there by then', () => {
     expect((await heldUp(1).api.tryAcquire('token')).verdict).toBe('deny');
     expect((await heldUp(0).api.tryAcquire('token')).verdict).toBe('allow');
     const { api, asked } = heldUp(9);
-    expect(await api.acquire('token', 1, { maxWaitMs: 30 })).toMatchObject({ verdict: 'deny' });
+    expect(await api.acquire('token', 1, { wait: 30 })).toMatchObject({ verdict: 'deny' });
     expect(asked()).toBe(2);
   });
 });

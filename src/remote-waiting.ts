@@ -52,9 +52,9 @@ export interface RemoteRefusal {
 }
 
 export interface RemotePatience {
-  readonly maxWaitMs: Millis;
+  readonly waitMsMax: Millis;
   readonly priority: number;
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
 }
 
 interface Waiter {
@@ -141,18 +141,18 @@ export class RemoteWaitingRoom {
 
   /** Waits for a permit; rejects only if the signal aborts. */
   enter(key: string, cost: number, patience: RemotePatience): Promise<RemoteEntry | RemoteRefusal> {
-    const { signal, maxWaitMs, priority } = patience;
+    const { signal, waitMsMax, priority } = patience;
     if (signal?.aborted) return Promise.reject(signal.reason);
     if (this.#lines.has(key)) {
       const isFull = this.#waiters.size >= this.#options.waitersMax;
       const reason = isFull ? 'queue-full' : 'too-long';
-      if (isFull || maxWaitMs <= 0) {
+      if (isFull || waitMsMax <= 0) {
         return Promise.resolve({ verdict: 'deny', retryAfterMs: 0, reason });
       }
     }
     return new Promise((resolve, reject) => {
       const { clock, keepAlive } = this.#options;
-      const deadline = clock.now() + maxWaitMs;
+      const deadline = clock.now() + waitMsMax;
       let stop = (): void => {};
       const leave = (): void => {
         waiter.isWaiting = false;
@@ -183,7 +183,7 @@ export class RemoteWaitingRoom {
         if (waiter.isWaiting)
           waiter.finish({ verdict: 'deny', retryAfterMs: 0, reason: 'too-long' });
       };
-      if (deadline < Infinity && maxWaitMs > 0) stop = alarm(clock, deadline, giveUp, keepAlive);
+      if (deadline < Infinity && waitMsMax > 0) stop = alarm(clock, deadline, giveUp, keepAlive);
       signal?.addEventListener('abort', onAbort, { once: true });
       this.#waiters.add(waiter);
       this.#join(key, waiter);

@@ -10,11 +10,11 @@
 
 import type { Millis } from './clock.ts';
 import type { Decision, Outcome } from './decision.ts';
-import { type Duration, parseDuration } from './duration.ts';
+import type { Duration } from './duration.ts';
 import type { AcquireOptions, Limiter } from './engine.ts';
 import { ConfigError, type Denial, DeniedError } from './errors.ts';
 import { type LimiterOptions, limiter } from './limiter.ts';
-import { isRecord } from './options.ts';
+import { isRecord, waitMsIn } from './options.ts';
 import type { Refusal } from './permit.ts';
 import { isRemote, type RemoteLimiter } from './remote-engine.ts';
 import { Retries, type RetryOptions, signalReader, type Tried } from './retry.ts';
@@ -115,7 +115,7 @@ export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F>)
     signalOf: signalReader(signal),
     partitionOf: partition,
     priorityOf: priority,
-    maxWaitMs: readWait(wait),
+    waitMsMax: waitMsIn(wait),
     refuse: refuserOf(onDeny as OnDeny, shape),
     shape,
     settling: { used, outcome, retryAfter },
@@ -162,7 +162,7 @@ interface Call {
   readonly signalOf: ((...args: never[]) => AbortSignal | undefined) | undefined;
   readonly partitionOf: ((...args: never[]) => string | undefined) | undefined;
   readonly priorityOf: ((...args: never[]) => number) | undefined;
-  readonly maxWaitMs: Millis;
+  readonly waitMsMax: Millis;
   readonly refuse: Refuse;
   readonly settling: Settling;
   readonly shape: Shape;
@@ -296,10 +296,10 @@ function askOptions({ partitionOf }: Call, args: never[]): { partition?: string 
 }
 
 function patienceOf(call: Call, args: never[]): AcquireOptions {
-  const { signalOf, priorityOf, maxWaitMs } = call;
+  const { signalOf, priorityOf, waitMsMax } = call;
   const signal = signalOf?.(...args);
   const priority = priorityOf?.(...args) ?? 0;
-  return { maxWaitMs, priority, ...(signal && { signal }), ...askOptions(call, args) };
+  return { wait: waitMsMax, priority, ...(signal && { signal }), ...askOptions(call, args) };
 }
 
 const oneForAll = (): string => '';
@@ -327,14 +327,6 @@ function engineOf(options: {
   if (stray !== undefined) throw new ConfigError(stray, 'left out when a limiter is given', stray);
   if (typeof given?.acquire === 'function') return given;
   throw new ConfigError('limiter', 'a limiter', given);
-}
-
-function readWait(wait: unknown): Millis {
-  if (wait === false) return 0;
-  if (wait === true) return Infinity;
-  const ms = parseDuration(wait);
-  if (ms !== undefined && ms >= 0) return ms;
-  throw new ConfigError('wait', 'true, false or a duration such as "2s" or 2000 (ms)', wait);
 }
 
 /** Known for functions written with `async`; others that return promises cannot be told apart. */

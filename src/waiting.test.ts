@@ -60,7 +60,7 @@ describe('waiting for a permit', () => {
   test('is refused at once when it is known to take too long', async () => {
     const { story, clock, enter } = tell({ limit: { spacing: { every: '6s' } } });
     enter('a');
-    enter('b', 1, { maxWaitMs: 5_000 });
+    enter('b', 1, { wait: 5_000 });
     enter('c', 2);
     await clock.pass(0);
     expect(story).toEqual([
@@ -73,8 +73,8 @@ describe('waiting for a permit', () => {
   test('ends when patience does, if nobody could know how long it would take', async () => {
     const { clock, story, enter } = tell({ limit: { spacing: { every: '6s' } } });
     enter('a');
-    enter('b', 1, { maxWaitMs: 7_000 });
-    enter('c', 1, { maxWaitMs: 7_000 }); // behind b, and b goes at six
+    enter('b', 1, { wait: 7_000 });
+    enter('c', 1, { wait: 7_000 }); // behind b, and b goes at six
     await clock.pass(20_000);
     expect(story).toEqual(['0 a: allow', '6000 b: allow', '7000 c: deny, too-long, 5000']);
   });
@@ -171,7 +171,7 @@ describe('waiting for a permit', () => {
   test('when the first loses patience, the next may fit where it did not', async () => {
     const { clock, api, story, enter } = tell({ limit: { adaptive: { fixed: 3 } } });
     api.ask('key');
-    enter('large', 3, { maxWaitMs: 1_000 });
+    enter('large', 3, { wait: 1_000 });
     enter('small', 1);
     await clock.pass(2_000);
     expect(story).toEqual(['1000 large: deny, too-long, 0', '1000 small: allow']);
@@ -222,11 +222,9 @@ describe('waiting for a permit', () => {
     expect(() => limiter({ limit, queue: queue as never })).toThrow(message);
   });
 
-  test.each([-1, Number.NaN, 'soon'])('nobody can wait for %s', async (maxWaitMs) => {
+  test.each([-1, Number.NaN, 'soon'])('nobody can wait for %s', async (waitMsMax) => {
     const api = limiter({ limit: { bucket: { rate: 1 } } });
-    await expect(api.acquire('key', 1, { maxWaitMs: maxWaitMs as never })).rejects.toThrow(
-      /`maxWaitMs`/,
-    );
+    await expect(api.acquire('key', 1, { wait: waitMsMax as never })).rejects.toThrow(/`wait`/);
   });
 });
 
@@ -236,7 +234,7 @@ describe('for any crowd', () => {
       key: fc.constantFrom('x', 'y'),
       afterMs: fc.nat(1_500),
       cost: fc.integer({ min: 1, max: 3 }),
-      maxWaitMs: fc.option(fc.nat(8_000), { nil: undefined }),
+      waitMsMax: fc.option(fc.nat(8_000), { nil: undefined }),
       abortsAfterMs: fc.option(fc.nat(4_000), { nil: undefined }),
     }),
     { maxLength: 30 },
@@ -249,13 +247,16 @@ describe('for any crowd', () => {
         const api = limiter({ limit: { bucket: { rate: 1, burst: 3 } }, clock });
         const served: { key: string; at: number; cost: number }[] = [];
         let heard = 0;
-        for (const { key, afterMs, cost, maxWaitMs, abortsAfterMs } of people) {
+        for (const { key, afterMs, cost, waitMsMax, abortsAfterMs } of people) {
           await clock.pass(afterMs);
           const abort = new AbortController();
           if (abortsAfterMs !== undefined) {
             clock.wakeAt(clock.now() + abortsAfterMs, () => abort.abort(new Error('gone')));
           }
-          const patience = { signal: abort.signal, ...(maxWaitMs !== undefined && { maxWaitMs }) };
+          const patience = {
+            signal: abort.signal,
+            ...(waitMsMax !== undefined && { wait: waitMsMax }),
+          };
           api.acquire(key, cost, patience).then(
             (entry) => {
               heard++;
@@ -305,7 +306,7 @@ describe('on the real clock', () => {
       // All of them stand in one line at the same time, each with a signal and a deadline of its own.
       const signals = Array.from({ length: 100_000 }, () => new AbortController());
       const waits = signals.map(({ signal }) =>
-        api.acquire('key', 1, { signal, maxWaitMs: 7_200_000 }).catch(() => 'left'),
+        api.acquire('key', 1, { signal, wait: 7_200_000 }).catch(() => 'left'),
       );
       expect(api.stats().waiting).toBe(100_000);
       expect(timers().length).toBeLessThanOrEqual(before + 1);

@@ -81,7 +81,7 @@ export type Entry =
   | typeof ELSEWHERE;
 
 export interface Patience {
-  readonly maxWaitMs: Millis;
+  readonly waitMsMax: Millis;
   readonly priority: number;
   readonly signal?: AbortSignal | undefined;
 }
@@ -148,7 +148,7 @@ export class WaitingRoom {
 
   /** Waits for a permit; rejects only if the signal aborts. */
   enter(want: Want, patience: Patience, now: Millis): Promise<Entry> {
-    const { signal, maxWaitMs } = patience;
+    const { signal, waitMsMax } = patience;
     if (signal?.aborted) return Promise.reject(signal.reason);
     const id = this.#idOf(want.key, want.part);
     const line = this.#lines.get(id);
@@ -157,7 +157,7 @@ export class WaitingRoom {
     if (told.verdict !== 'deny') {
       return Promise.resolve({ verdict: 'allow', dueAt: now, waitedMs: 0 });
     }
-    const refused = this.#refusal(told.retryAfterMs, maxWaitMs);
+    const refused = this.#refusal(told.retryAfterMs, waitMsMax);
     if (refused) return Promise.resolve(refused);
     return this.#wait(
       line ?? this.#newLine(id, want.key, told.retryAfterMs, now),
@@ -203,23 +203,23 @@ export class WaitingRoom {
   }
 
   /** Whether there is no point in waiting, as far as can be known. */
-  #refusal(retryAfterMs: Millis, maxWaitMs: Millis): Entry | undefined {
+  #refusal(retryAfterMs: Millis, waitMsMax: Millis): Entry | undefined {
     const deny = (reason: Reason): Entry => ({ verdict: 'deny', retryAfterMs, reason });
     if (retryAfterMs === NEVER) return deny('never');
-    if (retryAfterMs > maxWaitMs || maxWaitMs <= 0) return deny('too-long');
+    if (retryAfterMs > waitMsMax || waitMsMax <= 0) return deny('too-long');
     return this.#waiting >= this.#options.waitersMax ? deny('queue-full') : undefined;
   }
 
   #wait(line: KeyLine, want: Want, now: Millis, patience: Patience): Promise<Entry> {
     return new Promise((resolve, reject) => {
-      const { priority, signal, maxWaitMs } = patience;
+      const { priority, signal, waitMsMax } = patience;
       const waiter: Waiter = {
         line,
         want,
         ticket: want.ticket ?? nextTicket(),
         priority,
         since: now,
-        deadline: now + maxWaitMs,
+        deadline: now + waitMsMax,
         signal,
         resolve,
         reject,

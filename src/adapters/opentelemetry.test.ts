@@ -116,7 +116,7 @@ describe('figures for OpenTelemetry', () => {
     const { meter, collect } = sdk();
     instrument(api, { meter });
     api.ask('db');
-    const vain = api.acquire('db', 1, { maxWaitMs: 100 });
+    const vain = api.acquire('db', 1, { wait: 100 });
     await clock.pass(100);
     expect((await vain).verdict).toBe('deny');
     const found = await collect();

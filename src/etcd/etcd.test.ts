@@ -237,7 +237,7 @@ if (etcdServer() !== undefined) {
     const isServed = (): Promise<void> =>
       vi.waitFor(
         async () => {
-          const entry = await api.acquire('x', 1, { maxWaitMs: 1000 });
+          const entry = await api.acquire('x', 1, { wait: 1000 });
           expect(entry.verdict).toBe('allow');
         },
         { timeout: 10_000, interval: 10 },

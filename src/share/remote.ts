@@ -86,7 +86,7 @@ export const jitterMsMax = (ms: Millis): Millis => Math.min(25, ms * 0.05);
 
 /** How long somebody wants to wait in a line that the decider keeps. */
 export interface FairPatience {
-  readonly maxWaitMs: Millis;
+  readonly waitMsMax: Millis;
   readonly signal?: AbortSignal | undefined;
 }
 

@@ -85,7 +85,7 @@ export function deciderStories({ shared, inSilence, deadlineMs }: Hall): void {
   test('patience ends, and an abort gives the place back', async () => {
     const api = shared({ spacing: { every: '1h', reserve: 1 } });
     await api.ask('token');
-    expect(await api.acquire('token', 1, { maxWaitMs: 1000 })).toMatchObject({
+    expect(await api.acquire('token', 1, { wait: 1000 })).toMatchObject({
       verdict: 'deny',
       reason: 'too-long',
     });
@@ -121,7 +121,7 @@ export function deciderStories({ shared, inSilence, deadlineMs }: Hall): void {
     const waiting = api.acquire('token');
     await api.inspect('token');
     const since = performance.now();
-    expect(await api.acquire('token', 1, { maxWaitMs: 0 })).toMatchObject({
+    expect(await api.acquire('token', 1, { wait: 0 })).toMatchObject({
       verdict: 'deny',
       reason: 'too-long',
     });

@@ -7,7 +7,15 @@
 
 import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process';
 import { createSocket } from 'node:dgram';
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { type AddressInfo, connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -356,13 +364,33 @@ async function start(
       rmSync(folder, { recursive: true, force: true });
       mkdirSync(folder);
     },
-    pause: () => child.kill('SIGSTOP'),
+    pause() {
+      child.kill('SIGSTOP');
+      untilStill(child.pid ?? 0);
+    },
     resume: () => child.kill('SIGCONT'),
     async stop() {
       await end('SIGKILL');
       rmSync(folder, { recursive: true, force: true });
     },
   };
+}
+
+/** A signal is sent at once and takes a moment: until every thread stands still, questions may yet be answered. */
+function untilStill(pid: number): void {
+  const by = performance.now() + 5000;
+  while (!isStill(pid)) {
+    if (performance.now() > by) throw new Error(`process ${pid} does not stand still within 5 s`);
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1);
+  }
+}
+
+function isStill(pid: number): boolean {
+  const threads = `/proc/${pid}/task`;
+  if (!existsSync(threads)) return true; // nobody can tell here
+  const stateOf = (thread: string): string | undefined =>
+    /\) (\w)/.exec(readFileSync(join(threads, thread, 'stat'), 'utf8'))?.[1];
+  return readdirSync(threads).every((thread) => stateOf(thread) === 'T');
 }
 
 export async function freePort(): Promise<number> {

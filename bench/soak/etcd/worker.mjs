@@ -40,7 +40,7 @@ const tell = (news) => process.send?.(news);
 
 async function line() {
   while (!isOver) {
-    const entry = await api.acquire('token', 1, { maxWaitMs: PATIENCE_MS });
+    const entry = await api.acquire('token', 1, { wait: PATIENCE_MS });
     const start = { type: 'start', at: lookedAt, hadAt: machineNow() };
     if (entry.verdict === 'allow') {
       tell(start);

@@ -96,7 +96,7 @@ export class Guard<Request> {
     this.limiter = settings.limiter;
     this.#reporter = new Reporter(settings.limiter.name, settings.onError);
     this.#requests = new RequestReader(settings, reader, this.#reporter);
-    this.waits = settings.maxWaitMs !== undefined || isRemote(settings.limiter);
+    this.waits = settings.waitMsMax !== undefined || isRemote(settings.limiter);
     this.#writer = settings.headers === false ? undefined : new HeaderWriter(settings.headers);
   }
 
@@ -176,12 +176,12 @@ export class Guard<Request> {
     let left: Leaving | undefined;
     try {
       left = leaving?.();
-      const { maxWaitMs = 0 } = this.#settings;
-      const patience = { maxWaitMs, ...options, ...(left && { signal: left.signal }) };
+      const { waitMsMax = 0 } = this.#settings;
+      const patience = { wait: waitMsMax, ...options, ...(left && { signal: left.signal }) };
       const entering = this.limiter.acquire(key, cost, patience);
       if (!isRemote(this.limiter)) return this.#answer(await entering, asked);
       // Asked in the same breath, how the key stands afterwards comes with the same trip.
-      const seeing = this.#writer && maxWaitMs === 0 ? this.limiter.inspect(key) : undefined;
+      const seeing = this.#writer && waitMsMax === 0 ? this.limiter.inspect(key) : undefined;
       const entry = await entering;
       return this.#answer(entry, asked, await (seeing ?? this.limiter.inspect(key)));
     } catch (error) {

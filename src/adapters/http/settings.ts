@@ -4,11 +4,11 @@
 
 import type { Millis } from '../../clock.ts';
 import type { Outcome } from '../../decision.ts';
-import { type Duration, parseDuration } from '../../duration.ts';
+import type { Duration } from '../../duration.ts';
 import type { Limiter } from '../../engine.ts';
 import { ConfigError } from '../../errors.ts';
 import { type LimiterOptions, limiter } from '../../limiter.ts';
-import { Fields, isRecord } from '../../options.ts';
+import { Fields, isRecord, waitMsIn } from '../../options.ts';
 import type { RemoteLimiter } from '../../remote-engine.ts';
 import { HEADER_KINDS, type HeaderKind } from './headers.ts';
 import { type ClientOf, readTrust, type TrustProxy } from './proxy.ts';
@@ -73,7 +73,7 @@ export interface Settings<Request> extends Functions<Request> {
   readonly headers: HeaderKind | false;
   readonly shadow: boolean;
   /** Undefined: nobody waits. */
-  readonly maxWaitMs: Millis | undefined;
+  readonly waitMsMax: Millis | undefined;
   readonly allowUnchecked: boolean;
 }
 
@@ -81,7 +81,7 @@ export interface Settings<Request> extends Functions<Request> {
 export function readSettings<Request>(options: HttpOptions<Request>): Settings<Request> {
   const fields = new Fields('', options, 'an object with a limit or a limiter');
   const shadow = fields.flag('shadow', false);
-  const maxWaitMs = readWait(fields);
+  const waitMsMax = readWait(fields);
   const settings = {
     ...readKey<Request>(fields),
     ...readFunctions<Request>(fields),
@@ -89,7 +89,7 @@ export function readSettings<Request>(options: HttpOptions<Request>): Settings<R
     ipv6Prefix: fields.number('ipv6Prefix', { min: 1, max: 128, whole: true }, 64),
     headers: readHeaders(fields, shadow),
     shadow,
-    maxWaitMs: shadow ? undefined : maxWaitMs,
+    waitMsMax: shadow ? undefined : waitMsMax,
     allowUnchecked: fields.oneOf('onUnavailable', ['allow', 'deny'], 'allow') === 'allow',
   };
   return { ...settings, limiter: readLimiter(fields, options) };
@@ -125,11 +125,7 @@ function readHeaders(fields: Fields, shadow: boolean): HeaderKind | false {
 
 function readWait(fields: Fields): Millis | undefined {
   const wait = fields.raw('wait') ?? false;
-  if (wait === false) return undefined;
-  if (wait === true) return Infinity;
-  const ms = parseDuration(wait);
-  if (ms !== undefined && ms >= 0) return ms;
-  return fields.fail('wait', 'true, false or a duration such as "2s" or 2000 (ms)');
+  return wait === false ? undefined : waitMsIn(wait);
 }
 
 /** Whatever was not read by now belongs to the limiter, which knows its own mistakes. */

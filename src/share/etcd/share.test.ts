@@ -66,8 +66,8 @@ async function play({ seed, limit, weather, processes = 6, ms = 4000 }: Play): P
     verdict === 'allow' ? starts.push(world.now()) : refused++;
   const wait = async (api: RemoteLimiter): Promise<void> => {
     while (!isOver) {
-      const maxWaitMs = random() < 0.5 ? Infinity : 200 * random(); // some give back what they have reserved
-      tell((await api.acquire('token', 1, { maxWaitMs })).verdict);
+      const waitMsMax = random() < 0.5 ? Infinity : 200 * random(); // some give back what they have reserved
+      tell((await api.acquire('token', 1, { wait: waitMsMax })).verdict);
     }
   };
   const ask = async (api: RemoteLimiter): Promise<void> => {

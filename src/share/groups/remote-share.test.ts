@@ -57,7 +57,7 @@ test('a stock that answers here is watched, too; one that has no answer is not',
 test('whoever waits in a line somewhere is reason enough to steal', async () => {
   const entry = { verdict: 'allow', dueAt: 0, isMakeshift: false } as const;
   const { share, wants } = shareOf(true, { enter: async () => entry, waiting: 4 });
-  expect(await share.enter?.('k', 2, { maxWaitMs: 10 })).toBe(entry);
+  expect(await share.enter?.('k', 2, { waitMsMax: 10 })).toBe(entry);
   expect(wants).toEqual([2]);
   expect(share.waiting).toBe(4);
   expect([shareOf(true).share.enter, shareOf(true).share.waiting]).toEqual([undefined, 0]);

@@ -76,7 +76,7 @@ describe.skipIf(redisServer() === undefined).each([
     const { api, alarms } = shared(limit, options);
     await api.acquire('token'); // and never settled
     const { signal } = new AbortController();
-    const patience = { signal, maxWaitMs: 86_400_000 };
+    const patience = { signal, wait: 86_400_000 };
     const waiting = [
       api.acquire('token', 1, { signal }),
       ...[1, 2, 3].map(() => api.acquire('token', 1, patience)),
@@ -106,7 +106,7 @@ describe.skipIf(redisServer() === undefined).each([
     const kept = stage.cli('KEYS', '*');
     expect(await api.ask('token')).toEqual({ verdict: 'deny', retryAfterMs: 0 });
     expect(await api.tryAcquire('token')).toMatchObject({ verdict: 'deny', reason: 'closed' });
-    const impatient = await api.acquire('token', 1, { maxWaitMs: 0 });
+    const impatient = await api.acquire('token', 1, { wait: 0 });
     expect(impatient).toMatchObject({ verdict: 'deny', reason: 'closed' });
     expect(await api.take('token', 1)).toBe(0);
     expect(api.stats().denied).toBe(4);
@@ -129,7 +129,7 @@ describe.skipIf(redisServer() === undefined).each([
     for (const keepAlive of [true, false]) {
       const { api, alarms } = shared(HOURLY, { fair }, { keepAlive });
       await api.ask('token');
-      const waiting = api.acquire('token', 1, { maxWaitMs: 7_200_000 });
+      const waiting = api.acquire('token', 1, { wait: 7_200_000 });
       await api.inspect('token');
       if (keepAlive) await vi.waitFor(() => expect(alarms.size).toBeGreaterThan(1));
       else expect(alarms.size).toBe(0);
@@ -162,7 +162,7 @@ describe.skipIf(redisServer() === undefined).each([
     expect(fair[0].api.stats().waiting).toBe(1);
     await fair[0].api.close();
     expect(await asked).toMatchObject({ verdict: 'deny', reason: 'closed' });
-    expect((await fair[1].api.acquire('token', 1, { maxWaitMs: 2000 })).verdict).toBe('allow');
+    expect((await fair[1].api.acquire('token', 1, { wait: 2000 })).verdict).toBe('allow');
     await fair[1].api.close();
   });
 
@@ -223,7 +223,7 @@ describe.skipIf(redisServer() === undefined).each([
       ${make}
       const api = limiter({ name: 'api', limit: { spacing: { every: '1h' } }, share: redis(client, { fair: ${fair} }) });
       await api.acquire('token');
-      const waiting = api.acquire('token', 1, { maxWaitMs: 7_200_000 });
+      const waiting = api.acquire('token', 1, { wait: 7_200_000 });
       await api.inspect('token');
       await api.close();
       end();

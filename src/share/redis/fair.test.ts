@@ -53,7 +53,7 @@ describe.skipIf(redisServer() === undefined).each([
       const giveUp = new AbortController();
       staying = api.acquire('token');
       const leaving = api.acquire('token', 1, { signal: giveUp.signal });
-      const impatient = api.acquire('token', 1, { maxWaitMs: 50 });
+      const impatient = api.acquire('token', 1, { wait: 50 });
       expect(await impatient).toMatchObject({ verdict: 'deny', reason: 'too-long' });
       giveUp.abort(new Error('enough'));
       await expect(leaving).rejects.toThrow('enough');
@@ -79,7 +79,7 @@ describe.skipIf(redisServer() === undefined).each([
     const api = fair(60_000, { onUnavailable: 'local' });
     await inSilence(api, async () => {
       expect((await api.ask('token')).verdict).toBe('allow');
-      const impatient = await api.acquire('token', 1, { maxWaitMs: 100 });
+      const impatient = await api.acquire('token', 1, { wait: 100 });
       expect(impatient).toMatchObject({ verdict: 'deny', reason: 'too-long' });
       expect((await api.acquire('third')).verdict).toBe('allow');
       expect((await api.ask('third')).verdict).toBe('deny');
@@ -158,7 +158,7 @@ describe.skipIf(redisServer() === undefined).each([
     const api = fair(60_000);
     await api.acquire('token');
     expect(stage.cli('EXISTS', LINE, ALIVE)).toBe('0');
-    const waiting = api.acquire('token', 1, { maxWaitMs: 300 });
+    const waiting = api.acquire('token', 1, { wait: 300 });
     await lineIs(1);
     for (const key of [LINE, ALIVE]) {
       expect(Number(stage.cli('PTTL', key))).toBeGreaterThan(0);
@@ -215,7 +215,7 @@ describe('somebody who left the line while its ask was under way', () => {
   ])('and %s all the same, because it was sent again, is taken back', async (_how, told, back) => {
     const { room, sent } = stage();
     const giveUp = new AbortController();
-    const leaving = room.enter('token', 1, { maxWaitMs: Infinity, signal: giveUp.signal });
+    const leaving = room.enter('token', 1, { waitMsMax: Infinity, signal: giveUp.signal });
     giveUp.abort(new Error('enough'));
     await expect(leaving).rejects.toThrow('enough');
     const [asked, left] = sent;

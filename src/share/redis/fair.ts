@@ -102,7 +102,7 @@ export class FairRoom {
 
   /** Waits for a permit; rejects only if the signal aborts. */
   async enter(key: string, cost: number, patience: FairPatience): Promise<FairEntry> {
-    const { signal, maxWaitMs } = patience;
+    const { signal, waitMsMax } = patience;
     signal?.throwIfAborted();
     if (this.size >= this.#options.waitersMax) {
       return { verdict: 'deny', retryAfterMs: 0, reason: 'queue-full' };
@@ -141,7 +141,7 @@ export class FairRoom {
         leave();
         reject(signal?.reason);
       };
-      if (maxWaitMs < Infinity) stop = alarm(clock, clock.now() + maxWaitMs, giveUp, keepAlive);
+      if (waitMsMax < Infinity) stop = alarm(clock, clock.now() + waitMsMax, giveUp, keepAlive);
       signal?.addEventListener('abort', onAbort, { once: true });
       this.#waiters.set(waiter.id, waiter);
       line.waiters.set(waiter.id, waiter);

@@ -72,7 +72,7 @@ describe.skipIf(redisServer() === undefined).each([
     stage.cli('RPUSH', 'sluice:{api:token}:spacing:line', 'ghost/1/1');
     const giveUp = new AbortController();
     const leaving = a.acquire('token', 1, { signal: giveUp.signal });
-    const impatient = a.acquire('token', 1, { maxWaitMs: 20 });
+    const impatient = a.acquire('token', 1, { wait: 20 });
     const staying = b.acquire('token');
     giveUp.abort(new Error('enough'));
     await expect(leaving).rejects.toThrow('enough');
@@ -150,7 +150,7 @@ describe.skipIf(redisServer() === undefined).each([
     const endsAt = seconds * 1000 + micros / 1000 + 300;
     stage.cli('ZADD', 'sluice:{api:sink}:flights', String(endsAt), 'ghost/1#1');
     stage.cli('RPUSH', 'sluice:{api:sink}:flights:line', 'ghost/2/1');
-    const permit = await api.acquire('sink', 2, { maxWaitMs: 8000 });
+    const permit = await api.acquire('sink', 2, { wait: 8000 });
     expect(permit.verdict).toBe('allow');
     expect((await api.inspect('sink'))?.inFlight).toBe(2);
     if (permit.verdict === 'allow') permit.settle();
@@ -165,7 +165,7 @@ describe.skipIf(redisServer() === undefined).each([
     const endsAt = seconds * 1000 + micros / 1000 + 300;
     stage.cli('ZADD', 'sluice:{api:sink}:flights', String(endsAt), 'ghost/1#1');
     expect((await api.tryAcquire('sink')).verdict).toBe('deny');
-    expect((await api.acquire('sink', 1, { maxWaitMs: 5000 })).verdict).toBe('allow');
+    expect((await api.acquire('sink', 1, { wait: 5000 })).verdict).toBe('allow');
   });
 
   test('while Redis is away, calls in flight are counted here, and settled here', async () => {
