@@ -49,7 +49,7 @@ export class Verdicts {
     if (route.there.length !== 1) return this.reply(question, tag, await answer, route);
     // Asked in the same breath, how the key stands afterwards comes with the same trip.
     const { writer, applied } = this.#tellerOf(route);
-    const seeing = lookThere(applied, tag);
+    const seeing = lookThere(applied, tag, answer);
     return counted(question, await answer, writer, await seeing);
   }
 
@@ -70,10 +70,21 @@ function look(applied: readonly Applied[], tag: string): Seen {
   return together(applied.map((own) => (own.limiter as Engine).inspect(keyFor(own, tag))));
 }
 
-/** Somebody who decides and is out of reach cannot be looked at: then nothing is said of it. */
-async function lookThere(applied: readonly Applied[], tag: string): Promise<Seen> {
+/**
+ * Somebody who decides and is out of reach cannot be looked at: then nothing is said of it. Those here are looked at once it is
+ * decided, as whoever refuses undoes what they gave.
+ */
+async function lookThere(
+  applied: readonly Applied[],
+  tag: string,
+  decided?: Promise<unknown>,
+): Promise<Seen> {
+  const look = (own: Applied) => own.limiter.inspect(keyFor(own, tag));
+  const isHere = ({ limiter }: Applied): boolean => limiter instanceof Engine;
   try {
-    const seen = await Promise.all(applied.map((own) => own.limiter.inspect(keyFor(own, tag))));
+    const asked = applied.map((own) => (isHere(own) ? undefined : look(own)));
+    const [there] = await Promise.all([Promise.all(asked), decided]);
+    const seen = await Promise.all(applied.map((own, n) => (isHere(own) ? look(own) : there[n])));
     return together(seen.filter((own) => own !== undefined));
   } catch {
     return NOTHING_SEEN; // what was decided holds all the same
