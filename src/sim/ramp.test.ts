@@ -39,7 +39,7 @@ describe('the ramp, second by second', () => {
 
   test('a fraction of a token is neither used nor left', () => {
     const [, second] = simulateRamp({ min: 10, max: 100, over: '7s' }, [99, 99]);
-    expect(second).toMatchObject({ used: 22, left: 0 });
+    expect(second).toMatchObject({ used: 22, remaining: 0 });
     expect(second.pool).toBeCloseTo(22.86, 2);
   });
 });
