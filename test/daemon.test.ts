@@ -93,7 +93,7 @@ describe('a reload', () => {
     writeFileSync(config, 'limits: { mine: { bucket: { rate: fast } } }\n');
     daemon.signal('SIGHUP');
     await daemon.logged(
-      /error reload failed, the last good configuration stays.*limits.mine.bucket.rate/,
+      /error reload failed, the last good configuration stays.*limits.mine.bucket.rate.*got \\"fast\\""\n/,
     );
     expect(await served(daemon, 'alice', 5)).toBe(3);
   });
