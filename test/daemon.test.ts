@@ -44,7 +44,7 @@ describe('sluice serve', () => {
       spawnSync(process.execPath, ['dist/cli/main.js', 'serve', ...args], { encoding: 'utf8' });
     expect(run('--burst', 'many')).toMatchObject({
       status: 2,
-      stderr: expect.stringMatching(/^sluice serve: expected --burst to be a number, got "many"/),
+      stderr: expect.stringMatching(/^sluice serve: expected `--burst` to be a number, got "many"/),
     });
     const daemon = await start(EPHEMERAL);
     const taken = run(...EPHEMERAL.slice(2), '--line', daemon.at.line[0]);
