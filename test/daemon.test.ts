@@ -44,7 +44,7 @@ describe('sluice serve', () => {
       spawnSync(process.execPath, ['dist/cli/main.js', 'serve', ...args], { encoding: 'utf8' });
     expect(run('--burst', 'many')).toMatchObject({
       status: 2,
-      stderr: expect.stringMatching(/^sluice serve: expected --burst to be a number, got "many"/),
+      stderr: expect.stringMatching(/^sluice serve: expected `--burst` to be a number, got "many"/),
     });
     const daemon = await start(EPHEMERAL);
     const taken = run(...EPHEMERAL.slice(2), '--line', daemon.at.line[0]);
@@ -93,7 +93,7 @@ describe('a reload', () => {
     writeFileSync(config, 'limits: { mine: { bucket: { rate: fast } } }\n');
     daemon.signal('SIGHUP');
     await daemon.logged(
-      /error reload failed, the last good configuration stays.*limits.mine.bucket.rate/,
+      /error reload failed, the last good configuration stays.*limits.mine.bucket.rate.*got \\"fast\\""\n/,
     );
     expect(await served(daemon, 'alice', 5)).toBe(3);
   });
@@ -330,6 +330,23 @@ describe('sluice check', () => {
       /^sluice check: sluice at .* is out of reach: .*ECONNREFUSED/,
     );
     expect(check('alice', ...at, '--open').status).toBe(0);
+    expect(check('alice', ...at, '--open', '--json').said).toMatch(/^{"verdict":"allow"}\n/);
+  });
+
+  test('says never where nothing helps, and which option makes no sense', async () => {
+    const config = place().file(
+      'sluice.yaml',
+      'deny: [mallory]\nlimits: { sink: { adaptive: { fixed: 1 }, match: sink } }\n',
+    );
+    const daemon = await start([...EPHEMERAL, '--config', config]);
+    const at = ['--at', String(daemon.port('resp'))];
+    expect(check('mallory', ...at)).toEqual({ status: 1, said: 'NO: never\n' });
+    await fetch(`http://${daemon.at.http[0]}/check?key=sink&hold=1`);
+    expect(check('sink', ...at).said).toBe('NO, limit sink: until a call settles\n');
+    expect(check('sink', '--deadline', '6x').said).toMatch(
+      /^sluice check: expected `--deadline` to be a duration longer than 0/,
+    );
+    expect(check('sink', '--at', 'a b').said).toMatch(/^sluice check: expected `--at` to be/);
   });
 
   test.each(['peers', 'pool', 'groups'])(

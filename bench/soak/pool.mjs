@@ -160,7 +160,7 @@ const asked = words.includes('--store')
   ? [words[words.indexOf('--store') + 1]]
   : Object.keys(STORES);
 if (!(asked[0] in STORES)) {
-  console.error(`expected --store to be ${Object.keys(STORES).join(', ')}, got ${asked[0]}`);
+  console.error(`expected \`--store\` to be ${Object.keys(STORES).join(', ')}, got ${asked[0]}`);
   process.exit(2);
 }
 const results = {};

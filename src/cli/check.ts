@@ -1,6 +1,9 @@
 /** `sluice check`: asks a running daemon from a shell. */
 
+import { readPlace } from '../client/address.ts';
 import { connect } from '../client/index.ts';
+import { NEVER, WHEN_SETTLED } from '../decision.ts';
+import { Fields } from '../options.ts';
 import {
   type Command,
   EXIT_MISSED,
@@ -21,7 +24,7 @@ export const check: Command = {
 Asks the daemon whether one more call may happen for a key, and counts it.
 
 options:
-  --at ADDRESS       where its RESP surface is: host:port or a path; default 127.0.0.1:7611
+  --at ADDRESS       where its RESP surface is: host:port, a port or a path; default 127.0.0.1:7611
   --limit NAME       one limit by its name; default: those that are for the key
   --cost N           what the call weighs; 0 only looks; default 1
   --deadline TIME    how long to wait for an answer; default 1s
@@ -55,8 +58,8 @@ examples:
     const cost = rangeFlag('cost', values.cost, 1, { min: 0 });
     const password = process.env.SLUICE_RESP_PASSWORD;
     const client = connect({
-      at: values.at ?? '127.0.0.1:7611',
-      deadline: typed(values.deadline ?? '1s'),
+      at: readPlace(values.at ?? '127.0.0.1:7611', '--at'),
+      deadline: deadlineOf(values.deadline),
       onUnavailable: values.open ? 'allow' : 'deny',
       ...(password && { password }),
       ...((values.tls || values.ca !== undefined) && { tls: tlsWith(values.ca) }),
@@ -68,6 +71,7 @@ examples:
         const instead = values.open ? '; let through all the same' : '';
         const why = unavailable.message.replace(/^.*: ERR /, ''); // it did answer: that this makes no sense
         terminal.complain(`sluice check: ${why}${instead}`);
+        if (values.open && values.json) terminal.print(JSON.stringify({ verdict: 'allow' }));
         return values.open ? EXIT_OK : EXIT_USAGE;
       }
       const isAllowed = answer.verdict === 'allow';
@@ -78,6 +82,10 @@ examples:
     }
   },
 };
+
+/** Checked here, under the name it was typed with. */
+const deadlineOf = (text = '1s'): number =>
+  new Fields('', { '--deadline': typed(text) }).duration('--deadline');
 
 function tlsWith(ca: string | undefined): true | { ca: string } {
   return ca === undefined ? true : { ca: readText(ca) };
@@ -90,10 +98,15 @@ function inWords(answer: Answered): string {
     return answer.remaining === Infinity ? 'OK' : `OK, ${answer.remaining} left`;
   }
   const by = answer.limit === undefined ? '' : `, limit ${answer.limit}`;
-  if (answer.retryAfterMs === Infinity) return `NO${by}: it can never fit`;
-  return answer.retryAfterMs > 0
-    ? `NO${by}: try again in ${Math.ceil(answer.retryAfterMs)} ms`
-    : `NO${by}`;
+  return `NO${by}: ${waitInWords(answer.retryAfterMs)}`;
+}
+
+/** Never is also what a deny list says, so this does not say why. */
+function waitInWords(retryAfterMs: number): string {
+  if (retryAfterMs === NEVER) return 'never';
+  return retryAfterMs === WHEN_SETTLED
+    ? 'until a call settles'
+    : `try again in ${Math.ceil(retryAfterMs)} ms`;
 }
 
 /** JSON has null in the place of Infinity: that is a wait without end. Where nobody counts, nothing is said of a rest. */

@@ -71,7 +71,7 @@ export function numberFlag(name: string, text: string | undefined, fallback: num
   if (text === undefined) return fallback;
   const value = text.trim() === '' ? Number.NaN : Number(text);
   if (Number.isFinite(value)) return value;
-  throw new UsageError(`expected --${name} to be a number, got "${text}"`);
+  throw new UsageError(`expected \`--${name}\` to be a number, got "${text}"`);
 }
 
 /**

@@ -137,6 +137,17 @@ describe('the pages', () => {
   });
 });
 
+test('a command that needs a configuration tells all its mistakes, and claims no number of them', () => {
+  const limits = Array.from({ length: 25 }, (_, n) => `  l${n}: { bucket: { rate: 0 } }`);
+  const file = place.file('many.yaml', `limits:\n${limits.join('\n')}\n`);
+  const { code, err } = sluice('explain', 'alice', '--config', file);
+  expect(code).toBe(2);
+  expect(err).toMatch(
+    /^sluice explain: the configuration has mistakes\n.*many.yaml:2:\d+: expected/,
+  );
+  expect(err).toMatch(/\nand 5 more$/);
+});
+
 describe('sluice explain', () => {
   const explain = (key: string, ...more: string[]) =>
     sluice('explain', key, '--config', 'sluice.example.yaml', ...more);

@@ -18,6 +18,6 @@ export function configOf(loaded: Loaded): Config {
   throw new UsageError(
     loaded.problems.length === 1
       ? loaded.problems[0]
-      : `${loaded.problems.length} problems\n${loaded.problems.join('\n')}`,
+      : `the configuration has mistakes\n${loaded.problems.join('\n')}`,
   );
 }

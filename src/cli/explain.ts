@@ -10,7 +10,7 @@ import { configFile, configOf, loadHere } from './configuration.ts';
 export const explain: Command = {
   name: 'explain',
   summary: 'says which limits a key would meet, and why',
-  help: `usage: sluice explain KEY [--config FILE]
+  help: `usage: sluice explain KEY [--config FILE] [--json]
 
 Says which limits of a configuration would apply to a key, why these and not the others. No daemon
 is asked: it is the configuration that is looked at, not how much is left.

@@ -2,6 +2,7 @@
 
 import { type RequestOptions, request } from 'node:http';
 import { request as requestTls } from 'node:https';
+import { readPlace } from '../client/address.ts';
 import { type Command, EXIT_OK, readArgs, readText, type Terminal, UsageError } from './command.ts';
 
 /** What `look` is told on the command line. */
@@ -11,7 +12,7 @@ const LOOK_OPTIONS = {
   ca: { type: 'string' },
 } as const;
 
-const LOOK_HELP = `  --at ADDRESS   where its HTTP surface is: host:port or a path; default 127.0.0.1:7612
+const LOOK_HELP = `  --at ADDRESS   where its HTTP surface is: host:port, a port or a path; default 127.0.0.1:7612
   --tls          speak TLS
   --ca FILE      whose certificates to trust, in PEM; default: those the system trusts. Implies --tls`;
 
@@ -20,6 +21,8 @@ interface LookFlags {
   readonly tls?: boolean | undefined;
   readonly ca?: string | undefined;
 }
+
+const PORT_DEFAULT = 7612;
 
 const ANSWER_WITHIN_MS = 5000;
 
@@ -73,7 +76,7 @@ export const printable = (text: string): string => text.replace(/\p{Cc}/gu, '?')
 
 /** The page as JSON. @throws {UsageError} if it cannot be had, which says why and what to do. */
 async function look(page: string, flags: LookFlags): Promise<unknown> {
-  const { at = '127.0.0.1:7612' } = flags;
+  const { at = `127.0.0.1:${PORT_DEFAULT}` } = flags;
   const { status, text } = await get(page, at, flags);
   if (status === 200) {
     try {
@@ -96,7 +99,7 @@ function get(
 ): Promise<{ readonly status: number; readonly text: string }> {
   const token = process.env.SLUICE_ADMIN_TOKEN;
   const options: RequestOptions = {
-    ...placeOf(at),
+    ...socketOf(at),
     path,
     agent: false,
     headers: token ? { authorization: `Bearer ${token}` } : {},
@@ -128,12 +131,7 @@ function get(
   });
 }
 
-function placeOf(at: string): RequestOptions {
-  if (at.startsWith('/')) return { socketPath: at };
-  const [, ip6, host = '127.0.0.1', port] =
-    /^(?:(?:\[([\da-fA-F:.]+)\]|([^:[\]/\s]+)):)?(\d{1,5})$/.exec(at) ?? [];
-  if (port === undefined || Number(port) > 65_535) {
-    throw new UsageError(`expected --at to be host:port or a path, got ${JSON.stringify(at)}`);
-  }
-  return { host: ip6 ?? host, port };
+function socketOf(at: string): RequestOptions {
+  const place = readPlace(at, '--at', PORT_DEFAULT);
+  return 'path' in place ? { socketPath: place.path } : place;
 }

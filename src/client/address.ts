@@ -7,7 +7,7 @@ import { isRecord } from '../options.ts';
 
 /** Where a daemon is. */
 export type Address =
-  /** `127.0.0.1:7611`, `[::1]:7611`, `sluice.internal`, `/run/sluice.sock` */
+  /** `127.0.0.1:7611`, `[::1]:7611`, `7611`, `sluice.internal`, `/run/sluice.sock` */
   string | { readonly host?: string; readonly port?: number } | { readonly path: string };
 
 /** What `net.connect` takes. */
@@ -16,15 +16,16 @@ export type Place = { readonly host: string; readonly port: number } | { readonl
 const PORT_DEFAULT = 7611;
 const HOST_DEFAULT = '127.0.0.1';
 
-const EXPECTED = 'an address such as "127.0.0.1:7611" or "/run/sluice.sock"';
+const expectedAt = (port: number): string =>
+  `an address such as "127.0.0.1:${port}" or "/run/sluice.sock"`;
 
 /** A name or an address, in brackets if it has colons; and a port, or none. */
 const HOST_AND_PORT = /^(?:\[([\da-f:.]+)\]|([^\s:/[\]]+))?(?::(\d{1,5}))?$/i;
 
 /** @throws {ConfigError} if nobody could be there. */
 export function placeOf(at: unknown = {}): Place {
-  if (typeof at === 'string') return isPath(at) ? { path: at } : hostAndPort(at);
-  if (!isRecord(at)) throw new ConfigError('at', EXPECTED, at);
+  if (typeof at === 'string') return readPlace(at);
+  if (!isRecord(at)) throw new ConfigError('at', expectedAt(PORT_DEFAULT), at);
   const { host = HOST_DEFAULT, port = PORT_DEFAULT, path, ...rest } = at;
   const [stray] = Object.keys(rest);
   if (stray !== undefined) throw new ConfigError(`at.${stray}`, 'one of host, port, path', stray);
@@ -38,13 +39,16 @@ export function placeOf(at: unknown = {}): Place {
 
 const isPath = (text: string): boolean => /^[./]*\//.test(text);
 
-function hostAndPort(text: string): Place {
-  const found = text === '' ? null : HOST_AND_PORT.exec(text);
-  if (!found) throw new ConfigError('at', EXPECTED, text);
+/** A place in one word, told under the name of `field`. @throws {ConfigError} if nobody could be there. */
+export function readPlace(text: string, field = 'at', portDefault = PORT_DEFAULT): Place {
+  if (isPath(text)) return { path: text };
+  // A port alone is one on this host, as where a daemon listens; a resolver would make an address of it.
+  const found = HOST_AND_PORT.exec(/^\d+$/.test(text) ? `:${text}` : text);
+  if (!found || text === '') throw new ConfigError(field, expectedAt(portDefault), text);
   const [, inBrackets, plain, port] = found;
   return {
     host: inBrackets ?? plain ?? HOST_DEFAULT,
-    port: port === undefined ? PORT_DEFAULT : requirePort(Number(port), 'at'),
+    port: port === undefined ? portDefault : requirePort(Number(port), field),
   };
 }
 

@@ -191,7 +191,8 @@ export class Daemon {
       this.#metrics.reloaded(result.ok);
       if (result.ok) this.#log('info', 'reloaded', { limits: result.limits, kept: result.kept });
       else {
-        const problems = result.problems.join('; ');
+        // A log has one line for all of it: without the lines of the file that a terminal shows below each.
+        const problems = result.problems.map((own) => own.split('\n', 1)[0]).join('; ');
         this.#log('error', 'reload failed, the last good configuration stays', { problems });
       }
       return result;

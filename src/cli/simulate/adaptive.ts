@@ -106,5 +106,5 @@ function printCase(
 function noCases(wanted: string | undefined, cases: readonly { name: string }[]): string {
   if (wanted === undefined) return 'expected FILE to hold cases, got none';
   const names = [...new Set(cases.map(({ name }) => name))].join(', ');
-  return `expected --case to be one of ${names}, got "${wanted}"`;
+  return `expected \`--case\` to be one of ${names}, got "${wanted}"`;
 }

@@ -19,7 +19,7 @@ export function spanFlag(
   const ms = parseDuration(typed(text));
   if (ms !== undefined && ms >= min && ms <= max) return ms;
   throw new UsageError(
-    `expected --${name} to be a time from ${min} ms to ${max / 1000} s, such as 100ms or 2s, got "${text}"`,
+    `expected \`--${name}\` to be a time from ${min} ms to ${max / 1000} s, such as 100ms or 2s, got "${text}"`,
   );
 }
 

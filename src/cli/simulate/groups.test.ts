@@ -52,16 +52,16 @@ describe('sluice simulate groups', () => {
   });
 
   test.each([
-    ['--region eu', '--region to be a name and its calls a second'],
+    ['--region eu', '`--region` to be a name and its calls a second'],
     ['--region eu:1', '2 to 20 regions'],
     ['--region eu:1 --region eu:2', 'each by another name'],
-    ['--region eu:1:1:2 --region us:2', '--region to be'],
-    ['--way eu-mars=5ms', '--way to be two of the regions eu, us, ap and a time'],
-    ['--way eu-us=soon', '--way to be a time'],
-    ['--cut mars@1-2', '--cut to be one of the regions'],
-    ['--cut eu@5-2', '--cut to be one of the regions'],
+    ['--region eu:1:1:2 --region us:2', '`--region` to be'],
+    ['--way eu-mars=5ms', '`--way` to be two of the regions eu, us, ap and a time'],
+    ['--way eu-us=soon', '`--way` to be a time'],
+    ['--cut mars@1-2', '`--cut` to be one of the regions'],
+    ['--cut eu@5-2', '`--cut` to be one of the regions'],
     ['--cut eu@5-90', 'two seconds of the 60 there are'],
-    ['--rtt never', '--rtt to be a time'],
+    ['--rtt never', '`--rtt` to be a time'],
     ['--keep 2', '--keep'],
     ['--span 1h --region a:100000 --region b:1', 'at most 2000000 calls'],
     ['--burst 2', 'limit.bucket.burst'],

@@ -195,7 +195,7 @@ function readRegion(text: string): Region {
     return { name, load: Number(load), weight: Number(weight), min: Number(min) };
   }
   throw new UsageError(
-    `expected --region to be a name and its calls a second, and maybe its weight and its least part from 0 to 1, such as eu:300:2:0.1, got "${text}"`,
+    `expected \`--region\` to be a name and its calls a second, and maybe its weight and its least part from 0 to 1, such as eu:300:2:0.1, got "${text}"`,
   );
 }
 
@@ -206,7 +206,7 @@ function readWay(text: string, names: readonly string[]): Way {
     return { between: [from, to], rttMs };
   }
   throw new UsageError(
-    `expected --way to be two of the regions ${names.join(', ')} and a time, such as ${names[0]}-${names[1]}=150ms, got "${text}"`,
+    `expected \`--way\` to be two of the regions ${names.join(', ')} and a time, such as ${names[0]}-${names[1]}=150ms, got "${text}"`,
   );
 }
 
@@ -215,6 +215,6 @@ function readCut(text: string, names: readonly string[], spanMs: number): Cut {
   const cut = { region, fromMs: msOf(from), toMs: msOf(to) };
   if (names.includes(region) && cut.fromMs < cut.toMs && cut.toMs <= spanMs) return cut;
   throw new UsageError(
-    `expected --cut to be one of the regions ${names.join(', ')} and two seconds of the ${spanMs / 1000} there are, such as ${names[0]}@20-35, got "${text}"`,
+    `expected \`--cut\` to be one of the regions ${names.join(', ')} and two seconds of the ${spanMs / 1000} there are, such as ${names[0]}@20-35, got "${text}"`,
   );
 }

@@ -213,7 +213,7 @@ function checkCalls({ rate, load, loadStep, clients, spanMs }: FleetOptions): vo
 function readExchange(word: string | undefined): 'interval' | 'prompt' {
   if (word === undefined) return PEERS.exchange;
   if (word === 'interval' || word === 'prompt') return word;
-  throw new UsageError(`expected --exchange to be interval or prompt, got "${word}"`);
+  throw new UsageError(`expected \`--exchange\` to be interval or prompt, got "${word}"`);
 }
 
 function readLoadStep(text: string | undefined, spanMs: number) {
@@ -222,7 +222,7 @@ function readLoadStep(text: string | undefined, spanMs: number) {
   const step = { atMs: msOf(at), load: Number(load) };
   if (step.load > 0 && step.load <= LOAD_MAX && step.atMs <= spanMs) return step;
   throw new UsageError(
-    `expected --load-step to be how many times the rate, up to ${LOAD_MAX}, from which of the ${spanMs / 1000} seconds on, such as 10@20, got "${text}"`,
+    `expected \`--load-step\` to be how many times the rate, up to ${LOAD_MAX}, from which of the ${spanMs / 1000} seconds on, such as 10@20, got "${text}"`,
   );
 }
 
@@ -237,7 +237,7 @@ function readSplit(text: string | undefined, nodes: number, spanMs: number) {
   const isWithin = split.fromMs < split.toMs && split.toMs <= spanMs;
   if (isWithin && split.nodes >= 1 && split.nodes < nodes) return split;
   throw new UsageError(
-    `expected --split to be two seconds of the ${spanMs / 1000} there are, and how many of the ${nodes} nodes stand on one side, such as 20-30:4, got "${text}"`,
+    `expected \`--split\` to be two seconds of the ${spanMs / 1000} there are, and how many of the ${nodes} nodes stand on one side, such as 20-30:4, got "${text}"`,
   );
 }
 
@@ -247,7 +247,7 @@ function readCrash(text: string | undefined, nodes: number, spanMs: number) {
   const crash = { node: Number(node), atMs: msOf(from), backMs: msOf(to) };
   if (crash.node < nodes && crash.atMs < crash.backMs && crash.backMs <= spanMs) return crash;
   throw new UsageError(
-    `expected --crash to be a node from 0 to ${nodes - 1} and two seconds of the ${spanMs / 1000} there are, such as 0@20-25, got "${text}"`,
+    `expected \`--crash\` to be a node from 0 to ${nodes - 1} and two seconds of the ${spanMs / 1000} there are, such as 0@20-25, got "${text}"`,
   );
 }
 
@@ -259,7 +259,7 @@ function readClockStep(text: string | undefined, nodes: number, spanMs: number) 
   const isWithin = step.node < nodes && step.atMs <= spanMs;
   if (isWithin && ms !== undefined && ms <= WAIT_MS_MAX) return step;
   throw new UsageError(
-    `expected --clock-step to be a node from 0 to ${nodes - 1}, a second of the ${spanMs / 1000} there are and a time up to 60s, such as 0@20:1.5s or 0@20:-1.5s, got "${text}"`,
+    `expected \`--clock-step\` to be a node from 0 to ${nodes - 1}, a second of the ${spanMs / 1000} there are and a time up to 60s, such as 0@20:1.5s or 0@20:-1.5s, got "${text}"`,
   );
 }
 

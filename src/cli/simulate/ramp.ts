@@ -168,7 +168,7 @@ function readAsked(flags: Flags): number[] {
 
 function readLoad(list: string): number[] {
   const must = (expected: string) =>
-    new UsageError(`expected --load to ${expected}, got "${list}"`);
+    new UsageError(`expected \`--load\` to ${expected}, got "${list}"`);
   const load: number[] = [];
   for (const part of list.split(',')) {
     const [, calls, seconds = '1'] = LOAD_PART.exec(part) ?? [];
@@ -187,7 +187,7 @@ function readGap(text: string, secondsMax: number): [from: number, to: number] {
   const [from, to] = [Number(first), Number(last)];
   if (from >= 1 && to >= from && to <= secondsMax) return [from, to];
   throw new UsageError(
-    `expected --gap to be two of the seconds 1 to ${secondsMax}, such as 8-12, got "${text}"`,
+    `expected \`--gap\` to be two of the seconds 1 to ${secondsMax}, such as 8-12, got "${text}"`,
   );
 }
 

@@ -206,7 +206,7 @@ function readValues(option: SweepOption, list: string): readonly SweepValue[] {
   }
   return words.map((word) => {
     if (word === 'true' || word === 'false') return word === 'true';
-    throw new UsageError(`expected --values of ${option} to be true or false, got "${word}"`);
+    throw new UsageError(`expected \`--values\` of ${option} to be true or false, got "${word}"`);
   });
 }
 
@@ -219,7 +219,7 @@ function readWatch(text: string | undefined): Watched | undefined {
   const watch = { fromS: Number(from), toS: Number(to) };
   if (watch.toS > watch.fromS && watch.toS <= WATCH_S_MAX) return watch;
   throw new UsageError(
-    `expected --watch to be two seconds up to ${WATCH_S_MAX}, such as 300-600, got "${text}"`,
+    `expected \`--watch\` to be two seconds up to ${WATCH_S_MAX}, such as 300-600, got "${text}"`,
   );
 }
 

@@ -69,7 +69,7 @@ describe('sluice simulate tchannel', () => {
     stedy:
       'expected PATTERN to be one of steady, flappy, linear_grow, linear_decrease, got "stedy"',
     'steady flappy': 'expected one PATTERN, got "flappy" as well',
-    '--rps many': 'expected --rps to be a number, got "many"',
+    '--rps many': 'expected `--rps` to be a number, got "many"',
     '--rps=-1': 'expected `--rps` to be a whole number of at least 0 and at most 9999999, got -1',
     '--busy 1.5':
       'expected `--busy` to be a whole number of at least 0 and at most 9999999, got 1.5',

@@ -44,6 +44,12 @@ describe('a configuration', () => {
     ]);
   });
 
+  test('tells once what is no YAML, however many brackets are open there', () => {
+    expect(problemsOf('limits: {{{\n')).toEqual([
+      expect.stringMatching(/^sluice.yaml:2:1: .* }\n/),
+    ]);
+  });
+
   test('tells everything that is wrong at once', () => {
     const problems = problemsOf(`
 listen: { line: nowhere }

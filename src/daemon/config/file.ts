@@ -95,7 +95,7 @@ export function readText(
   if (wrong.length > 0) {
     const tell = ({ code, message, pos }: YamlError): string =>
       pointAt(file, text, lines, pos[0], IN_OTHER_WORDS[code] ?? message);
-    return { problems: toldOf(wrong, tell) };
+    return { problems: toldOf(onceEach(wrong), tell) };
   }
   try {
     const value: unknown = document.toJS({ maxAliasCount: ALIASES_MAX });
@@ -110,6 +110,11 @@ interface YamlError {
   readonly message: string;
   readonly pos: readonly number[];
 }
+
+/** Where several brackets are open, its parser misses the end of each at the same place. */
+const onceEach = (wrong: readonly YamlError[]): readonly YamlError[] => [
+  ...new Map(wrong.map((own) => [`${own.pos[0]} ${own.message}`, own])).values(),
+];
 
 const ALIAS = 'BAD_ALIAS';
 

@@ -119,10 +119,10 @@ async function reload(own: CounterSetting): Promise<Reply> {
 
 const pageOf = (version: string): string => `sluice ${version}
 
-  GET  /check?key=alice[&limit=api][&cost=1][&hold=1][&status=403]   200 or 429
+  GET  /check?key=alice[&limit=api][&cost=1][&hold=1][&status=403]   200, or 429, 503, 403
   POST /check    the same as a form or JSON; a list of questions is a batch
   POST /batch    [{"key": "alice"}, …]: answers in the same order
-  POST /settle   {"permit": "1", "outcome": "ok", "used": 1, "rttMs": 20}
+  POST /settle   {"permit": "1", "outcome": "ok", "used": 1, "rttMs": 20, "retryAfterMs": 500}
   GET  /inspect?key=alice[&limit=api]     how a key stands
   GET  /explain?key=alice                 which limits apply, and why
   GET  /limits                            all there are

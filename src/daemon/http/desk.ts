@@ -1,7 +1,7 @@
 /**
  * The desk: what an HTTP request asks, and what it is told.
  *
- *     GET  /check?limit=&key=&cost=&hold=1            200 or 429, for programs, and proxies that ask first
+ *     GET  /check?limit=&key=&cost=&hold=1            200, or 429, 503, 403: for programs, and proxies that ask first
  *     POST /batch   POST /settle                      many at once; how a call went
  *     GET  /healthz /readyz                           alive; ready
  *     GET  /inspect …   POST /reload                  behind the counter: `counter.ts`, and who may, `access.ts`

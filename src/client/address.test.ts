@@ -1,0 +1,23 @@
+import { expect, test } from 'vitest';
+import { placeOf, readPlace } from './address.ts';
+
+test.each([
+  ['10.0.0.2:7000', { host: '10.0.0.2', port: 7000 }],
+  ['[::1]', { host: '::1', port: 7611 }],
+  ['sluice.internal', { host: 'sluice.internal', port: 7611 }],
+  ['7000', { host: '127.0.0.1', port: 7000 }],
+  [':7000', { host: '127.0.0.1', port: 7000 }],
+  ['./sluice.sock', { path: './sluice.sock' }],
+])('a daemon at %s', (at, place) => {
+  expect(placeOf(at)).toEqual(place);
+});
+
+test.each([
+  ['0', /`--at` to be a port from 1 to 65535, got 0/],
+  ['70000', /`--at` to be a port from 1 to 65535, got 70000/],
+  ['123456789', /`--at` to be an address such as "127.0.0.1:7612" or .*, got "123456789"/],
+  ['a b', /`--at` to be an address/],
+  ['', /`--at` to be an address/],
+])('nobody is at "%s"', (at, complaint) => {
+  expect(() => readPlace(at, '--at', 7612)).toThrow(complaint);
+});
