@@ -98,7 +98,8 @@ function inWords(answer: Answered): string {
     return answer.remaining === Infinity ? 'OK' : `OK, ${answer.remaining} left`;
   }
   const by = answer.limit === undefined ? '' : `, limit ${answer.limit}`;
-  return `NO${by}: ${waitInWords(answer.retryAfterMs)}`;
+  const why = answer.reason === 'unavailable' ? 'nobody could decide, ' : '';
+  return `NO${by}: ${why}${waitInWords(answer.retryAfterMs)}`;
 }
 
 /** Never is also what a deny list says, so this does not say why. */

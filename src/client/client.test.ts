@@ -102,7 +102,9 @@ describe('a daemon that is well', () => {
       greeting((socket, chunk) => {
         chunks.push(chunk);
         const keys = [...chunk.matchAll(/key(\d+)/g)].map(([, n]) => n);
-        const reply = keys.map((n) => `*5\r\n:1\r\n:${n}\r\n:0\r\n$0\r\n\r\n$0\r\n\r\n`).join('');
+        const reply = keys
+          .map((n) => `*6\r\n:1\r\n:${n}\r\n:0\r\n$0\r\n\r\n$0\r\n\r\n$0\r\n\r\n`)
+          .join('');
         // In pieces that end anywhere.
         for (let from = 0; from < reply.length; from += 33)
           socket.write(reply.slice(from, from + 33));
@@ -132,7 +134,7 @@ describe('a daemon that is well', () => {
     await sluice.check('élise', 5);
     const seen = await sluice.inspect('élise');
     expect(seen).toMatchObject({ key: 'élise', limits: [{ name: 'everybody', remaining: 0 }] });
-    expect(seen?.limits[0].rules[0]).toMatchObject({ kind: 'bucket', quota: 5, windowMs: 5000 });
+    expect(seen?.limits[0].rules?.[0]).toMatchObject({ kind: 'bucket', quota: 5, windowMs: 5000 });
     expect(await sluice.inspect('élise', 'nobody')).toBe(undefined);
   });
 

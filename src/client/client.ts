@@ -38,6 +38,8 @@ type Settled = Exclude<Decision, { verdict: 'wait' }>;
 export type Answer = Settled & {
   /** The limit that refused. */
   readonly limit?: string;
+  /** Why it refused, where it is not just a limit that is used up; `unavailable`: nobody could decide. */
+  readonly reason?: 'unavailable' | 'deny-list' | 'unmatched';
   /** What to settle with, for who holds. */
   readonly permit?: string;
   /** Why this is not the daemon's answer but that of `onUnavailable`. */
@@ -200,14 +202,15 @@ class DaemonClient implements Client {
 
   #read(told: Told): Answer {
     if (told instanceof Complaint) return this.#standIn(this.#wrong(told.text));
-    if (!Array.isArray(told) || told.length !== 5) return this.#standIn(this.#wrong('no answer'));
-    const [isAllowed, remaining, retryAfterMs, limit, permit] = told;
+    if (!Array.isArray(told) || told.length !== 6) return this.#standIn(this.#wrong('no answer'));
+    const [isAllowed, remaining, retryAfterMs, limit, permit, reason] = told;
     if (isAllowed === 1) {
       const left = remaining < 0 ? Infinity : remaining;
       return { verdict: 'allow', remaining: left, ...(permit !== '' && { permit }) };
     }
     const later = retryAfterMs < 0 ? NEVER : retryAfterMs;
-    return { verdict: 'deny', retryAfterMs: later, ...(limit !== '' && { limit }) };
+    const why = { ...(limit !== '' && { limit }), ...(reason !== '' && { reason }) };
+    return { verdict: 'deny', retryAfterMs: later, ...why };
   }
 
   /** The daemon is there, but could make nothing of it. */

@@ -22,12 +22,21 @@ export interface InspectedRule {
 /** One limit of the daemon, and how a key stands with it. */
 export interface InspectedLimit {
   readonly name: string;
-  readonly remaining: number;
+  /** Set if whoever decides it is out of reach of the daemon: then nothing else is known. */
+  readonly isReachable?: false;
+  readonly remaining?: number;
   readonly opensInMs?: Millis;
   /** What says no to one call right now. */
   readonly by?: string;
+  /** Whichever of these apply, as `View` of the library has them. */
+  readonly limit?: number;
   readonly inFlight?: number;
-  readonly rules: readonly InspectedRule[];
+  readonly pool?: number;
+  readonly poolSize?: number;
+  readonly reserved?: number;
+  readonly rttMs?: Millis;
+  readonly partitions?: Readonly<Record<string, number>>;
+  readonly rules?: readonly InspectedRule[];
 }
 
 /** All that the daemon knows of a key. */

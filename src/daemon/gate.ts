@@ -46,6 +46,12 @@ export interface Answer {
   readonly permit?: string;
 }
 
+/** All that is known of a limit whose decider cannot be asked. */
+export interface OutOfReach {
+  readonly name: string;
+  readonly isReachable: false;
+}
+
 /** A limit was asked for by a name that nobody has. */
 export interface Unknown {
   readonly unknown: string;
@@ -107,11 +113,15 @@ export class Gate {
   }
 
   /** How the key stands with every limit it meets. */
-  async inspect(tag: string, limit?: string): Promise<readonly Inspection[] | undefined> {
+  async inspect(
+    tag: string,
+    limit?: string,
+  ): Promise<readonly (Inspection | OutOfReach)[] | undefined> {
     const route = this.route(tag, limit);
     if (!route) return undefined;
-    const seen = route.applied.map((own) => own.limiter.inspect(keyFor(own, tag)));
-    return (await Promise.all(seen)).filter((own) => own !== undefined);
+    const look = async (own: Applied): Promise<Inspection | OutOfReach> =>
+      (await own.limiter.inspect(keyFor(own, tag))) ?? { name: own.name, isReachable: false };
+    return Promise.all(route.applied.map(look));
   }
 
   #routeOf({ limit, tag }: Ask): Route | undefined {

@@ -159,6 +159,15 @@ describe('a check', () => {
     ]);
   });
 
+  test('is told of a limit whose decider is out of reach, when it is looked at', async () => {
+    const { ask } = await served({
+      limits: { far: { bucket: { rate: '1/s' }, redis: { url: 'redis://127.0.0.1' } } },
+      share: somebodyElse(deny(500)),
+    });
+    const { json } = await ask('/inspect?key=a');
+    expect(json.limits).toEqual([{ name: 'far', isReachable: false }]);
+  });
+
   test('that nobody could be asked about accuses no other limit', async () => {
     const { ask } = await served({
       limits: {

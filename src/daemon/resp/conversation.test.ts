@@ -107,30 +107,30 @@ describe('CL.THROTTLE', () => {
 describe('SLUICE.ASK', () => {
   test('asks whichever limits are for the key, or one by name', () => {
     const { ask } = setUp();
-    expect(ask('SLUICE.ASK', '*', 'alice')).toBe('*5 :1 :4 :0 $0  $0');
-    expect(ask('SLUICE.ASK', 'everybody', 'alice', '4')).toBe('*5 :1 :0 :0 $0  $0');
-    expect(ask('SLUICE.ASK', '*', 'alice', '2')).toBe('*5 :0 :0 :2000 $9 everybody $0');
-    expect(ask('SLUICE.ASK', 'everybody', 'alice', '6')).toBe('*5 :0 :0 :-1 $9 everybody $0');
-    expect(ask('sluice.ask', 'slow', 'alice')).toBe('*5 :1 :0 :0 $0  $0');
+    expect(ask('SLUICE.ASK', '*', 'alice')).toBe('*6 :1 :4 :0 $0  $0  $0');
+    expect(ask('SLUICE.ASK', 'everybody', 'alice', '4')).toBe('*6 :1 :0 :0 $0  $0  $0');
+    expect(ask('SLUICE.ASK', '*', 'alice', '2')).toBe('*6 :0 :0 :2000 $9 everybody $0  $0');
+    expect(ask('SLUICE.ASK', 'everybody', 'alice', '6')).toBe('*6 :0 :0 :-1 $9 everybody $0  $0');
+    expect(ask('sluice.ask', 'slow', 'alice')).toBe('*6 :1 :0 :0 $0  $0  $0');
   });
 
   test('means the same key as the line protocol', () => {
     const { ask, daemon } = setUp();
     const line = new Talk(daemon.line);
     expect(line.say('é\né\né\né\né\né\n').heard()).toBe('OK\nOK\nOK\nOK\nOK\nNO\n');
-    expect(told(new Talk(daemon.resp).say('SLUICE.ASK * é\r\n').heard())).toMatch(/^\*5 :0/);
-    expect(ask('SLUICE.ASK', '*', 'e')).toMatch(/^\*5 :1/);
+    expect(told(new Talk(daemon.resp).say('SLUICE.ASK * é\r\n').heard())).toMatch(/^\*6 :0/);
+    expect(ask('SLUICE.ASK', '*', 'e')).toMatch(/^\*6 :1/);
   });
 
   test('a call in flight is held until it is settled', () => {
     const { ask } = setUp();
-    const permits = [1, 2].map(() => ask('SLUICE.ASK', '*', 'flight:1', 'HOLD').split(' ').at(-1));
+    const permits = [1, 2].map(() => ask('SLUICE.ASK', '*', 'flight:1', 'HOLD').split(' ').at(-2));
     expect(permits).toEqual(['1-0', '2-0']);
-    expect(ask('SLUICE.ASK', '*', 'flight:1', '1', 'hold')).toBe('*5 :0 :0 :0 $7 flights $0');
+    expect(ask('SLUICE.ASK', '*', 'flight:1', '1', 'hold')).toBe('*6 :0 :0 :0 $7 flights $0  $0');
     expect(ask('SLUICE.SETTLE', '1-0', 'OK', 'RTT', '20', 'USED', '1')).toBe(':1');
     expect(ask('SLUICE.SETTLE', '1-0', 'ok')).toBe(':0');
     expect(ask('SLUICE.SETTLE', 'nonsense')).toBe(':0');
-    expect(ask('SLUICE.ASK', '*', 'flight:1', '1', 'HOLD')).toMatch(/^\*5 :1 .* 3-0$/);
+    expect(ask('SLUICE.ASK', '*', 'flight:1', '1', 'HOLD')).toMatch(/^\*6 :1 .* 3-0 \$0$/);
   });
 
   test('says what is wrong with a question', () => {
@@ -310,7 +310,7 @@ describe('bytes', () => {
       [['CL.THROTTLE'], ['1', '1', '1']],
       [['SLUICE.ASK', '*'], []],
     ]) {
-      expect(ask(...before, fits, ...after)).toMatch(/^\*5 :/);
+      expect(ask(...before, fits, ...after)).toMatch(/^\*[56] :/);
       expect(ask(...before, long, ...after)).toBe('-ERR key is longer than 50 bytes');
     }
     expect(ask('SLUICE.INSPECT', long)).toBe('-ERR key is longer than 50 bytes');

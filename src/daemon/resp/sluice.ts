@@ -8,11 +8,12 @@
  *                some call in flight must settle first
  *          ""    the limit that refused
  *          ""    with HOLD, what to settle with
+ *          ""    why, where it is not just a limit that is used up
  */
 
 import { NEVER, OUTCOMES, type Outcome } from '../../decision.ts';
 import type { Inspection, NamedStanding } from '../../inspection.ts';
-import { type Answer, type Ask, isUnknown } from '../gate.ts';
+import { type Answer, type Ask, isUnknown, type OutOfReach } from '../gate.ts';
 import type { Settled as ListSettled } from '../routes.ts';
 import { textOf } from '../tag.ts';
 import {
@@ -51,14 +52,15 @@ function ask({ args, reply, served }: Call): undefined | Promise<Fill> {
   return isUnknown(answer) ? reply.error(noSuchLimit(answer.unknown)) : tell(reply, answer);
 }
 
-function tell(reply: Reply, { decision, limit = '', permit = '' }: Answer): undefined {
+function tell(reply: Reply, { decision, limit = '', permit = '', ...why }: Answer): undefined {
   const isAllowed = decision.verdict === 'allow';
-  reply.array(5);
+  reply.array(6);
   reply.integer(isAllowed ? 1 : 0);
   reply.integer(isAllowed ? known(decision.remaining) : 0);
   reply.integer(decision.verdict === 'deny' ? wholeMs(decision.retryAfterMs) : 0);
   reply.bulk(limit);
-  return reply.bulk(permit);
+  reply.bulk(permit);
+  return reply.bulk(why.settled?.reason ?? why.reason ?? '');
 }
 
 const known = (remaining: number): number =>
@@ -119,14 +121,11 @@ const listed = ({
   by: by?.text,
 });
 
-const shown = (own: Inspection): Value => ({
-  name: own.name,
-  remaining: own.remaining,
-  opensInMs: inMs(own.opensInMs),
-  by: own.by,
-  inFlight: own.inFlight,
-  rules: own.rules.map(shownRule),
-});
+function shown(own: Inspection | OutOfReach): Value {
+  if (!('rules' in own)) return { ...own };
+  const { name, remaining, opensInMs, by, rules, ...view } = own;
+  return { name, remaining, opensInMs: inMs(opensInMs), by, ...view, rules: rules.map(shownRule) };
+}
 
 const shownRule = (rule: NamedStanding): Value => ({
   name: rule.name,
