@@ -21,7 +21,7 @@ import type { RemoteShareMaker } from './share/remote.ts';
 import type { ShareMaker } from './share/share.ts';
 import { KEYS_MAX_DEFAULT, KEYS_MAX_MAX } from './share/table.ts';
 
-/** What `limiter` takes, for a limit that is decided here. */
+/** What `limiter` takes. */
 export interface LimiterOptions {
   /** The rule, spelled with one key: `{ bucket: { rate: '100/s' } }`. */
   readonly limit: Limit;
@@ -65,7 +65,8 @@ export interface RemoteLimiterOptions extends LimiterOptions {
 
 /** Makes a limiter. @throws {ConfigError} if the limit makes no sense. */
 export function limiter(options: RemoteLimiterOptions): RemoteLimiter;
-export function limiter(options: LimiterOptions): Limiter;
+export function limiter(options: LimiterOptions & { readonly share?: ShareMaker }): Limiter;
+export function limiter(options: LimiterOptions): Limiter | RemoteLimiter;
 export function limiter(options: LimiterOptions): Limiter | RemoteLimiter {
   return engineOf(options);
 }

@@ -51,9 +51,10 @@ console.log(said.join(), api.calls, add(1, 2), decision.verdict, permit.verdict,
 
 /** A library that hands on what every door makes: its declarations have to call all of it by name. */
 const LIBRARY = `
-import { limiter } from 'sluice';
+import { type Decision, type LimiterOptions, limiter } from 'sluice';
 import { type connect } from 'sluice/client';
 import { etcd } from 'sluice/etcd';
+import { throttleFetch } from 'sluice/fetch';
 import { groups } from 'sluice/groups';
 import { express, fastify, hono } from 'sluice/http';
 import { peers } from 'sluice/peers';
@@ -69,6 +70,12 @@ export const { peers: others, counts, carried } = fleet.view();
 export const parts = [pool(memoryStore(), options), fixedPool(3)];
 export const shared = limiter({ limit: { bucket: { rate: 1 } }, share: byRedis });
 export const middleware = [express(options), fastify(options), hono(options)] as const;
+export const fetching = throttleFetch({ limiter: shared });
+
+export function asked(either: LimiterOptions): Decision {
+  // @ts-expect-error where it is not known who decides, the answer may be a promise
+  return limiter(either).ask('x');
+}
 export const settledBy = (client: ReturnType<typeof connect>) => client.settle;
 `;
 
