@@ -7,7 +7,7 @@
  * Whoever would rather wait than be refused takes `acquire` instead.
  */
 
-import { type Clock, type Millis, systemClock, turnClock } from './clock.ts';
+import { type Clock, isClock, type Millis, systemClock, turnClock } from './clock.ts';
 import type { Duration } from './duration.ts';
 import { Engine, type Limiter } from './engine.ts';
 import { ORDERS, type Order } from './line.ts';
@@ -132,9 +132,5 @@ const isMaker = (value: unknown): value is RemoteShareMaker | ShareMaker =>
   isRecord(value) && typeof value.isRemote === 'boolean' && isFunction(value.make);
 
 const isName = (value: unknown): value is string => typeof value === 'string' && value !== '';
-
-/** Anything with now(): a clock of ours, or `Date` itself. */
-const isClock = (value: unknown): value is Clock =>
-  (isFunction(value) || isRecord(value)) && 'now' in value && isFunction(value.now);
 
 export { LIMIT_KINDS } from './policy/limit.ts';
