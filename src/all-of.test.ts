@@ -164,6 +164,10 @@ describe('all of several limiters', () => {
     expect(permit.isSettled).toBe(false);
     permit.settle();
     expect(flights.stats().held).toBe(0);
+    const other = all([flights, { limiter: odd, cost: (cost) => cost - 1 }]);
+    other.ask('k', 1);
+    expect(() => other.settle('k', { used: 0 })).toThrow('used');
+    expect(flights.inspect('k').inFlight).toBe(1);
   });
 
   test('a partition is settled where it is known', () => {
@@ -321,6 +325,9 @@ describe('all of several limiters', () => {
     expect(() => all([{ limiter: one, cost: -1 }])).toThrow('parts[0].cost');
     expect(() => all([{ limiter: one, kee: '' }] as never)).toThrow('parts[0].kee');
     expect(() => all([one]).ask('x', 1, { partition: 'live' })).toThrow('partition');
+    for (const result of [7, null]) {
+      expect(() => all([one]).settle('x', result as never)).toThrow('`result` to be an object');
+    }
     expect(() => all(Array.from({ length: 65 }, () => one))).toThrow('at most 64');
   });
 });

@@ -292,6 +292,7 @@ export class AllOf implements Limiter {
   }
 
   settle(key: string, result: Result = {}): void {
+    requireResult(result);
     const { cost = 1, used, partition, ...rest } = result;
     const calls = this.#calls(key, cost, partition === undefined ? undefined : { partition });
     const settlements = calls.map((call) => ({
@@ -300,6 +301,7 @@ export class AllOf implements Limiter {
       ...(call.part !== undefined && { partition }),
       cost: call.cost,
     }));
+    for (const settlement of settlements) requireResult(settlement);
     for (const [n, { engine, key: own }] of calls.entries()) engine.settle(own, settlements[n]);
   }
 

@@ -21,7 +21,7 @@ export interface Clock {
   wakeAt?(at: Millis, act: () => void, keepAlive: boolean): () => void;
 }
 
-/** Whether that can be told the time from; options check what is handed in. */
+/** Whether that can be told the time from, as a clock of ours or `Date` itself; options check what is handed in. */
 export const isClock = (value: unknown): value is Clock =>
   typeof (value as Clock | null)?.now === 'function';
 

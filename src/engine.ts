@@ -278,7 +278,7 @@ export class Engine implements Limiter {
     }
   }
 
-  /** Hands out the permit for what was taken already. */
+  /** Hands out the permit for what was taken already, and that a moment ago: it is held from when it was good. */
   admit(key: string, cost: number, dueAt: Millis, waitedMs: Millis, part?: number): Permit {
     return this.#ledger.admit({ key, cost, dueAt, heldAt: dueAt, waitedMs }, (settled, now) =>
       this.#settle(key, { ...settled, cost, dueAt }, part, now),

@@ -44,6 +44,8 @@ export type { WindowOptions } from './policy/window.ts';
 export { type Random, seededRandom, systemRandom } from './random.ts';
 export type { RemoteLimiter, RemoteStats } from './remote-engine.ts';
 export type { RetryOptions, Tried } from './retry.ts';
+export type { RemoteShareMaker } from './share/remote.ts';
+export type { ShareMaker } from './share/share.ts';
 export {
   type Callable,
   type CallOptions,

@@ -7,7 +7,7 @@
  * Whoever would rather wait than be refused takes `acquire` instead.
  */
 
-import { type Clock, type Millis, systemClock, turnClock } from './clock.ts';
+import { type Clock, isClock, type Millis, systemClock, turnClock } from './clock.ts';
 import type { Duration } from './duration.ts';
 import { Engine, type Limiter } from './engine.ts';
 import { ORDERS, type Order } from './line.ts';
@@ -21,7 +21,7 @@ import type { RemoteShareMaker } from './share/remote.ts';
 import type { ShareMaker } from './share/share.ts';
 import { KEYS_MAX_DEFAULT, KEYS_MAX_MAX } from './share/table.ts';
 
-/** What `limiter` takes, for a limit that is decided here. */
+/** What `limiter` takes. */
 export interface LimiterOptions {
   /** The rule, spelled with one key: `{ bucket: { rate: '100/s' } }`. */
   readonly limit: Limit;
@@ -65,7 +65,8 @@ export interface RemoteLimiterOptions extends LimiterOptions {
 
 /** Makes a limiter. @throws {ConfigError} if the limit makes no sense. */
 export function limiter(options: RemoteLimiterOptions): RemoteLimiter;
-export function limiter(options: LimiterOptions): Limiter;
+export function limiter(options: LimiterOptions & { readonly share?: ShareMaker }): Limiter;
+export function limiter(options: LimiterOptions): Limiter | RemoteLimiter;
 export function limiter(options: LimiterOptions): Limiter | RemoteLimiter {
   return engineOf(options);
 }
@@ -131,9 +132,5 @@ const isMaker = (value: unknown): value is RemoteShareMaker | ShareMaker =>
   isRecord(value) && typeof value.isRemote === 'boolean' && isFunction(value.make);
 
 const isName = (value: unknown): value is string => typeof value === 'string' && value !== '';
-
-/** Anything with now(): a clock of ours, or `Date` itself. */
-const isClock = (value: unknown): value is Clock =>
-  (isFunction(value) || isRecord(value)) && 'now' in value && isFunction(value.now);
 
 export { LIMIT_KINDS } from './policy/limit.ts';

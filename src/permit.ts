@@ -9,6 +9,9 @@
  * settled otherwise before. A refusal can stand in the same place: it has nothing to settle.
  */
 
+// For whoever compiles without it: a library of the compiler's own, where `Disposable` is.
+/// <reference lib="esnext.disposable" preserve="true" />
+
 import { type Result, requireResult } from './arguments.ts';
 import type { Millis } from './clock.ts';
 import type { Reason } from './waiting.ts';

@@ -1,5 +1,5 @@
 /**
- * The engine for a limit that somebody else decides: the doors of `limiter.ts`, as promises.
+ * The engine for a limit that somebody else decides: the doors of `engine.ts`, as promises.
  *
  *     const api = limiter({ limit: { spacing: { every: '6s' } }, share: redis(client) });
  *     const decision = await api.ask('token');
@@ -27,7 +27,12 @@ import type { Permit, Refusal, Settled } from './permit.ts';
 import { requireCost } from './policy/cost.ts';
 import { type News, type Policy, seenIn } from './policy/policy.ts';
 import type { Random } from './random.ts';
-import { type RemoteEntry, type RemotePatience, RemoteWaitingRoom } from './remote-waiting.ts';
+import {
+  type RemoteEntry,
+  type RemotePatience,
+  RemoteWaitingRoom,
+  TOO_LONG,
+} from './remote-waiting.ts';
 import { type Answer, CLOSED, type RemoteShare, type RemoteShareMaker } from './share/remote.ts';
 
 /** What `Limiter` is where somebody else decides, such as Redis: every answer is a promise. */
@@ -151,9 +156,9 @@ export class RemoteEngine implements RemoteLimiter {
   }
 
   async #askThere(key: string, cost: number): Promise<Decision> {
-    const { decision: told, latest, isMakeshift = false } = await this.#share.ask(key, cost);
-    if (isMakeshift) this.#makeshift++;
-    const decision = told.verdict === 'allow' && this.#isPast(latest) ? deny(0) : told;
+    const answer = await this.#share.ask(key, cost);
+    if (answer.isMakeshift) this.#makeshift++;
+    const decision = this.#inTime(answer);
     this.#ledger.decided(key, cost, decision, 0);
     return decision;
   }
@@ -163,12 +168,13 @@ export class RemoteEngine implements RemoteLimiter {
     requireCost(cost);
     const here = this.#refused(key, cost);
     const answer = here ? { decision: here, at: 0 } : await this.#share.askNow(key, cost);
-    const { decision, at, latest, holder, isMakeshift = false }: Answer = answer;
+    const { at, holder, isMakeshift = false }: Answer = answer;
     if (isMakeshift) this.#makeshift++;
-    if (decision.verdict !== 'deny' && !this.#isPast(latest))
+    const decision = this.#inTime(answer);
+    if (decision.verdict !== 'deny')
       return this.#admit(key, cost, { verdict: 'allow', dueAt: at, isMakeshift, holder }, 0);
     if (this.#isClosed) return this.#ledger.refuse(key, cost, CLOSED, 0);
-    const retryAfterMs = decision.verdict === 'deny' ? decision.retryAfterMs : 0;
+    const { retryAfterMs } = decision;
     const isUndecided = isMakeshift && this.#share.onUnavailable === 'deny';
     const reason = isUndecided ? 'unavailable' : retryAfterMs === NEVER ? 'never' : 'not-now';
     return this.#ledger.refuse(key, cost, { retryAfterMs, reason }, 0);
@@ -178,12 +184,14 @@ export class RemoteEngine implements RemoteLimiter {
     requireKey(key);
     requireCost(cost);
     const { waitMsMax, ...own } = patienceIn(options);
+    const isAtOnce = waitMsMax <= 0 && !this.#room.hasLine(key) && !own.signal?.aborted;
+    if (isAtOnce) return this.tryAcquire(key, cost);
     const since = this.clock.now();
-    for (let waitedMs = 0; ; ) {
+    for (let waitedMs = 0, hadTurn = false; ; hadTurn = true) {
       if (this.#isClosed) return this.#ledger.refuse(key, cost, CLOSED, waitedMs);
       const leftMs = waitMsMax - waitedMs;
-      if (leftMs <= 0 && !this.#room.hasLine(key)) return this.tryAcquire(key, cost);
-      const patience = { ...own, waitMsMax: leftMs };
+      if (hadTurn && leftMs <= 0) return this.#ledger.refuse(key, cost, TOO_LONG, waitedMs);
+      const patience = { ...own, waitMsMax: leftMs, hadTurn };
       const entry = await this.#enter(key, cost, patience).catch((error: unknown) => {
         this.#ledger.left(key, cost, this.clock.now() - since);
         throw error;
@@ -194,6 +202,12 @@ export class RemoteEngine implements RemoteLimiter {
       if (entry.isMakeshift) this.#makeshift++;
       return this.#admit(key, cost, entry, waitedMs);
     }
+  }
+
+  /** What was decided, if it can still begin: a place that is lost is as good as used. */
+  #inTime({ decision, latest }: Answer): Decision {
+    const isLost = decision.verdict !== 'deny' && this.#isPast(latest);
+    return isLost ? deny(Math.ceil(this.#policy.refillMs ?? 0)) : decision;
   }
 
   /** The process was held up on the way from where the place was given: the next one may be too close by now. */

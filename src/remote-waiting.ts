@@ -54,8 +54,13 @@ export interface RemoteRefusal {
 export interface RemotePatience {
   readonly waitMsMax: Millis;
   readonly priority: number;
+  /** True if it has had its turn and could not use it: nobody who came later is before it. */
+  readonly hadTurn: boolean;
   readonly signal?: AbortSignal | undefined;
 }
+
+/** What somebody is told whose time is over. */
+export const TOO_LONG = { verdict: 'deny', retryAfterMs: 0, reason: 'too-long' } as const;
 
 interface Waiter {
   readonly cost: number;
@@ -141,7 +146,7 @@ export class RemoteWaitingRoom {
 
   /** Waits for a permit; rejects only if the signal aborts. */
   enter(key: string, cost: number, patience: RemotePatience): Promise<RemoteEntry | RemoteRefusal> {
-    const { signal, waitMsMax, priority } = patience;
+    const { signal, waitMsMax, priority, hadTurn } = patience;
     if (signal?.aborted) return Promise.reject(signal.reason);
     if (this.#lines.has(key)) {
       const isFull = this.#waiters.size >= this.#options.waitersMax;
@@ -180,13 +185,13 @@ export class RemoteWaitingRoom {
         reject(signal?.reason);
       };
       const giveUp = (): void => {
-        if (waiter.isWaiting)
-          waiter.finish({ verdict: 'deny', retryAfterMs: 0, reason: 'too-long' });
+        if (waiter.isWaiting) waiter.finish(TOO_LONG);
       };
       if (deadline < Infinity && waitMsMax > 0) stop = alarm(clock, deadline, giveUp, keepAlive);
       signal?.addEventListener('abort', onAbort, { once: true });
       this.#waiters.add(waiter);
-      this.#join(key, waiter);
+      if (hadTurn) this.#rejoin(key, waiter);
+      else this.#join(key, waiter);
     });
   }
 
@@ -341,7 +346,7 @@ export class RemoteWaitingRoom {
     };
   }
 
-  /** In front of everybody: it had its turn, and overslept. */
+  /** In front of everybody: it had its turn, and overslept or was held up. */
   #rejoin(key: string, waiter: Waiter): void {
     const line = this.#lines.get(key);
     if (line) line.waiters.unshift(waiter);

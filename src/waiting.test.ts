@@ -10,7 +10,7 @@ import { type LimiterOptions, limiter } from './limiter.ts';
 import { VirtualClock } from './testing/virtual-clock.ts';
 
 /** A limiter whose comings and goings are written down, with the clock on the left. */
-function tell(options: Omit<LimiterOptions, 'clock'>) {
+function tell(options: Omit<LimiterOptions, 'clock' | 'share'>) {
   const clock = new VirtualClock();
   const api = limiter({ ...options, clock });
   const story: string[] = [];

@@ -49,17 +49,58 @@ const fetching: typeof fetch = throttleFetch({ limit: { adaptive: {} } });
 console.log(said.join(), api.calls, add(1, 2), decision.verdict, permit.verdict, typeof fetching);
 `;
 
-test('compiles, decorates and runs in a project that only has the package', async () => {
-  writeFileSync(join(folder, 'package.json'), '{ "type": "module" }');
-  writeFileSync(join(folder, 'program.ts'), PROGRAM);
-  mkdirSync(join(folder, 'node_modules'));
-  symlinkSync(resolve('.'), join(folder, 'node_modules', 'sluice'), 'junction');
-  const flags = ['--strict', '--target', 'es2022', '--module', 'nodenext', '--lib', 'esnext,dom'];
+/** A library that hands on what every door makes: its declarations have to call all of it by name. */
+const LIBRARY = `
+import { type Decision, type LimiterOptions, limiter } from 'sluice';
+import { type connect } from 'sluice/client';
+import { etcd } from 'sluice/etcd';
+import { throttleFetch } from 'sluice/fetch';
+import { groups } from 'sluice/groups';
+import { express, fastify, hono } from 'sluice/http';
+import { peers } from 'sluice/peers';
+import { fixedPool, memoryStore, pool } from 'sluice/pool';
+import { redis } from 'sluice/redis';
+
+declare const options: never;
+export const byRedis = redis(options);
+export const byEtcd = etcd(options);
+export const byGroups = groups(options);
+export const fleet = peers(options);
+export const { peers: others, counts, carried } = fleet.view();
+export const parts = [pool(memoryStore(), options), fixedPool(3)];
+export const shared = limiter({ limit: { bucket: { rate: 1 } }, share: byRedis });
+export const middleware = [express(options), fastify(options), hono(options)] as const;
+export const fetching = throttleFetch({ limiter: shared });
+
+export function asked(either: LimiterOptions): Decision {
+  // @ts-expect-error where it is not known who decides, the answer may be a promise
+  return limiter(either).ask('x');
+}
+export const settledBy = (client: ReturnType<typeof connect>) => client.settle;
+`;
+
+mkdirSync(join(folder, 'node_modules'));
+symlinkSync(resolve('.'), join(folder, 'node_modules', 'sluice'), 'junction');
+writeFileSync(join(folder, 'package.json'), '{ "type": "module" }');
+
+/** What the compiler has to say to it; nothing if all is well. */
+async function compile(file: string, source: string, ...more: readonly string[]): Promise<string> {
+  writeFileSync(join(folder, file), source);
+  const flags = ['--strict', '--target', 'es2022', '--module', 'nodenext', '--lib', 'es2022,dom'];
   const tsc = resolve('node_modules/typescript/bin/tsc');
-  const compiled = await run(process.execPath, [tsc, ...flags, 'program.ts'], {
+  const { stdout } = await run(process.execPath, [tsc, ...flags, ...more, file], {
     cwd: folder,
   }).catch(({ stdout }) => ({ stdout }));
-  expect(compiled.stdout).toBe('');
+  return stdout;
+}
+
+test('compiles, decorates and runs in a project that only has the package', async () => {
+  expect(await compile('program.ts', PROGRAM)).toBe('');
   const { stdout } = await run(process.execPath, ['program.js'], { cwd: folder });
   expect(stdout).toBe('got /a,got /b,DENIED 2 3 allow deny function\n');
+}, 60_000);
+
+test('what its doors make can be handed on by a library with declarations of its own', async () => {
+  const node = ['--types', 'node', '--typeRoots', resolve('node_modules/@types')];
+  expect(await compile('library.ts', LIBRARY, '--declaration', ...node)).toBe('');
 }, 60_000);

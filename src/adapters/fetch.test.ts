@@ -2,9 +2,11 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { type AddressInfo, createServer as createSocketServer } from 'node:net';
 import { fetch as undiciFetch } from 'undici';
 import { afterEach, describe, expect, expectTypeOf, test, vi } from 'vitest';
+import { allow, deny } from '../decision.ts';
 import type { Limiter } from '../engine.ts';
 import type { SettledEvent } from '../events.ts';
 import { limiter } from '../limiter.ts';
+import type { RemoteShare, RemoteShareMaker } from '../share/remote.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
 import { throttleFetch } from './fetch.ts';
 
@@ -231,6 +233,22 @@ describe('throttleFetch', () => {
   test('has the type of what it wraps', () => {
     expectTypeOf(throttleFetch({ limit: plenty })).toEqualTypeOf<typeof fetch>();
     expectTypeOf(throttleFetch(undiciFetch, { limit: plenty })).toEqualTypeOf<typeof undiciFetch>();
+  });
+
+  test('asks whoever decides, also elsewhere, and pauses when an answer says so', async () => {
+    const { url, seen } = await serve(status(429, { 'Retry-After': '60' }));
+    const answers = [allow(1), allow(0)];
+    const share: Partial<RemoteShare> = {
+      askNow: async () => ({ decision: answers.shift() ?? deny(1), at: 0 }),
+      settle: async () => {},
+      isReachable: true,
+    };
+    const maker: RemoteShareMaker = { isRemote: true, make: () => share as RemoteShare };
+    const shared = limiter({ limit: plenty, share: maker });
+    const api = throttleFetch({ limiter: shared, wait: false });
+    expect((await api(url)).status).toBe(429);
+    await expect(api(url)).rejects.toMatchObject({ code: 'DENIED' });
+    expect([seen.length, answers.length]).toEqual([1, 1]); // nobody was asked again
   });
 
   test('nonsense is named', () => {

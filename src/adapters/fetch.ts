@@ -16,6 +16,7 @@ import type { Duration } from '../duration.ts';
 import type { Limiter } from '../engine.ts';
 import { ConfigError, type Denial } from '../errors.ts';
 import { type LimiterOptions, limiter } from '../limiter.ts';
+import type { RemoteLimiter } from '../remote-engine.ts';
 import type { RetryOptions, Tried } from '../retry.ts';
 import { throttle } from '../throttle.ts';
 import { type HeadersLike, isBackPressure, quotaIn, retryAfterIn } from './fetch-headers.ts';
@@ -57,7 +58,7 @@ export interface FetchCallOptions<F extends FetchLike> {
 
 /** What `throttleFetch` takes: that, and a limit or a limiter. */
 export type FetchOptions<F extends FetchLike> = FetchCallOptions<F> &
-  (LimiterOptions | { readonly limiter: Limiter });
+  (LimiterOptions | { readonly limiter: Limiter | RemoteLimiter });
 
 const WAIT_DEFAULT = '30s';
 
@@ -113,7 +114,7 @@ function wrap(inner: Fetch, options: FetchOptions<Fetch>): Fetch {
   const request = async (input: unknown, init?: Init): Promise<ResponseLike> => {
     const response = await inner(input, init);
     const quota = rateLimitHeaders ? quotaIn(response.headers, engine.clock.now()) : undefined;
-    if (quota) engine.hear(key(input, init), quota);
+    if (quota) void engine.hear(key(input, init), quota);
     return response;
   };
 

@@ -430,6 +430,7 @@ describe('options', () => {
     [{ backoff: { most: 1 } }, /`backoff.most` to be one of first, max/],
     [{ tls: 'yes' }, /`tls` to be true, false/],
     [{ retries: 3 }, /`retries` to be one of/],
+    [{ clock: { now: 7 } }, /`clock` to be a clock/],
   ])('%j make no sense', (options, complaint) => {
     expect(() => connect(options as ClientOptions)).toThrow(complaint);
   });

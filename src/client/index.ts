@@ -1,6 +1,13 @@
 /** The door of `sluice/client`. */
 
 export type { Address } from './address.ts';
-export { type Answer, type AskOptions, type Client, type ClientStats, connect } from './client.ts';
+export {
+  type Answer,
+  type AskOptions,
+  type Client,
+  type ClientStats,
+  connect,
+  type Result,
+} from './client.ts';
 export type { InspectedKey, InspectedLimit, InspectedRule } from './inspected.ts';
 export type { Backoff, ClientOptions } from './settings.ts';

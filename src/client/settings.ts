@@ -3,7 +3,7 @@
  */
 
 import type { ConnectionOptions } from 'node:tls';
-import { type Clock, type Millis, systemClock } from '../clock.ts';
+import { type Clock, isClock, type Millis, systemClock } from '../clock.ts';
 import type { Duration } from '../duration.ts';
 import { Fields, isRecord } from '../options.ts';
 import { type Random, systemRandom } from '../random.ts';
@@ -58,8 +58,6 @@ const PAUSE_MS_MAX: Millis = 5_000;
 const ASKS_MAX = 10_000;
 
 const isText = (value: unknown): value is string => typeof value === 'string' && value !== '';
-
-const isClock = (value: unknown): value is Clock => isRecord(value) && 'now' in value;
 
 const isRandom = (value: unknown): value is Random => typeof value === 'function';
 

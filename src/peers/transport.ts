@@ -25,7 +25,7 @@ export interface Transport {
   close(): Promise<void>;
 }
 
-/** The bytes are good until it returns. */
+/** Takes in a datagram. The bytes are good until it returns. */
 export type Hear = (bytes: Uint8Array, from: string) => void;
 
 /** Datagrams from the start on. What goes to several places counts for each of them. */

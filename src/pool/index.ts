@@ -2,7 +2,7 @@
 
 export type { EtcdTls } from '../etcd/http.ts';
 export { memoryStore } from '../share/pool/memory.ts';
-export type { PoolFallback, PoolListener, PoolView } from '../share/pool/pool.ts';
+export type { PoolEvent, PoolFallback, PoolListener, PoolView } from '../share/pool/pool.ts';
 export { type RedisStoreOptions, redisStore } from '../share/pool/redis.ts';
 export type { PoolMemberRecord, PoolStore } from '../share/pool/store.ts';
 export { type DnsPoolOptions, dnsPool } from './dns.ts';

@@ -2,6 +2,7 @@
 
 import { describe, expect, test } from 'vitest';
 import type { Clock } from '../clock.ts';
+import type { Limiter } from '../engine.ts';
 import { limiter } from '../limiter.ts';
 import type { Limit } from '../policy/limit.ts';
 import { memoryStore } from '../share/pool/memory.ts';
@@ -36,7 +37,7 @@ function world(limit: Limit) {
   return { clock, store, start, climb };
 }
 
-const poolOf = ({ llm }: { llm: ReturnType<typeof limiter> }, key = ''): number | undefined => {
+const poolOf = ({ llm }: { llm: Limiter }, key = ''): number | undefined => {
   llm.take(key, 1);
   return llm.inspect(key).pool;
 };

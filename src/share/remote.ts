@@ -107,7 +107,7 @@ export type FairEntry =
 /** What whoever waits is told when the limiter is closed. */
 export const CLOSED = { verdict: 'deny', retryAfterMs: 0, reason: 'closed' } as const;
 
-/** How a remote share is made, once the rule is known. */
+/** How a share is made, once the rule is known, where somebody else decides: `redis(client)`. */
 export interface RemoteShareMaker {
   readonly isRemote: true;
   make(policy: Policy, setting: RemoteSetting): RemoteShare;

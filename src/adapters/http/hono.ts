@@ -25,6 +25,7 @@ import { type RefusalStatus, type Refused, refuseUnavailable } from './refusal.t
 import type { Reader } from './request.ts';
 import type { HttpOptions } from './settings.ts';
 
+/** The least that is needed of Hono's context. */
 export interface HonoContextLike {
   readonly req: {
     readonly method: string;

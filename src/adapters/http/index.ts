@@ -15,7 +15,7 @@ export {
   type PlainRequest,
 } from './guard.ts';
 export type { HeaderKind } from './headers.ts';
-export { hono } from './hono.ts';
+export { type HonoContextLike, hono } from './hono.ts';
 export { express, express as node, type NodeRequest, type NodeResponse } from './node.ts';
 export type { TrustProxy } from './proxy.ts';
 export type { Refused, Wording } from './refusal.ts';

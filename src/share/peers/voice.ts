@@ -20,7 +20,8 @@ export class Counts {
   unknown = 0;
 }
 
-export type PeerCounts = Readonly<Counts>;
+/** Messages of a fleet as one node has seen them, from the start on. */
+export interface PeerCounts extends Readonly<Counts> {}
 
 export class Voice {
   readonly id: NodeId;

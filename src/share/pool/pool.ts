@@ -68,6 +68,7 @@ export interface PooledLimit {
   saturation(now: Millis): number;
 }
 
+/** What a pool tells of itself, and how it stands then. */
 export interface PoolEvent {
   readonly type: 'out-of-reach' | 'in-reach' | 'size';
   readonly view: PoolView;
