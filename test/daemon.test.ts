@@ -403,7 +403,7 @@ describe.skipIf(redisServer() === undefined)('Redis clients', () => {
   test('redis-cli asks with a limit of its own, and for limits of the daemon', async () => {
     const daemon = await start(EPHEMERAL);
     expect(cli(daemon, 'CL.THROTTLE', 'user123', '15', '30', '60')).toBe('0\n16\n15\n-1\n2\n');
-    expect(cli(daemon, 'SLUICE.ASK', '*', 'alice', '4')).toBe('1\n6\n0\n\n\n');
+    expect(cli(daemon, 'SLUICE.ASK', '*', 'alice', '4')).toBe('1\n6\n0\n\n\n\n');
     expect(cli(daemon, 'INFO')).toContain('sluice_version:');
   });
 
