@@ -33,6 +33,14 @@ describe('the clock of a turn', () => {
     expect(source.looks).toBeLessThan(40);
   });
 
+  test('is looked at once for many, also where several looks see the same instant', () => {
+    let looks = 0;
+    // As the system's does: asks are closer together than it moves.
+    const clock = turnClock({ now: () => 1000 + Math.floor(looks++ / 3) * 0.00025 });
+    for (let n = 0; n < 1000; n++) clock.now();
+    expect(looks).toBeLessThan(60);
+  });
+
   test('is looked at every time by a few looks that happen to be close', () => {
     const source = countingClock(0.001);
     const clock = turnClock(source);

@@ -93,8 +93,9 @@ export function turnClock(source: Clock = systemClock): Clock {
 
   const look = (): Millis => {
     const now = source.now();
-    // Two looks that see the very same instant see a clock that somebody moves by hand: never shared.
-    near = now > seen && now - seen < RUN_GAP_MS ? near + 1 : 0;
+    // Looks that see the very same instant may see a clock that somebody moves by hand, so they make no run. Nor do they end
+    // one: the system's clock moves by a quarter of a microsecond, and several asks fit into that.
+    if (now !== seen) near = now > seen && now - seen < RUN_GAP_MS ? near + 1 : 0;
     if (near >= RUN_LOOKS) {
       shares = SHARED_LOOKS_MAX;
       if (!turnWatched) atEndOfTurn(turnOver);
