@@ -27,7 +27,7 @@ import { Pauses, pauseIn } from './pauses.ts';
 import type { Permit, Refusal } from './permit.ts';
 import { requireCost } from './policy/cost.ts';
 import { partitionOf } from './policy/partitions.ts';
-import type { News, Policy } from './policy/policy.ts';
+import type { News, Policy, Settlement } from './policy/policy.ts';
 import type { Random } from './random.ts';
 import type { KeyHash } from './share/hash.ts';
 import type { Share } from './share/share.ts';
@@ -80,6 +80,7 @@ export interface Limiter {
   readonly isSimple: boolean;
   /** The time it lives in, for those who wait on its behalf. */
   readonly clock: Clock;
+  /** The chance it goes by. */
   readonly random: Random;
 }
 
@@ -280,8 +281,9 @@ export class Engine implements Limiter {
 
   /** Hands out the permit for what was taken already, and that a moment ago: it is held from when it was good. */
   admit(key: string, cost: number, dueAt: Millis, waitedMs: Millis, part?: number): Permit {
-    return this.#ledger.admit({ key, cost, dueAt, heldAt: dueAt, waitedMs }, (settled, now) =>
-      this.#settle(key, { ...settled, cost, dueAt }, part, now),
+    const grant = { key, cost, dueAt, heldAt: dueAt, waitedMs };
+    return this.#ledger.admit(grant, ({ outcome = 'ok', used, retryAfterMs }, rttMs, now) =>
+      this.#settle(key, { outcome, cost, used, dueAt, rttMs, part }, retryAfterMs, now),
     );
   }
 
@@ -320,17 +322,23 @@ export class Engine implements Limiter {
   settle(key: string, result: Result = {}): void {
     requireKey(key);
     requireResult(result);
-    const { partition } = result;
+    const now = this.clock.now();
+    const { outcome = 'ok', cost = 1, dueAt = now, rttMs, used, retryAfterMs, partition } = result;
     const part = partition === undefined ? undefined : partitionOf(this.#policy, partition);
-    this.#settle(key, result, part, this.clock.now());
+    this.#settle(key, { outcome, cost, used, dueAt, rttMs, part }, retryAfterMs, now);
   }
 
-  #settle(key: string, result: Result, part: number | undefined, now: Millis): void {
-    const { outcome = 'ok', cost = 1, dueAt = now, rttMs, used, retryAfterMs } = result;
-    const known = { ...(used !== undefined && { used }), ...(rttMs !== undefined && { rttMs }) };
-    this.#share.settle(key, { outcome, cost, dueAt, part, ...known }, now);
+  /** Every settlement has the same fields, known or not: putting some together cost ten times as much as the rest. */
+  #settle(
+    key: string,
+    settlement: Settlement,
+    retryAfterMs: Millis | undefined,
+    now: Millis,
+  ): void {
+    this.#share.settle(key, settlement, now);
     if (retryAfterMs !== undefined) this.#pause(key, retryAfterMs, now);
-    this.#ledger.settled(key, cost, outcome, known);
+    const { cost, outcome, used, rttMs } = settlement;
+    this.#ledger.settled(key, cost, outcome, used, rttMs);
     this.#room.poke(key); // whatever came back may be what somebody waits for
   }
 

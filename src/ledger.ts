@@ -64,17 +64,17 @@ export class Ledger {
     this.#events.emit({ type: 'decision', limit: this.name, key, cost, at, decision, waitedMs });
   }
 
-  /** Counts a call as let through and hands out its permit; `settle` hears how it went, and when. */
+  /** Counts a call as let through and hands out its permit; `settle` hears how it went, how long it took, and when. */
   admit(
     { key, cost, dueAt, heldAt, waitedMs }: Grant,
-    settle: (settled: Settled, now: Millis) => void,
+    settle: (settled: Settled, rttMs: Millis, now: Millis) => void,
   ): Permit {
     this.decided(key, cost, GRANTED, waitedMs);
     const permit: Permit = new Permit({ key, cost, dueAt, heldAt }, (settled) => {
       this.#held.remove(permit);
       const now = this.#clock.now();
-      const rttMs = Math.max(0, now - heldAt); // some clocks do go backwards
-      settle({ rttMs, ...settled }, now);
+      const rttMs = settled.rttMs ?? Math.max(0, now - heldAt); // some clocks do go backwards
+      settle(settled, rttMs, now);
     });
     this.#held.add(permit);
     return permit;
@@ -101,11 +101,13 @@ export class Ledger {
     key: string,
     cost: number,
     outcome: Outcome,
-    known: { readonly used?: number; readonly rttMs?: Millis },
+    used: number | undefined,
+    rttMs: Millis | undefined,
   ): void {
-    this.#counts.settled(outcome, known.rttMs);
+    this.#counts.settled(outcome, rttMs);
     if (!this.#events.hasListeners) return;
     const about = { limit: this.name, key, cost, at: this.#clock.now() };
+    const known = { ...(used !== undefined && { used }), ...(rttMs !== undefined && { rttMs }) };
     this.#events.emit({ type: 'settled', ...about, outcome, ...known });
   }
 

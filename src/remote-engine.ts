@@ -61,7 +61,9 @@ export interface RemoteLimiter {
   stats(): RemoteStats;
   /** Refuses those who wait, gives back what it holds and stops. The connection is yours, and stays open. */
   close(): Promise<void>;
+  /** The time it lives in, for those who wait on its behalf. */
   readonly clock: Clock;
+  /** The chance it goes by. */
   readonly random: Random;
 }
 
@@ -225,8 +227,8 @@ export class RemoteEngine implements RemoteLimiter {
   #admit(key: string, cost: number, entry: RemoteEntry, waitedMs: Millis): Permit {
     const { dueAt, isMakeshift, holder } = entry;
     const heldAt = this.clock.now();
-    return this.#ledger.admit({ key, cost, dueAt, heldAt, waitedMs }, (settled) => {
-      this.#settle(key, { ...settled, cost, dueAt }, isMakeshift, holder);
+    return this.#ledger.admit({ key, cost, dueAt, heldAt, waitedMs }, (settled, rttMs) => {
+      this.#settle(key, { ...settled, rttMs, cost, dueAt }, isMakeshift, holder);
     });
   }
 
@@ -261,7 +263,7 @@ export class RemoteEngine implements RemoteLimiter {
   ): Promise<void> {
     const { outcome = 'ok', cost = 1, used, rttMs, retryAfterMs, dueAt = Number.NaN } = result;
     const known = { ...(used !== undefined && { used }), ...(rttMs !== undefined && { rttMs }) };
-    this.#ledger.settled(key, cost, outcome, known);
+    this.#ledger.settled(key, cost, outcome, used, rttMs);
     if (retryAfterMs !== undefined) this.#pause(key, retryAfterMs);
     const isAsAsked = outcome !== 'ignored' && (used ?? cost) === cost && !this.#policy.learns;
     // What somebody else never gave is not settled there; a place that is held by a name is, wherever that was.

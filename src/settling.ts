@@ -99,8 +99,9 @@ function settleWith(
     const said = judge();
     permit.settle(said);
     hear?.(said);
-  } finally {
+  } catch (error) {
     permit.settle(usual); // counts only if the first did not
+    throw error;
   }
 }
 

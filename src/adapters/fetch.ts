@@ -50,7 +50,9 @@ export interface FetchCallOptions<F extends FetchLike> {
   readonly rateLimitHeaders?: boolean;
   /** How it went, where status and error do not say it well enough. */
   readonly outcome?: (error: unknown, response: Answer<F> | undefined) => Outcome;
+  /** With order priority, higher goes first. */
   readonly priority?: (...args: Args<F>) => number;
+  /** Which part of a limit with partitions it counts against. */
   readonly partition?: (...args: Args<F>) => string | undefined;
   /** When refused: throw a DeniedError (default), or answer with what this gives. */
   readonly onDeny?: (denial: Denial, ...args: Args<F>) => Answer<F> | Promise<Answer<F>>;

@@ -81,6 +81,7 @@ export interface Client {
   settle(permit: string, result?: Result): Promise<boolean>;
   /** How the key stands; undefined if nobody could say. */
   inspect(key: string, limit?: string): Promise<InspectedKey | undefined>;
+  /** How it stands with the daemon, and what was answered so far. */
   stats(): ClientStats;
   /** Waits for what was asked, then hangs up. Whoever asks later is answered by `onUnavailable`. */
   close(): Promise<void>;

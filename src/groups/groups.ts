@@ -67,11 +67,13 @@ export interface RemoteBucket extends GroupsOptions {
 
 /** This process's place in its group. */
 export interface GroupsPlace {
+  /** What was stolen and given, and which groups cannot be reached. */
   view(): GroupsView;
   /** Where others can reach it, once it listens; rejects if it cannot. Undefined if it is not to. */
   readonly listening: Promise<string | undefined>;
   /** What others may have of this process's buckets, for a door of your own. */
   give(wants: readonly Want[]): Promise<number[]>;
+  /** Steals and gives no more. Limits go on with their group's own part. */
   close(): Promise<void>;
 }
 

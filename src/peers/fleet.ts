@@ -47,17 +47,23 @@ export interface NodeSetting {
 
 /** What a node knows of its fleet. */
 export interface FleetView {
+  /** What others know it by; another one each time it is started. */
   readonly id: NodeId;
+  /** What people call it. */
   readonly name: string;
+  /** How it reaches the others. */
   readonly transport: string;
   /** Whether it listens: until then, and after it was closed, it decides alone. */
   readonly isOpen: boolean;
+  /** Those it has heard lately. */
   readonly peers: readonly PeerView[];
+  /** What was told and heard, from the start on. */
   readonly counts: PeerCounts;
   /** Datagrams whose seal was not ours. */
   readonly forged: number;
   /** Where the last of them came from, if the transport knows; empty if there was none. */
   readonly forgedFrom: string;
+  /** What the transport carried. */
   readonly carried: Readonly<TransportCounts>;
 }
 

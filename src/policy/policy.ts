@@ -28,11 +28,11 @@ export interface Settlement {
   /** What was asked for. */
   readonly cost: number;
   /** What was really used, where that is known only now; `cost` if left out. */
-  readonly used?: number;
+  readonly used?: number | undefined;
   /** When the permit was good: the instant of the ask, plus its `waitMs` if it had one. */
   readonly dueAt: Millis;
   /** How long the work took. */
-  readonly rttMs?: Millis;
+  readonly rttMs?: Millis | undefined;
   /** Which partition it counted against, as it was asked for. */
   readonly part?: number | undefined;
   /** Whose lease ends, where somebody else counts who is in flight. */

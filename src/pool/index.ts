@@ -1,6 +1,7 @@
 /** Processes that split a limit and agree how many they are: `sluice/pool`. */
 
 export type { EtcdTls } from '../etcd/http.ts';
+export type { AgreementOptions, Claim, SyncAnswer, SyncRequest } from '../share/pool/agreement.ts';
 export { memoryStore } from '../share/pool/memory.ts';
 export type { PoolEvent, PoolFallback, PoolListener, PoolView } from '../share/pool/pool.ts';
 export { type RedisStoreOptions, redisStore } from '../share/pool/redis.ts';

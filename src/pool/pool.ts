@@ -41,6 +41,7 @@ export interface PoolOptions {
 export interface PoolPlace extends ShareMaker {
   /** Resolves with the store's first answer; rejects if none comes for `stale`. It is tried on all the same. */
   readonly opened: Promise<void>;
+  /** What this process knows of its pool. */
   view(): PoolView;
   /** Everybody, as the store knows them. */
   members(): Promise<readonly PoolMemberRecord[]>;
@@ -48,6 +49,7 @@ export interface PoolPlace extends ShareMaker {
   on(listener: PoolListener): () => void;
   /** Spends nothing for a while, and leaves its part to the others. */
   pause(): Promise<void>;
+  /** Comes back, as one that has just come. */
   resume(): void;
   /** Leaves for good. The store stays open: it is its maker's. */
   close(): Promise<void>;

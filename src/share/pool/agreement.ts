@@ -35,6 +35,7 @@ export interface Claim {
 
 export const NOTHING: Claim = { size: 0, rank: -1, round: 0 };
 
+/** What a member tells the store with a sync. */
 export interface SyncRequest {
   readonly id: string;
   /** Of this member's syncs; an older one that comes late changes nothing. */
@@ -42,6 +43,7 @@ export interface SyncRequest {
   readonly using: Claim;
 }
 
+/** What it is told. */
 export interface SyncAnswer {
   /** What to use. */
   readonly claim: Claim;
@@ -80,6 +82,7 @@ export interface PoolState {
   turnFreedAt: Millis;
 }
 
+/** What all members of a pool go by. */
 export interface AgreementOptions {
   /** A member that was silent for so long is gone. */
   readonly staleMs: Millis;

@@ -36,20 +36,27 @@ export interface PoolSetting {
 
 /** What is known of a pool, for people. */
 export interface PoolView {
+  /** The pool's. */
   readonly name: string;
+  /** Where its members meet. */
   readonly store: string;
+  /** What this member is called. */
   readonly id: string;
-  /** How many share the limits as far as this one knows, and which of them it is; -1 while they differ. */
+  /** How many share the limits as far as this one knows; 0: it has no part. */
   readonly size: number;
+  /** Which of them it is, 0 first; -1 while they differ. */
   readonly rank: number;
   /** Members the store has heard lately. */
   readonly active: number;
+  /** Whether all of them go by the same size. */
   readonly isAgreed: boolean;
   /** False once the store was out of reach for longer than the last claim may be used. */
   readonly isAvailable: boolean;
   /** How long ago the store was heard; Infinity if never. */
   readonly ageMs: Millis;
+  /** Syncs that the store has answered. */
   readonly syncs: number;
+  /** And those it has not. */
   readonly failures: number;
   /** By limit, how much of this member's part was used in the last ten seconds: from 0 to 1. */
   readonly saturation: Readonly<Record<string, number>>;
