@@ -1,9 +1,8 @@
 /**
  * What a pool costs: 1,000 members that sync with one real Redis, and decisions beside those of a limit alone.
  *
- *     npm run bench:pool                prints it
- *     npm run bench:pool -- --write     and makes it a part of bench/RESULTS.md
- *     npm run bench:pool -- --smoke     a moment with few members
+ *     npm run bench:pool                a part of bench/RESULTS.md
+ *     npm run bench:pool -- --smoke     a moment with few members, writes nothing
  *
  * Each member has a connection of its own, as pods have. They are all in this process, so what a sync takes
  * here is mostly the wait for this process; what it takes Redis, Redis says itself.
@@ -230,7 +229,7 @@ ${decisions.join('\n')}
 A reader of batches of 500 small messages that has no limit reads ${millions(read.none)} of them. In a process that is in a pool it
 reads ${read.pool.toFixed(2)} times as many, and with a limit of that pool, which is asked once a batch, ${read.limit.toFixed(2)} times.`;
 console.log(`\n${text}`);
-if (process.argv.includes('--write')) writeSection('Pools', text);
+if (!smoke) writeSection('Pools', text);
 server.kill('SIGKILL');
 rmSync(folder, { recursive: true, force: true });
 process.exit(0);
