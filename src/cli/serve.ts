@@ -132,11 +132,12 @@ async function serveUntilStopped(
   process.on('SIGHUP', () => void starting.then((daemon) => daemon.reload()).catch(() => {}));
   const daemon = await starting;
   format = () => daemon.config.log;
-  announce(daemon, from, terminal);
-  await new Promise<void>((resolve) => {
+  const toldToStop = new Promise<void>((resolve) => {
     process.once('SIGTERM', resolve);
     process.once('SIGINT', resolve);
   });
+  announce(daemon, from, terminal); // whoever reads that it is ready may stop it that instant
+  await toldToStop;
   log('info', 'stopping');
   const atOnce = (): never => process.exit(EXIT_USAGE);
   process.once('SIGTERM', atOnce);
