@@ -14,7 +14,7 @@ import {
   settleWhenOver,
 } from './closing.ts';
 import { type Answer, guard, joined } from './guard.ts';
-import { type HeadersOf, tell } from './headers.ts';
+import { type HeadersOf, IN_SMALL_LETTERS, tell } from './headers.ts';
 import type { Reader } from './request.ts';
 import type { HttpOptions } from './settings.ts';
 
@@ -64,10 +64,13 @@ const READER: Reader<FastifyRequestLike> = {
   ip: (request) => request.ip,
 };
 
+/** Fastify lowers every name it is given. Given one of small letters, it makes no new text: a µs a response. */
+const small = (name: string): string => IN_SMALL_LETTERS.get(name) ?? name;
+
 const HEADERS: HeadersOf<FastifyReplyLike> = {
-  get: (reply, name) => reply.getHeader(name),
-  set: (reply, name, value) => void reply.header(name, value),
-  remove: (reply, name) => void reply.removeHeader(name),
+  get: (reply, name) => reply.getHeader(small(name)),
+  set: (reply, name, value) => void reply.header(small(name), value),
+  remove: (reply, name) => void reply.removeHeader(small(name)),
 };
 
 /** A plugin. @throws {ConfigError} if an option makes no sense. */

@@ -221,14 +221,13 @@ export class Guard<Request> {
 
   /** Not being able to describe a limit loses no permit, and lets nobody in who was refused. */
   #inspect(key: string): Inspection {
-    const unknown = { name: this.limiter.name, remaining: 0, rules: [] };
-    if (isRemote(this.limiter)) return unknown; // whoever decides is out of reach
+    const { limiter } = this;
     try {
-      return this.limiter.inspect(key);
+      if (!isRemote(limiter)) return limiter.inspect(key); // a remote one that is asked here is out of reach
     } catch (error) {
       this.#reporter.unchecked(error);
-      return unknown;
     }
+    return { name: limiter.name, remaining: 0, rules: [] };
   }
 
   #unavailable(error: unknown, request: Request): Answer {

@@ -19,6 +19,17 @@ export type HeaderKind = (typeof HEADER_KINDS)[number];
 /** Headers by name. */
 export type Headers = Record<string, string>;
 
+const POLICY = 'RateLimit-Policy';
+const STATE = 'RateLimit';
+const LIMIT = 'X-RateLimit-Limit';
+const REMAINING = 'X-RateLimit-Remaining';
+const RESET = 'X-RateLimit-Reset';
+
+/** The names of all of them in small letters, for a framework that keeps them so: lowered once, not for every response. */
+export const IN_SMALL_LETTERS: ReadonlyMap<string, string> = new Map(
+  [POLICY, STATE, LIMIT, REMAINING, RESET].map((name) => [name, name.toLowerCase()]),
+);
+
 /** The largest integer a structured field can carry: fifteen digits. */
 const INTEGER_MAX = 999_999_999_999_999;
 
@@ -111,8 +122,8 @@ export class HeaderWriter {
       policies += comma + item;
       states += comma + quotedName + state(rules[n]);
     }
-    headers['RateLimit-Policy'] = policies;
-    headers.RateLimit = states;
+    headers[POLICY] = policies;
+    headers[STATE] = states;
   }
 
   #policy(rule: NamedStanding, n: number): Policy {
@@ -125,10 +136,6 @@ export class HeaderWriter {
     return policy;
   }
 }
-
-const LIMIT = 'X-RateLimit-Limit';
-const REMAINING = 'X-RateLimit-Remaining';
-const RESET = 'X-RateLimit-Reset';
 
 /** Reset is in seconds from now: it needs no clock that two machines agree on. */
 function addLegacy(headers: Headers, rule: NamedStanding): void {
