@@ -59,12 +59,10 @@ export function isToWrite(isFull) {
 export function writeSection(title, text) {
   const old = existsSync(FILE) ? readFileSync(FILE, 'utf8') : '# Results\n';
   const [head, ...sections] = old.split(/^## /m);
-  const others = sections.filter((section) => !section.startsWith(`${title}\n`));
-  const all = [...others.map((section) => section.trimEnd()), `${title}\n\n${text}`];
-  writeFileSync(
-    FILE,
-    `${head.trimEnd()}\n\n${all.map((section) => `## ${section}`).join('\n\n')}\n`,
-  );
+  const place = sections.findIndex((section) => section.startsWith(`${title}\n`));
+  sections.splice(place < 0 ? sections.length : place, 1, `${title}\n\n${text}`);
+  const all = sections.map((section) => `## ${section.trimEnd()}`).join('\n\n');
+  writeFileSync(FILE, `${head.trimEnd()}\n\n${all}\n`);
 }
 
 /** Writes one block of a page anew and leaves the rest as it is. */
