@@ -71,7 +71,7 @@ export function partitioned(inner: AdaptivePolicy, options: unknown, path: strin
   const untilForgotten = (state: State, i: number, now: Millis): Millis => {
     let last = -Infinity;
     for (let part = 0; part < names.length; part++) {
-      const { [at(i, part) + WANTED_AT]: wantedAt } = state;
+      const wantedAt = state[at(i, part) + WANTED_AT];
       last = Math.max(last, now - wantedAt > wantsMs(state, i) ? -Infinity : wantedAt);
     }
     return Math.max(1, Math.floor(last + wantsMs(state, i) - now) + 1);
