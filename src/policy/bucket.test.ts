@@ -1,7 +1,9 @@
 import { describe, expect, test } from 'vitest';
 import { type Row, type Story, tellStories } from '../../test/support/story.ts';
 import { ConfigError } from '../errors.ts';
-import { bucket } from './bucket.ts';
+import { seededRandom } from '../random.ts';
+import { bucket, fillNoSooner, fullInMs, spentOf } from './bucket.ts';
+import { policyOf } from './limit.ts';
 import { takeUpTo } from './policy.ts';
 
 const WEEK = 7 * 86_400_000;
@@ -278,6 +280,16 @@ const stories: Record<string, Story> = {
     ],
   },
 
+  // Three times 333.3 is a little more than 999.9 to a double, and nothing flows in to make up for it.
+  'the parts of a large burst add up to it, however slowly it fills': {
+    limit: { bucket: { rate: '1/365d', burst: 999.9 } },
+    rows: [
+      [0, 'ask 333.3', 'allow, 666 left'],
+      [0, 'ask 333.3', 'allow, 333 left'],
+      [0, 'ask 333.3', 'allow, 0 left'],
+    ],
+  },
+
   'a rate below one still has a burst of one': {
     limit: { bucket: { rate: 0.5 } },
     rows: [
@@ -325,6 +337,41 @@ describe('bucket', () => {
       policy.settle(state, 0, { outcome: 'ignored', cost: 0.1, dueAt: 0 }, 0);
     }
     expect(policy.available(state, 0, 0)).toBe(1);
+  });
+
+  test('what was given back to the last crumb is as good as new, whatever dust is left of it', () => {
+    const policy = bucket({ rate: 10, burst: 1 });
+    const state = new Float64Array(2);
+    policy.start(state, 0, 0);
+    for (let n = 0; n < 3; n++) policy.ask(state, 0, 0.1, 0); // to a double a little more than 0.3
+    policy.settle(state, 0, { outcome: 'ignored', cost: 0.3, dueAt: 0 }, 0);
+    expect(policy.standings(state, 0, 0)).toMatchObject([{ remaining: 1, freshInMs: 0 }]);
+  });
+
+  // Of so many tokens a double cannot hold what a millisecond brings: the first guess may be too early.
+  test('what it tells, opens, also if that is centuries away and two share it', () => {
+    const policy = bucket({ rate: '1/30d', burst: 1_000_000 });
+    policy.divide?.({ size: 2, rank: 0 }, 0);
+    for (let n = 1; n <= 100; n++) {
+      const state = new Float64Array(2);
+      policy.start(state, 0, n);
+      policy.hear(state, 0, { hits: 700_000 + n / 3.3 }, n);
+      const cost = 400_000 + n;
+      const told = policy.ask(state, 0, cost, n);
+      const waitMs = told.verdict === 'deny' ? told.retryAfterMs : 0;
+      expect(waitMs).toBeGreaterThan(1e12);
+      expect(policy.ask(state, 0, cost, n + waitMs).verdict, `step ${n}`).toBe('allow');
+    }
+  });
+
+  test('takes the word of the other side for what is left, but never for more than it knows of', () => {
+    const policy = bucket({ rate: 1, burst: 10 });
+    const state = new Float64Array(2);
+    policy.start(state, 0, 0);
+    expect(policy.hear(state, 0, { remaining: 4 }, 0)).toBe(true);
+    expect(policy.available(state, 0, 0)).toBe(4);
+    expect(policy.hear(state, 0, { remaining: 9 }, 0)).toBe(true);
+    expect(policy.available(state, 0, 0)).toBe(4);
   });
 
   test('a key whose past was forgotten too early starts with what it may have spent', () => {
@@ -457,5 +504,46 @@ describe('bucket', () => {
     expect(() => bucket(options as never)).toThrow(
       expect.objectContaining({ code: 'CONFIG', field }),
     );
+  });
+});
+
+describe('buckets side by side', () => {
+  /** The first fills fast and is small, the second fills slowly and is large. */
+  const limit = { all: [{ bucket: { rate: 10, burst: 10 } }, { bucket: { rate: 1, burst: 60 } }] };
+  const policy = policyOf(limit, seededRandom(1));
+  const buckets = (policy.formulas ?? []).map(({ numbers }) => numbers);
+
+  /** Both, after so many hits at an instant. */
+  function bothAfter(hits: number, at: number) {
+    const state = new Float64Array(policy.width);
+    policy.start(state, 0, at);
+    policy.hear(state, 0, { hits }, at);
+    return {
+      spentAt: (now: number) => spentOf(buckets, state, 0, now),
+      fullInMsAt: (now: number) => fullInMs(buckets, state, 0, now),
+      fillNoSoonerAt: (now: number, spansMs: readonly number[], hits: number) =>
+        fillNoSooner(buckets, state, 0, now, spansMs, hits),
+    };
+  }
+
+  test('are spent as far as the one that has least left, told of the largest', () => {
+    expect(bothAfter(6, 0).spentAt(0)).toBe(56); // the small one has 4 left
+    expect(bothAfter(7, 0).spentAt(0)).toBe(57);
+    expect(bothAfter(6, 0).spentAt(500)).toBe(51);
+    expect(bothAfter(60, 0).spentAt(6_000)).toBe(54); // the small one is full, the large one has 6 left
+    expect(bothAfter(6, 1_000).spentAt(400)).toBe(56); // a clock that goes backwards stands still
+  });
+
+  test('are full each in its own time', () => {
+    expect(bothAfter(6, 0).fullInMsAt(0)).toEqual([600, 6_000]);
+    expect(bothAfter(6, 0).fullInMsAt(500)).toEqual([100, 5_500]);
+    expect(bothAfter(6, 0).fullInMsAt(700)).toEqual([0, 5_300]);
+    expect(bothAfter(6, 1_000).fullInMsAt(400)).toEqual([600, 6_000]);
+  });
+
+  test('are filled no sooner than elsewhere, and none of them sooner than before', () => {
+    const both = bothAfter(6, 0);
+    both.fillNoSoonerAt(500, [300, 300], 1);
+    expect(both.fullInMsAt(500)).toEqual([400, 5_500]); // three tenths of a second, and a hit to come
   });
 });

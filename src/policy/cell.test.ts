@@ -89,6 +89,34 @@ describe('a cell', () => {
     );
   });
 
+  test.each([
+    [1, 1, 0],
+    [1_000_000, 1, 0], // a microsecond of grace would be worth a whole one
+    [1_000_000, 50, 1e9], // sums of instants of this size gather dust
+  ])(
+    'of %i a second with a limit of %i, from %d on, exactly so many fit at once',
+    (rate, limit, at) => {
+      const { ask } = key();
+      let taken = 0;
+      while (taken <= limit && !ask({ at, limit, intervalMs: 1000 / rate, quantity: 1 })[0])
+        taken++;
+      expect(taken).toBe(limit);
+    },
+  );
+
+  test('half a millisecond early is early', () => {
+    const { ask } = key();
+    ask({ at: 0, limit: 1, quantity: 1 });
+    expect(ask({ at: 999.5, limit: 1, quantity: 1 })).toEqual([true, 0, 0.5, 0.5]);
+  });
+
+  test('a look leaves no trace', () => {
+    const { state, ask } = key();
+    ask({ at: 0, quantity: 1 });
+    ask({ at: 60_000, quantity: 0 });
+    expect(cell.forgetAt(state, 0)).toBe(1000);
+  });
+
   test('begins as one that will be fresh only then', () => {
     const { state, ask } = key();
     cell.start(state, 0, 1000, 4000);

@@ -84,7 +84,7 @@ describe('a bucket that is divided', () => {
     one.settle(1, 0, 10, 20);
     expect(one.available(20)).toBe(1);
     one.settle(0, 1, 0, 20); // what was used beyond is owed by all of them, whenever it began
-    expect(one.available(20)).toBe(0);
+    expect(one.ask(1, 20)).toEqual(deny(4 * 3_600_000 - 20)); // a part is four tokens
   });
 });
 

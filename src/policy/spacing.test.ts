@@ -200,6 +200,17 @@ const stories: Record<string, Story> = {
       [FAR + 6_000, 'look', 'reserved 0'],
     ],
   },
+
+  'far from zero, too, those behind a place given up keep theirs': {
+    limit: { spacing: { every: 0.1, reserve: 2 } },
+    rows: [
+      [FAR, 'ask 1', 'allow, 0 left'],
+      [FAR, 'ask 1', 'wait 0.125'], // the next instant there is
+      [FAR, 'ask 1', 'wait 0.25'],
+      [FAR, `done ignored due ${FAR + 0.125}`],
+      [FAR, 'look', 'reserved 2'],
+    ],
+  },
 };
 
 /** The permit function of the seed, line by line. */
@@ -340,9 +351,31 @@ describe('spacing', () => {
     }
   });
 
+  test.each([
+    [0, 1e-6, 0],
+    [0, 0.001, 1],
+    [FAR, 0.125, 0], // the instant before
+    [FAR, 1, 1],
+  ])(
+    'from %d on, a place given back as one %d ms earlier leaves %i reserved',
+    (at, earlierMs, left) => {
+      const { policy, state, ask, reserved } = begin({ every: '6s', reserve: 1 }, at);
+      ask(at);
+      ask(at); // good six seconds later, and given up
+      const dueAt = at + 6_000 - earlierMs;
+      policy.settle(state, 0, { outcome: 'ignored', cost: 1, dueAt }, at);
+      expect(reserved(at)).toBe(left);
+    },
+  );
+
   test('says how long a permit stays good', () => {
     expect(spacing({ every: '6s' }).expireMs).toBe(Infinity);
     expect(spacing({ every: '6s', expire: '500ms' }).expireMs).toBe(500);
+  });
+
+  test('may ask for a wait only if there are places to reserve, and need not hear how calls went', () => {
+    expect(spacing({ every: '6s' })).toMatchObject({ reserves: false, learns: false });
+    expect(spacing({ every: '6s', reserve: 1 })).toMatchObject({ reserves: true, learns: false });
   });
 
   test('wants the exact time, and is as good as new at its next place', () => {

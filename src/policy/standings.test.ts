@@ -26,6 +26,9 @@ test('spacing: one call, or none until the next place; with one to reserve, that
     { ...own, remaining: 1, freshInMs: 0, opensInMs: 0 },
   ]);
   const patient = { spacing: { every: 100, reserve: 1 } };
+  expect(standingsAt(540, patient, [1, 500])).toMatchObject([
+    { remaining: 0, freshInMs: 60, opensInMs: 60 },
+  ]);
   expect(standingsAt(540, patient, [1, 500], [1, 510])).toMatchObject([
     { remaining: 0, freshInMs: 160, opensInMs: 60 },
   ]);
