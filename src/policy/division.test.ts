@@ -24,6 +24,7 @@ class Member {
     this.policy.ask(this.#state, 0, cost, now, part);
   available = (now: number) => this.policy.available(this.#state.slice(), 0, now);
   standings = (now: number) => this.policy.standings(this.#state.slice(), 0, now);
+  hear = (hits: number, now: number) => this.policy.hear(this.#state, 0, { hits }, now);
   pace = () => this.policy.pace?.(this.#state, 0, 0);
 
   /** A call that was good at `dueAt` is over. */
@@ -94,6 +95,61 @@ test('spacing that is divided keeps the rate of all together', () => {
   expect(one.ask(1, 0).verdict).toBe('allow');
   expect(one.ask(1, 100)).toEqual(deny(200));
   expect(one.standings(100)).toMatchObject([{ quota: 1, windowMs: 300, freshInMs: 200 }]);
+});
+
+describe('a ramp that is divided', () => {
+  const TEN = { ramp: { min: 10, max: 20, over: '10s', mode: 'only-if-used' } } as const;
+
+  test('is all of its pool and no more, what an even division leaves by rank and second', () => {
+    const members = membersOf(TEN, 4);
+    expect(members.map((one) => one.available(0))).toEqual([3, 3, 2, 2]);
+    expect(members.map((one) => one.available(1000))).toEqual([3, 2, 2, 3]);
+    expect(members.map((one) => one.pace())).toEqual([2.5, 2.5, 2.5, 2.5]);
+  });
+
+  test('with another rank it has the turns of that one, though they are as many as before', () => {
+    const one = new Member(TEN, 4, 0);
+    expect(one.ask(1, 0)).toEqual({ verdict: 'allow', remaining: 2 });
+    one.divide(4, 2, 100);
+    expect(one.available(100)).toBe(1);
+  });
+
+  test('without a rank it has its even part, whatever the second', () => {
+    const stranger = new Member(TEN, 3);
+    for (const now of [0, 1000, 2000]) {
+      expect(stranger.standings(now)).toMatchObject([{ quota: 3, remaining: 3 }]);
+    }
+  });
+
+  test.each([0, -1])(
+    'has what its part grew by at once, and not what it shrank by (rank %i)',
+    (rank) => {
+      const one = new Member(TEN, 2, rank);
+      one.ask(3, 0);
+      expect(one.available(0)).toBe(2);
+      one.divide(1, rank, 100);
+      expect(one.ask(3, 100)).toEqual({ verdict: 'allow', remaining: 4 });
+      one.divide(2, rank, 200);
+      expect(one.ask(1, 200)).toEqual(deny(800)); // six are more than its five
+      one.divide(1, rank, 300);
+      expect(one.ask(1, 300)).toEqual({ verdict: 'allow', remaining: 3 });
+      one.ask(3, 300);
+      expect(one.available(1000)).toBe(11); // all ten were used
+    },
+  );
+
+  test('what others served stays served, whatever becomes of the part', () => {
+    const leftAfter = ([before, after]: readonly number[], hits: number, size: number): number => {
+      const one = new Member(TEN, 2, before);
+      one.hear(hits, 0);
+      expect(one.ask(1, 0)).toEqual({ verdict: 'allow', remaining: 2 }); // of five
+      one.divide(size, after, 100);
+      return one.available(100);
+    };
+    expect(leftAfter([0, 0], 2, 1)).toBe(7);
+    expect(leftAfter([0, -1], 2, 2)).toBe(2);
+    expect(leftAfter([-1, 0], 4, 2)).toBe(2); // without a rank it is heard of the whole pool
+  });
 });
 
 describe('calls in flight that are divided', () => {

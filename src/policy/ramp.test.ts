@@ -234,6 +234,7 @@ const stories: Record<string, Story> = {
       [2_000, 'A: take all', 'got 1'],
       [2_000, 'B: take all', 'got 2'],
       [2_000, 'C: take all', 'got 2'],
+      [2_000, 'C: ask 3', 'deny, never'], // five by three are never three for one
     ],
   },
 
@@ -317,6 +318,43 @@ const stories: Record<string, Story> = {
       [500, 'B: take all', 'got 5'],
       [500, 'A: take all', 'got 1'],
       [1_000, 'A: take all', 'got 10'],
+    ],
+  },
+
+  'one that learns of its rank, or has it no more, has as much left as before': {
+    limit: seed('relaxed'),
+    nodes: ['A', 'B'],
+    rows: [
+      [0, 'A: pool 2'],
+      [0, 'A: hear 4'], // two of its five
+      [0, 'A: take 1', 'got 1'],
+      [0, 'A: look', 'remaining 2'],
+      [0, 'B: pool 2 rank 1'],
+      [0, 'B: take 3', 'got 3'],
+      [500, 'A: pool 2 rank 0'],
+      [500, 'A: take all', 'got 2'],
+      [500, 'B: pool 2'],
+      [500, 'B: take all', 'got 2'],
+    ],
+  },
+
+  'when another leaves in the middle of a second, it may have taken as much': {
+    limit: seed('relaxed'),
+    rows: [
+      [0, 'pool 2'],
+      [0, 'take 3', 'got 3'],
+      [500, 'pool 1'],
+      [500, 'take all', 'got 4'],
+    ],
+  },
+
+  'one that was alone and now has a rank is measured by its part': {
+    limit: seed('only-if-used', { threshold: 80 }),
+    rows: [
+      [0, 'take 4', 'got 4'],
+      [500, 'pool 2 rank 0'],
+      [500, 'look', 'remaining 1'],
+      [1_000, 'look', 'pool 20'], // four of its five
     ],
   },
 
@@ -463,6 +501,15 @@ const stories: Record<string, Story> = {
       [0, 'ask 25', 'deny, retry in 1000'],
       [1_000, 'ask 25', 'deny, retry in 1000'],
       [2_000, 'ask 25', 'allow, 5 left'],
+    ],
+  },
+
+  'who waits for its turn at a pool that grows when called hopes for one step, not for more': {
+    limit: seed('relaxed'),
+    rows: [
+      [0, 'pool 3 rank 1'],
+      [0, 'ask 7', 'deny, retry in 2000'], // of 20 it has six in the next second, and seven in the one after it
+      [0, 'ask 8', 'deny, retry in 1000'], // nobody has eight of 20: whoever asks again makes it grow
     ],
   },
 
@@ -633,6 +680,7 @@ describe('ramp', () => {
   test('what was heard before the first call is not forgotten', () => {
     const sized = begin(seed('relaxed').ramp);
     expect(sized.policy.forgetAt(sized.state, 0)).toBe(-Infinity); // nothing there yet
+    expect(sized.policy.evictAt(sized.state, 0)).toBe(-Infinity);
     sized.policy.hear(sized.state, 0, { poolSize: 3 }, 0);
     expect(sized.policy.forgetAt(sized.state, 0)).toBe(Infinity);
 
@@ -689,6 +737,31 @@ describe('ramp', () => {
       );
     },
   );
+
+  test('also of a gentle slope nothing is left to one whose past was forgotten too early', () => {
+    const policy = ramp({ min: 10, max: 20, over: '10s' });
+    const state = new Float64Array(policy.width);
+    policy.start(state, 0, 5_300, 6_000);
+    const left = [5_300, 5_999, 6_000].map((now) => policy.available(state, 0, now));
+    expect(left).toEqual([0, 0, 10]);
+  });
+
+  test('keys stand side by side: one that begins leaves its neighbours alone', () => {
+    const policy = ramp(seed('relaxed').ramp);
+    const { width } = policy;
+    const state = new Float64Array(3 * width).fill(7);
+    policy.start(state, width, 5_300);
+    policy.start(state, width, 5_300, 6_000);
+    const neighbours = [...state.subarray(0, width), ...state.subarray(2 * width)];
+    expect(new Set(neighbours)).toEqual(new Set([7]));
+  });
+
+  test('has no use for what the other side says: it has a pool of its own', () => {
+    const { policy, state } = begin(seed('relaxed').ramp);
+    expect(policy.hear(state, 0, { remaining: 3 }, 0)).toBe(false);
+    expect(policy.hear(state, 0, { retryAfterMs: 5 }, 0)).toBe(false);
+    expect(policy.available(state, 0, 0)).toBe(10);
+  });
 
   test('a cost that is no cost is an error, and takes nothing', () => {
     const { policy, state } = begin(seed('relaxed').ramp);

@@ -32,6 +32,16 @@ const stories: Record<string, Story> = {
     ],
   },
 
+  'only what is missing has to leave, not as much as was asked for': {
+    limit: TEN,
+    rows: [
+      [0, 'ask 4', 'allow, 6 left'],
+      [20_000, 'ask 4', 'allow, 2 left'],
+      [20_000, 'ask 5', 'deny, retry in 50000'], // three more: those of the first step will do
+      [70_000, 'ask 5', 'allow, 1 left'],
+    ],
+  },
+
   'all or nothing, and what never fits is never allowed': {
     limit: TEN,
     rows: [
@@ -66,6 +76,42 @@ const stories: Record<string, Story> = {
       [30_000, 'give 1 due 0'],
       [30_000, 'look', 'remaining 1'],
       [70_000, 'look', 'remaining 5'], // all of the first step has left, nothing of the other
+    ],
+  },
+
+  'what was not used comes back until its step has left, and never from another': {
+    limit: TEN,
+    rows: [
+      [0, 'ask 10', 'allow, 0 left'],
+      [0, 'give 2'],
+      [0, 'look', 'remaining 2'],
+      [69_999, 'give 3 due 0'],
+      [69_999, 'look', 'remaining 5'],
+      [69_999, 'give 2 due 70000'], // nothing was counted there yet
+      [69_999, 'look', 'remaining 5'],
+      [70_000, 'ask 10', 'allow, 0 left'],
+      [70_000, 'give 5 due 0'],
+      [70_000, 'look', 'remaining 0'],
+    ],
+  },
+
+  'what was used on top counts from when it is known': {
+    limit: TEN,
+    rows: [
+      [0, 'ask 1', 'allow, 9 left'],
+      [30_000, 'done ok cost 1 used 5 due 0'],
+      [30_000, 'look', 'remaining 5'],
+      [70_000, 'look', 'remaining 6'],
+      [100_000, 'look', 'remaining 10'],
+    ],
+  },
+
+  'a look is never refused, and sees nothing below nothing': {
+    limit: TEN,
+    rows: [
+      [0, 'ask 0', 'allow, 10 left'],
+      [0, 'hear 20', 'heard'],
+      [0, 'ask 0', 'allow, 0 left'],
     ],
   },
 
@@ -121,6 +167,15 @@ const stories: Record<string, Story> = {
     ],
   },
 
+  'the shortest window is a millisecond': {
+    limit: { window: { limit: 1, per: 1 } },
+    rows: [
+      [0, 'ask 1', 'allow, 0 left'],
+      [0, 'ask 1', 'deny, retry in 2'],
+      [2, 'ask 1', 'allow, 0 left'],
+    ],
+  },
+
   'a window of one step is counted from clock to clock, and half as often': {
     limit: { window: { limit: 2, per: '1s', steps: 1 } },
     rows: [
@@ -143,6 +198,24 @@ describe('window', () => {
     policy.hear(state, 0, { remaining: 8 }, 0);
     expect(policy.view(state, 0, 0).remaining).toBe(3);
     expect(policy.hear(state, 0, { retryAfterMs: 5 }, 0)).toBe(false);
+  });
+
+  test('a key is as good as new when its last call has left, however often it was refused since', () => {
+    const policy = window(TEN.window);
+    const state = new Float64Array(policy.width);
+    policy.start(state, 0, 0);
+    expect([policy.forgetAt(state, 0), policy.evictAt(state, 0)]).toEqual([-Infinity, -Infinity]);
+    policy.ask(state, 0, 10, 5_000);
+    policy.ask(state, 0, 1, 65_000);
+    expect([policy.forgetAt(state, 0), policy.evictAt(state, 0)]).toEqual([70_000, 70_000]);
+  });
+
+  test('a key whose past was forgotten too early has nothing left until that has left', () => {
+    const policy = window(TEN.window);
+    const state = new Float64Array(policy.width).fill(7); // where another key was before
+    policy.start(state, 0, 15_000, 70_000);
+    const left = [15_000, 69_999, 70_000].map((now) => policy.available(state, 0, now));
+    expect(left).toEqual([0, 0, 10]);
   });
 
   test('says how it stands', () => {
@@ -174,6 +247,7 @@ describe('window', () => {
     [{ limit: 1, per: 0.5 }, 'window.per'],
     [{ limit: 1, per: '1m', steps: 0 }, 'window.steps'],
     [{ limit: 1, per: '1m', steps: 1001 }, 'window.steps'],
+    [{ limit: 1, per: '1m', steps: 1.5 }, 'window.steps'],
     [{ limit: 1, per: '1m', burst: 3 }, 'window.burst'],
   ])('%o makes no sense', (options, field) => {
     expect(() => window(options as never)).toThrow(ConfigError);
