@@ -278,6 +278,17 @@ const SPACED_BUCKET: Rig = {
   ),
   tuning: { costMax: 1, paceMax: 2.5, settles: 1 },
 };
+/** Places are handed out twice as fast as the window has them, or so, so that both refuse. */
+const SPACED_WINDOW: Rig = {
+  name: 'all of a window and spacing',
+  setting: fc
+    .tuple(windowSetting, fc.record({ pace: fc.constantFrom(0.3, 0.5, 0.8), reserve: fc.nat(6) }))
+    .map(([{ limit, unitMs }, { pace, reserve }]) => ({
+      limit: { all: [limit, { spacing: { every: unitMs * pace, reserve } }] },
+      unitMs,
+    })),
+  tuning: { costMax: 1, paceMax: 1.2, settles: 1 },
+};
 const BUSY_BUCKET: Rig = {
   name: 'all of busy and a bucket',
   setting: fc.tuple(busySetting, bursts).map(([{ limit }, burst]) => ({
@@ -297,8 +308,15 @@ const RIGS = [
   ADAPTIVE,
   TWO_BUCKETS,
   SPACED_BUCKET,
+  SPACED_WINDOW,
   BUSY_BUCKET,
 ];
+
+/**
+ * Those that can be compared with one that is refused more, call by call. A window keeps old calls until a place that
+ * spacing handed out is due; one that was refused that place has them back sooner.
+ */
+const COMPARABLE = RIGS.filter((rig) => rig !== SPACED_WINDOW);
 
 // ─── How a property is run ───────────────────────────────────────────────────────────────────────
 
@@ -463,18 +481,35 @@ describe('never more than the rule allows', () => {
     return { dues: dues.toSorted((a, b) => a - b), waitingMax };
   }
 
-  over([SPACING, SPACED_BUCKET], 'no two permits closer, no more places than allowed', (rig) => {
-    always(rig, (scene) => {
-      const parts = 'all' in scene.limit ? scene.limit.all : [scene.limit];
-      const { spacing } = parts.find((part) => 'spacing' in part) as { spacing: SpacingOptions };
-      const every = spacing.every as number;
-      const { dues, waitingMax } = placesOf(scene);
-      dues.slice(1).forEach((due, n) => {
-        expect(due - (dues[n] as number)).toBeGreaterThanOrEqual(every * (1 - 1e-9) - 1e-9);
-      });
-      expect(waitingMax).toBeLessThanOrEqual(spacing.reserve as number);
+  test('a window beside spacing: no more than its limit, as of when they are due', () => {
+    always(SPACED_WINDOW, (scene) => {
+      const [{ window }] = (scene.limit as { all: [{ window: { limit: number; per: number } }] })
+        .all;
+      const steps = scene.steps.map((step) => ({ ...step, outcome: 'ignored' as const }));
+      const { dues } = placesOf({ ...scene, steps }); // all of it is used, or nothing
+      for (const [n, due] of dues.entries()) {
+        const inside = dues.slice(n).filter((other) => other - due < window.per - 1e-3);
+        expect(inside.length).toBeLessThanOrEqual(window.limit);
+      }
     });
   });
+
+  over(
+    [SPACING, SPACED_BUCKET, SPACED_WINDOW],
+    'no two permits closer, no more places than allowed',
+    (rig) => {
+      always(rig, (scene) => {
+        const parts = 'all' in scene.limit ? scene.limit.all : [scene.limit];
+        const { spacing } = parts.find((part) => 'spacing' in part) as { spacing: SpacingOptions };
+        const every = spacing.every as number;
+        const { dues, waitingMax } = placesOf(scene);
+        dues.slice(1).forEach((due, n) => {
+          expect(due - (dues[n] as number)).toBeGreaterThanOrEqual(every * (1 - 1e-9) - 1e-9);
+        });
+        expect(waitingMax).toBeLessThanOrEqual(spacing.reserve as number);
+      });
+    },
+  );
 
   /** The documented rule, told from the history of seconds that had a call. */
   function nextPool(
@@ -611,7 +646,7 @@ describe('never more than the rule allows', () => {
  */
 describe('opens when it said it would, and not before', () => {
   over(
-    [BUCKET, SPACING, SCHEDULED, BUSY, TWO_BUCKETS, SPACED_BUCKET, BUSY_BUCKET],
+    [BUCKET, SPACING, SCHEDULED, BUSY, TWO_BUCKETS, SPACED_BUCKET, SPACED_WINDOW, BUSY_BUCKET],
     'as told',
     (rig) => {
       always(rig, (scene) => {
@@ -772,7 +807,7 @@ describe('forgetting and making room', () => {
    * has come (one learns what the other has forgotten), nor in a ramp beyond the second in which it
    * is as good as new (a smaller pool is more easily used up, and may grow where a larger does not).
    */
-  over(RIGS, 'making room never lets through more', (rig) => {
+  over(COMPARABLE, 'making room never lets through more', (rig) => {
     let evicted = 0;
     always(rig, (scene) => {
       const [before, after] = halves(scene);
@@ -816,7 +851,7 @@ describe('time and looks', () => {
    * stands in an earlier second, it would be late, and late counts as used.
    */
   over(
-    RIGS.filter((rig) => rig !== ADAPTIVE),
+    COMPARABLE.filter((rig) => rig !== ADAPTIVE),
     'time that goes backwards gives no more',
     (rig) => {
       const jumps = fc.array(fc.nat(12), { minLength: 120, maxLength: 120 });

@@ -57,13 +57,13 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
     }
     if (retryAfterMs >= 0) return deny(retryAfterMs);
     if (waitMs === 0) return allow(remaining);
-    postpone(state, i, now + waitMs);
+    postpone(state, i, cost, now + waitMs);
     return wait(waitMs);
   };
 
   /** The call happens when the last of them lets it: to all of them that is when it happened. */
-  const postpone = (state: State, i: number, dueAt: Millis): void => {
-    for (const { policy, offset } of parts) policy.postpone?.(state, i + offset, dueAt);
+  const postpone = (state: State, i: number, cost: number, dueAt: Millis): void => {
+    for (const { policy, offset } of parts) policy.postpone?.(state, i + offset, cost, dueAt);
   };
 
   const least = (of: (part: Part) => number): number => Math.min(...parts.map(of));

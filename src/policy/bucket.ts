@@ -91,6 +91,12 @@ export function bucket(options: BucketOptions, path = 'bucket'): Policy {
 
   const tokensLeft = (spent: number): number => Math.floor((room - spent + grace) / size);
 
+  /** What could be taken now, below 0 in a debt: out of turn nothing. */
+  const leftAt = (state: State, i: number, now: Millis): number => {
+    const left = tokensLeft(spentAt(state, i, now));
+    return turnIn(now) > 0 ? Math.min(0, left) : left;
+  };
+
   const isAllowed = (state: State, i: number, cost: number, now: Millis): boolean =>
     spentAt(state, i, now) + cost * size <= room + grace;
 
@@ -125,19 +131,18 @@ export function bucket(options: BucketOptions, path = 'bucket'): Policy {
     ask(state, i, cost, now) {
       const spent = spentAt(state, i, now);
       const after = spent + cost * size;
-      if (after <= room + grace && (cost === 0 || turnIn(now) === 0)) {
+      if (after <= room + grace && turnIn(now) === 0) {
         if (cost > 0) write(state, i, after, now);
         else requireCost(cost);
         return allow(Math.max(0, tokensLeft(after)));
       }
       requireCost(cost);
       if (cost * size > room + grace) return deny(NEVER);
-      if (cost === 0) return allow(0); // a look never refuses, not even into a debt
+      if (cost === 0) return allow(0); // a look never refuses, not even into a debt or out of turn
       return deny(Math.max(retryAfter(state, i, cost, now), turnIn(now)));
     },
 
-    available: (state, i, now) =>
-      turnIn(now) > 0 ? 0 : Math.max(0, tokensLeft(spentAt(state, i, now))),
+    available: (state, i, now) => Math.max(0, leftAt(state, i, now)),
 
     /** What was not used after all is given back; what was used beyond the cost is owed. */
     settle(state, i, { outcome, cost, used = cost, dueAt }, now) {
@@ -178,11 +183,11 @@ export function bucket(options: BucketOptions, path = 'bucket'): Policy {
     forgetAt: fullAt,
     evictAt: fullAt,
 
-    view: (state, i, now) => ({ remaining: tokensLeft(spentAt(state, i, now)) }),
+    view: (state, i, now) => ({ remaining: leftAt(state, i, now) }),
 
     standings(state, i, now) {
       const spent = spentAt(state, i, now);
-      const remaining = Math.max(0, tokensLeft(spent));
+      const remaining = Math.max(0, leftAt(state, i, now));
       const freshInMs = spent > grace ? Math.ceil(Math.max(0, fullAt(state, i) - now)) : 0;
       const quota = Math.floor(terms.quota / size);
       return [{ kind, ...terms, quota, remaining, freshInMs, ...opening(policy, state, i, now) }];

@@ -61,7 +61,8 @@ describe('a bucket that is divided', () => {
 
     const waiting = new Member(two, 5, 2);
     expect(waiting.available(300)).toBe(0);
-    expect(waiting.ask(0, 300).verdict).toBe('allow'); // a look never refuses
+    expect(waiting.ask(0, 300)).toEqual(go); // a look never refuses, and tells what there is
+    expect(waiting.standings(300)).toMatchObject([{ remaining: 0, opensInMs: 2700 }]);
     expect(waiting.ask(1, 2999)).toEqual(deny(1));
     expect(waiting.available(3000)).toBe(1);
     expect(waiting.ask(1, 3000)).toEqual(go);
@@ -149,6 +150,8 @@ describe('a ramp that is divided', () => {
     expect(leftAfter([0, 0], 2, 1)).toBe(7);
     expect(leftAfter([0, -1], 2, 2)).toBe(2);
     expect(leftAfter([-1, 0], 4, 2)).toBe(2); // without a rank it is heard of the whole pool
+    expect(leftAfter([-1, -1], 4, 1)).toBe(5); // and stays as many of it
+    expect(leftAfter([-1, -1], 4, 3)).toBe(1); // three of ten, among three
   });
 });
 

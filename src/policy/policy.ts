@@ -140,8 +140,8 @@ export interface Policy {
   /** May `cost` happen now? All or nothing; a cost of 0 looks without touching. */
   ask(state: State, i: number, cost: number, now: Millis, part?: number): Decision;
 
-  /** The place it has just given is used only at `dueAt`, because another limit says so. */
-  postpone?(state: State, i: number, dueAt: Millis): void;
+  /** What it has just given is used only at `dueAt`, because another limit says so. */
+  postpone?(state: State, i: number, cost: number, dueAt: Millis): void;
 
   /** The most whole units an `ask` would allow right now. */
   available(state: State, i: number, now: Millis): number;

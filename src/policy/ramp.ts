@@ -98,11 +98,13 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
    */
   const regrow = (state: State, i: number, { size, rank }: Part): void => {
     if (state[i + SIZE] === size && state[i + RANK] === rank) return;
-    const heard = (ownLeft(state, i) - state[i + LEFT]) / price(state, i);
+    const heard = Math.max(0, ownLeft(state, i) - state[i + LEFT]);
+    const [wasRanked, before] = [isRanked(state, i), price(state, i)];
     state[i + SIZE] = size;
     state[i + RANK] = rank;
-    const left = ownLeft(state, i) - Math.max(0, heard) * price(state, i);
-    state[i + LEFT] = Math.max(0, left) || 0;
+    // With a rank others are heard of in tokens of the part, without one in those of the whole pool.
+    const still = wasRanked === isRanked(state, i) ? heard : (heard / before) * price(state, i);
+    state[i + LEFT] = Math.max(0, ownLeft(state, i) - still) || 0;
   };
 
   /** Brings a key to a part that others may have used before in this second. */

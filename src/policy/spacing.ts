@@ -95,7 +95,7 @@ export function spacing(options: SpacingOptions, path = 'spacing'): Policy {
       return deny(retryAfter(nextAt, now));
     },
 
-    postpone(state, i, dueAt) {
+    postpone(state, i, _cost, dueAt) {
       state[i] = Math.max(state[i], later(dueAt, everyMs));
     },
 

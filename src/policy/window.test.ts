@@ -42,6 +42,41 @@ const stories: Record<string, Story> = {
     ],
   },
 
+  'a call that another limit puts off counts as of when it is due, and comes back from there': {
+    limit: {
+      all: [
+        { window: { limit: 3, per: '1m', steps: 6 } },
+        { spacing: { every: '1s', reserve: 5 } },
+      ],
+    },
+    rows: [
+      [9_500, 'ask 1', 'allow, 0 left'],
+      [9_500, 'ask 1', 'wait 1000'],
+      [12_500, 'ask 1', 'allow, 0 left'],
+      [12_500, 'give 1 due 10500'],
+      [70_000, 'ask 1', 'allow, 0 left'],
+      [70_000, 'ask 1', 'wait 1000'],
+      [70_000, 'ask 1', 'deny, retry in 10000'], // a minute has seen those of 12.5, 70 and 71 seconds
+    ],
+  },
+
+  'and what was counted before that still counts until it has left': {
+    limit: {
+      all: [
+        { window: { limit: 3, per: '10s', steps: 2 } },
+        { spacing: { every: '8s', reserve: 5 } },
+      ],
+    },
+    rows: [
+      [4_000, 'ask 1', 'allow, 0 left'],
+      [4_000, 'ask 1', 'wait 8000'],
+      [4_000, 'ask 1', 'wait 16000'],
+      [4_000, 'ask 1', 'deny, retry in 21000'], // none has left before all of its step, the second one's, has
+      [12_000, 'give 1 due 20000'],
+      [12_000, 'look', 'remaining 0'],
+    ],
+  },
+
   'all or nothing, and what never fits is never allowed': {
     limit: TEN,
     rows: [

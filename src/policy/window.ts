@@ -130,6 +130,20 @@ export function window(options: WindowOptions, path = 'window'): Policy {
       return allow(left);
     },
 
+    /** It counts as of then. What would have left by then still counts, with the oldest: until then it has not. */
+    postpone(state, i, cost, dueAt) {
+      const [asked, due] = [state[i + STEP], stepAt(dueAt)];
+      if (due <= asked) return;
+      state[i + placeOf(asked)] -= cost;
+      let kept = 0;
+      for (let step = asked - steps; step <= Math.min(asked, due - ring); step++) {
+        kept += state[i + placeOf(step)];
+      }
+      roll(state, i, dueAt);
+      state[i + placeOf(due - steps)] += kept;
+      state[i + placeOf(due)] += cost;
+    },
+
     available: (state, i, now) => Math.max(0, Math.floor(leftAt(state, i, now))),
 
     /** What was not used is taken off the step it was counted in, if that still counts. */
