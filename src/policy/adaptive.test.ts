@@ -69,6 +69,28 @@ const stories: Record<string, Story> = {
     ],
   },
 
+  'that it was reached counts for the round trip in which it was': {
+    limit: { adaptive: { initial: 2 } },
+    rows: [
+      [0, 'ask 2', 'allow, 0 left'],
+      [100, 'done ok 100'],
+      [200, 'done ok 100'],
+      [200, 'look', 'limit 3'],
+      [200, 'ask 1', 'allow, 2 left'],
+      [300, 'done ok 90'], // quicker, but two places stood empty this time
+      [300, 'look', 'limit 3'],
+    ],
+  },
+
+  'a batch takes the places that are left': {
+    limit: { adaptive: { fixed: 5 } },
+    rows: [
+      [0, 'ask 2', 'allow, 3 left'],
+      [0, 'take all', 'got 3'],
+      [0, 'look', 'in flight 5'],
+    ],
+  },
+
   'a cut cancels nothing: whoever is in flight comes home before anybody new starts': {
     limit: { adaptive: { initial: 8, decreaseRatio: 0.5 } },
     rows: [
@@ -152,6 +174,23 @@ const stories: Record<string, Story> = {
       [400, 'ask 2', 'allow, 0 left'],
       [500, 'done ok 100 cost 2'],
       [500, 'look', 'limit 3'],
+    ],
+  },
+
+  'a complaint at one cuts nothing, and does not end the doubling': {
+    limit: { adaptive: { slowStart: true } },
+    rows: [
+      [0, 'ask 1', 'allow, 0 left'],
+      [100, 'done ok 100'],
+      [100, 'ask 1', 'allow, 0 left'],
+      [200, 'done busy'],
+      [200, 'look', 'limit 1'],
+      [200, 'ask 1', 'allow, 0 left'],
+      [300, 'done ok 100'],
+      [300, 'look', 'limit 2'],
+      [300, 'ask 2', 'allow, 0 left'],
+      [400, 'done ok 100 cost 2'],
+      [400, 'look', 'limit 4'],
     ],
   },
 
@@ -349,6 +388,14 @@ describe('adaptive', () => {
     expect(key.limit()).toBe(8); // 10, 9, 8
   });
 
+  test('the same at its top, which is reached but cannot be raised: as shipped', () => {
+    const key = begin({ initial: 10, max: 10 });
+    key.ask(10);
+    key.settle(100, 'ok', 100);
+    key.settle(200, 'ok', 100);
+    expect(key.limit()).toBe(9);
+  });
+
   test('a little slower is tolerated, within the band', () => {
     const slow = (deviationScale: number, rttMs: number): number => {
       const key = begin({ initial: 20, alpha: 0.5, deviationScale });
@@ -478,6 +525,9 @@ describe('adaptive', () => {
     const { policy, state } = begin({ initial: 2 });
     policy.start(state, 0, 1_000, 60_400);
     expect(policy.view(state, 0, 1_000).limit).toBe(1);
+    policy.ask(state, 0, 1, 1_000);
+    policy.settle(state, 0, { outcome: 'failed', cost: 1, dueAt: 1_000 }, 2_000);
+    expect(policy.evictAt(state, 0)).toBe(61_000); // nothing was learnt: a minute after it began
     policy.start(state, 0, 60_400, 60_400);
     expect(policy.view(state, 0, 60_400).limit).toBe(2);
   });
@@ -491,6 +541,22 @@ describe('adaptive', () => {
     expect(key.policy.forgetAt(key.state, 0)).toBe(Infinity);
   });
 
+  test('of a key that begins with one place and has learnt nothing, only a failure is forgotten', () => {
+    const forgetAtAfter = (happen: (key: ReturnType<typeof begin>) => void): number => {
+      const key = begin({});
+      happen(key);
+      return key.policy.forgetAt(key.state, 0);
+    };
+    const over = (outcome: Outcome) => (key: ReturnType<typeof begin>) => {
+      key.ask(); // takes the only place, as any next call will
+      key.settle(50, outcome);
+    };
+    expect(forgetAtAfter(over('failed'))).toBe(-Infinity);
+    expect(forgetAtAfter(over('busy'))).toBe(Infinity);
+    // Of a call that costs nothing an attempt was timed, and another one follows.
+    expect(forgetAtAfter(({ policy, state }) => policy.attempt(state, 0, 'ok', 40))).toBe(Infinity);
+  });
+
   test('is a rule about time measured', () => {
     expect(begin({}).policy.exactTime).toBe(true);
   });
@@ -502,9 +568,10 @@ describe('adaptive', () => {
   });
 
   test('with a fixed limit there is nothing to begin with or to end at', () => {
-    for (const field of ['initial', 'max']) {
-      expect(() => begin({ fixed: 3, [field]: 3 })).toThrow(
-        expect.objectContaining({ field: `adaptive.${field}` }),
+    for (const option of [{ initial: 3 }, { max: 3 }, { slowStart: true }]) {
+      const [field] = Object.keys(option);
+      expect(() => begin({ fixed: 3, ...option })).toThrow(
+        `expected \`adaptive.${field}\` to be left out when fixed is given`,
       );
     }
   });

@@ -5,6 +5,7 @@ import { adaptive } from './adaptive.ts';
 import { all } from './all.ts';
 import { bucket } from './bucket.ts';
 import { type Limit, policyOf } from './limit.ts';
+import type { Policy } from './policy.ts';
 import { ramp } from './ramp.ts';
 import { spacing } from './spacing.ts';
 
@@ -87,6 +88,17 @@ const stories: Record<string, Story> = {
     ],
   },
 
+  'of the places that are reserved, the most are shown': {
+    limit: {
+      all: [{ spacing: { every: '3s', reserve: 9 } }, { spacing: { every: '1s', reserve: 9 } }],
+    },
+    rows: [
+      [0, 'ask 1', 'allow, 0 left'],
+      [0, 'ask 1', 'wait 3000'],
+      [0, 'look', 'remaining 0, reserved 3'], // one of 3 s, three of 1 s
+    ],
+  },
+
   'never more in flight than it bears, and never more a second than agreed': {
     limit: { all: [{ adaptive: { initial: 3 } }, { bucket: { rate: 1, burst: 2 } }] },
     rows: [
@@ -125,6 +137,18 @@ const stories: Record<string, Story> = {
       [2_000, 'ask 1', 'deny, retry in 8000'],
       [10_000, 'look', 'remaining 1, pool 4'], // three steps from 1: somebody came every time
       [10_000, 'ask 1', 'allow, 0 left'],
+    ],
+  },
+
+  'a look is no call: nothing grows for it': {
+    limit: {
+      all: [{ ramp: { min: 1, max: 5, over: '4s' } }, { bucket: { rate: 10 } }],
+    },
+    rows: [
+      [0, 'ask 1', 'allow, 0 left'],
+      [1_000, 'ask 0', 'allow, 2 left'],
+      [2_000, 'ask 0', 'allow, 2 left'],
+      [3_000, 'look', 'pool 2'], // one step from 1: nobody came since
     ],
   },
 
@@ -205,10 +229,41 @@ describe('all', () => {
     const policy = all(parts);
     expect(policy.width).toBe(parts.reduce((sum, { width }) => sum + width, 0));
     expect(policy.expireMs).toBe(2_000);
-    expect(policy.exactTime).toBe(true);
-    expect(all([bucket({ rate: 1 })]).exactTime).toBe(false);
     expect(all([bucket({ rate: 1 })]).expireMs).toBe(Infinity);
     expect(policy.kind).toBe('all');
+  });
+
+  test('what one of its parts needs, it needs', () => {
+    const plain = bucket({ rate: 1 });
+    const adapting = adaptive({}, dice);
+    const queue = spacing({ every: '6s', reserve: 1 });
+    const ramping = ramp({ min: 1, max: 9, over: '4s' });
+    const needs = (...parts: Policy[]) => {
+      const { exactTime, learns, reserves, isBySecond } = all(parts);
+      return { exactTime, learns, reserves, isBySecond };
+    };
+    const none = { exactTime: false, learns: false, reserves: false, isBySecond: false };
+    expect(needs(plain)).toEqual(none);
+    expect(needs(plain, adapting)).toEqual({ ...none, exactTime: true, learns: true });
+    expect(needs(plain, queue)).toEqual({ ...none, exactTime: true, reserves: true });
+    expect(needs(plain, ramping)).toEqual({ ...none, isBySecond: true });
+  });
+
+  test('can be run elsewhere, in the order of its parts, if each of them can', () => {
+    const [plain, queue] = [bucket({ rate: 1 }), spacing({ every: '6s' })];
+    expect(all([plain, queue]).formulas?.map(({ kind }) => kind)).toEqual(['bucket', 'spacing']);
+    expect(all([plain, adaptive({}, dice)]).formulas).toBeUndefined();
+  });
+
+  test('its pace is what its slowest part has reached', () => {
+    const policy = all([bucket({ rate: 5 }), ramp({ min: 2, max: 20, over: '9s' })]);
+    const state = new Float64Array(policy.width);
+    policy.start(state, 0, 0);
+    const paces = [0, 1_000, 2_000].map((now) => {
+      policy.ask(state, 0, 1, now);
+      return policy.pace?.(state, 0, now);
+    });
+    expect(paces).toEqual([2, 4, 5]);
   });
 
   test('is as good as new when its last part is', () => {
@@ -276,6 +331,20 @@ describe('all', () => {
     );
   });
 
+  test('what a partition was refused is kept for it, however many limits there are', () => {
+    const parted = { adaptive: { fixed: 4, partitions: { live: 0.5, batch: 0.5 } } };
+    const policy = policyOf({ all: [{ bucket: { rate: 100 } }, parted] }, dice);
+    const state = new Float64Array(policy.width);
+    policy.start(state, 0, 0);
+    const [live, batch] = [0, 1];
+    const ask = (part: number) => policy.ask(state, 0, 1, 0, part).verdict;
+    expect([ask(batch), ask(batch), ask(batch), ask(batch)]).toEqual(Array(4).fill('allow'));
+    expect(ask(live)).toBe('deny');
+    policy.settle(state, 0, { outcome: 'ok', cost: 1, dueAt: 0, part: batch }, 0);
+    expect(ask(batch)).toBe('deny');
+    expect(ask(live)).toBe('allow');
+  });
+
   test('what one ramp had reached is taken up again; of two nobody could tell whose it was', () => {
     const ramp = { ramp: { min: 2, max: 10, over: '8s', resumeFor: '1m' } } as const;
     const resumeForMs = (...limits: Limit[]) => policyOf({ all: limits }, dice).resumeForMs;
@@ -309,6 +378,7 @@ describe('all', () => {
 
   test('there is a bound to how many', () => {
     const many = Array.from({ length: 65 }, () => bucket({ rate: 1 }));
+    expect(() => all(many.slice(1))).not.toThrow();
     expect(() => all(many)).toThrow('expected `all` to be at most 64 limits, got "65 of them"');
   });
 

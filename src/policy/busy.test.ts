@@ -107,6 +107,17 @@ const stories: Record<string, Story> = {
     ],
   },
 
+  'a busy reply to a call of more than a minute ago says nothing of now': {
+    limit: { busy: { max: 10 } },
+    rows: [
+      [0, 'ask 4', 'allow, 6 left'],
+      [60_001, 'done busy due 0'],
+      [60_001, 'look', 'limit 10'],
+      [60_001, 'done busy due 1'],
+      [60_001, 'look', 'limit 0.5'],
+    ],
+  },
+
   'a call that never happened was not sent': {
     limit: { busy: { max: 10 } },
     rows: [
@@ -119,6 +130,8 @@ const stories: Record<string, Story> = {
       [1_000, 'ask 10', 'allow, 0 left'],
       [1_000, 'done ignored cost 4 due 999'], // its second is over
       [1_000, 'look', 'remaining 0'],
+      [1_900, 'done ignored cost 4 due 1000'],
+      [1_900, 'look', 'remaining 4'],
     ],
   },
 
@@ -185,6 +198,17 @@ const stories: Record<string, Story> = {
       [3_000, 'look', 'limit 5'],
       [3_000, 'ask 5', 'allow, 0 left'],
       [6_999, 'ask 1', 'deny, retry in 1'],
+    ],
+  },
+
+  'a clock that goes back before the first call stands still too': {
+    limit: { busy: { max: 10 } },
+    startAt: 5_000,
+    rows: [
+      [4_000, 'ask 10', 'allow, 0 left'],
+      [4_000, 'done busy'],
+      [4_000, 'done busy'], // to a call from before that cut, which was made at 5000
+      [4_000, 'look', 'limit 5'],
     ],
   },
 

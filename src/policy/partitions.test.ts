@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { NEVER, WHEN_SETTLED } from '../decision.ts';
 import { ConfigError } from '../errors.ts';
 import { limiter } from '../limiter.ts';
 import { seededRandom } from '../random.ts';
@@ -84,6 +85,32 @@ describe('partitions', () => {
     expect(new Set(neighbours)).toEqual(new Set([-77]));
   });
 
+  test('what it learns of the sink does not depend on who calls', () => {
+    const partitions = { live: 0.5, batch: 0.3 };
+    const options = { initial: 4, slowStart: true };
+    const [plain, parted] = [options, { ...options, partitions }].map((adaptive) =>
+      policyOf({ adaptive }, seededRandom(1)),
+    );
+    const [one, other] = [plain, parted].map((policy) => {
+      const state = new Float64Array(policy.width);
+      policy.start(state, 0, 0);
+      const limits: unknown[] = [];
+      for (let n = 1; n <= 60; n++) {
+        const now = n * 2000; // a wish of the round before is over by now
+        const part = [0, 1, 2, 3, -1, undefined][n % 6];
+        const asks = Array.from({ length: 99 }, () => policy.ask(state, 0, 1, now, part).verdict);
+        const started = asks.filter((verdict) => verdict === 'allow').length;
+        const rttMs = 100 + ((n * 37) % 20) * (n % 10 === 0 ? 9 : 1);
+        const over = { outcome: 'ok' as const, cost: started, dueAt: now, part, rttMs };
+        policy.settle(state, 0, over, now + rttMs);
+        const { limit, inFlight, rttMs: normal } = policy.view(state, 0, now);
+        limits.push({ limit, inFlight, normal });
+      }
+      return limits;
+    });
+    expect(other).toEqual(one);
+  });
+
   test('a wish lasts two calls’ time where calls take long, and who is refused for it is told until when', () => {
     const { ask, sink, clock } = sinkOf(10, { live: 0.5, batch: 0.5 });
     ask(batch, 1);
@@ -112,6 +139,71 @@ describe('partitions', () => {
     ask(live, 1);
     settle(batch, 3);
     expect(ask(batch, 3)).toBe(2); // one is kept: the two before are long over
+  });
+
+  test('a wish lasts to the last millisecond of its second', () => {
+    const { ask, settle, clock } = sinkOf(10, { live: 0.5, batch: 0.5 });
+    ask(batch, 10);
+    ask(live, 1);
+    clock.advance(1000);
+    ask(live, 1);
+    settle(batch, 3);
+    expect(ask(batch, 3)).toBe(1); // both are kept
+  });
+
+  test('a wish that came true keeps nothing any more', () => {
+    const { ask, settle } = sinkOf(10, { live: 0.5, batch: 0.5 });
+    ask(batch, 10);
+    ask(live, 2);
+    settle(batch, 5);
+    expect(ask(live, 2)).toBe(2);
+    expect(ask(batch, 5)).toBe(3);
+  });
+
+  test('no more is kept than its part, and what it wants beyond keeps nothing from itself', () => {
+    const { ask, settle, sink } = sinkOf(10, { live: 0.5, batch: 0.1 });
+    ask(live, 4);
+    ask(batch, 6);
+    expect(sink.ask('', 3, live).verdict).toBe('deny');
+    settle(batch, 3);
+    expect(ask(batch, 3)).toBe(2); // live has four of its five
+    settle(batch, 2);
+    expect(sink.ask('', 3, live).verdict).toBe('allow');
+  });
+
+  test('two that were both refused do not keep places from each other', () => {
+    const { ask, settle } = sinkOf(2, { live: 0.5, batch: 0.5 });
+    ask({}, 2);
+    expect([ask(live), ask(batch)]).toEqual([0, 0]);
+    settle({});
+    expect(ask(live)).toBe(1);
+    settle({});
+    expect(ask(batch)).toBe(1);
+  });
+
+  test('who names none is told until when places are kept, however often it asks', () => {
+    const { ask, settle, sink, clock } = sinkOf(10);
+    clock.advance(5000);
+    ask({}, 10);
+    ask(live, 2);
+    settle({});
+    for (const [waited, retryAfterMs] of [
+      [500, 501],
+      [900, 101],
+    ]) {
+      clock.advance(5000 + waited - clock.now());
+      expect(sink.ask('')).toMatchObject({ verdict: 'deny', retryAfterMs });
+    }
+    expect(sink.ask('', 0)).toMatchObject({ verdict: 'allow' }); // a look is never refused
+    clock.advance(101);
+    expect(ask({})).toBe(1);
+  });
+
+  test('where nothing is kept, it is as without partitions: the next answer makes room, or nothing does', () => {
+    const { ask, sink } = sinkOf(10);
+    ask(batch, 10);
+    expect(sink.ask('', 1, batch)).toMatchObject({ retryAfterMs: WHEN_SETTLED });
+    expect(sink.ask('', 11, batch)).toMatchObject({ retryAfterMs: NEVER });
   });
 
   test('a wish that is not repeated is forgotten', () => {
@@ -226,6 +318,10 @@ describe('partitions', () => {
     expect(make({ live: 0 })).toThrow('limit.adaptive.partitions.live');
     expect(make({})).toThrow(ConfigError);
     expect(make([0.5])).toThrow(ConfigError);
+    const many = (count: number) =>
+      Object.fromEntries(Array.from({ length: count }, (_, n) => [`p${n}`, 0.01]));
+    expect(make(many(64))).not.toThrow();
+    expect(make(many(65))).toThrow('to be 1 to 64 names with their shares');
     const { sink } = sinkOf(1);
     expect(() => sink.ask('', 1, { partition: 'love' })).toThrow(
       'expected `partition` to be one of live, batch, got "love"',
