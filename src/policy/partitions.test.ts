@@ -206,6 +206,19 @@ describe('partitions', () => {
     expect(sink.ask('', 11, batch)).toMatchObject({ retryAfterMs: NEVER });
   });
 
+  test('who was refused is told the same instant, however often it asks', () => {
+    const { ask, settle, sink, clock } = sinkOf(10);
+    ask(batch, 10);
+    ask(live);
+    settle(batch, 1);
+    for (const retryAfterMs of [701, 401, 101]) {
+      clock.advance(300);
+      expect(sink.ask('', 1, batch)).toMatchObject({ verdict: 'deny', retryAfterMs });
+    }
+    clock.advance(101);
+    expect(ask(batch)).toBe(1);
+  });
+
   test('a wish that is not repeated is forgotten', () => {
     const { ask, settle, clock } = sinkOf(10);
     ask(batch, 10);

@@ -67,12 +67,11 @@ export function partitioned(inner: AdaptivePolicy, options: unknown, path: strin
     return kept;
   };
 
-  /** When a wish that keeps places is forgotten, if nobody repeats it: then they are free. */
-  const untilForgotten = (state: State, i: number, now: Millis): Millis => {
+  /** When the wish of another that keeps places is forgotten, if nobody repeats it: then they are free. */
+  const untilForgotten = (state: State, i: number, own: number, now: Millis): Millis => {
     let last = -Infinity;
-    for (let part = 0; part < names.length; part++) {
-      const wantedAt = state[at(i, part) + WANTED_AT];
-      last = Math.max(last, now - wantedAt > wantsMs(state, i) ? -Infinity : wantedAt);
+    for (let other = 0; other < names.length; other++) {
+      if (other !== own) last = Math.max(last, state[at(i, other) + WANTED_AT]);
     }
     return Math.max(1, Math.floor(last + wantsMs(state, i) - now) + 1);
   };
@@ -95,7 +94,9 @@ export function partitioned(inner: AdaptivePolicy, options: unknown, path: strin
     const isPromised = state[at(i, own) + IN] + cost <= promised(state, i, own);
     const kept = isPromised || cost === 0 ? 0 : keptFor(state, i, own, now);
     const isKept = kept > 0 && state[i + IN_FLIGHT] + cost + kept > inner.limitOf(state, i);
-    const decision = isKept ? deny(untilForgotten(state, i, now)) : inner.ask(state, i, cost, now);
+    const decision = isKept
+      ? deny(untilForgotten(state, i, own, now))
+      : inner.ask(state, i, cost, now);
     if (decision.verdict === 'deny') want(state, i, own, cost, now);
     else enter(state, i, own, cost);
     return decision;

@@ -188,14 +188,18 @@ function spellView(view: View, expected: string): string {
 /** What stands before and behind a key's numbers belongs to its neighbours. */
 const NEIGHBOUR = -77;
 
-/** A key in the middle of an array, between two neighbours that nobody may touch. */
+/** A key in the middle of an array, between two neighbours as wide as it is, which nobody may touch. */
 function onArray(policy: Policy, startAt: Millis, freshAt?: Millis): Subject & { state: State } {
-  const state = new Float64Array(policy.width + 2).fill(NEIGHBOUR);
-  const i = 1;
+  const { kind, width } = policy;
+  const state = new Float64Array(3 * width).fill(NEIGHBOUR);
+  const i = width;
 
   const guarded = <T>(result: T): T => {
-    if (state[0] === NEIGHBOUR && state[i + policy.width] === NEIGHBOUR) return result;
-    throw new Error(`${policy.kind} wrote outside its ${policy.width} numbers: ${state.join(' ')}`);
+    for (let n = 0; n < width; n++) {
+      if (state[n] === NEIGHBOUR && state[i + width + n] === NEIGHBOUR) continue;
+      throw new Error(`${kind} wrote outside its ${width} numbers: ${state.join(' ')}`);
+    }
+    return result;
   };
 
   guarded(policy.start(state, i, startAt, freshAt));
