@@ -37,6 +37,6 @@ export const STEPS = [
   step('soak:daemon', 2, ...WRITE),
   step('soak:fuzz', 1, ...WRITE),
   step('soak:peers-fuzz', 2, ...WRITE),
-  step('figures:seeds', 15, ...WRITE),
+  step('figures:seeds', 5, ...WRITE),
   step('figures:accuracy', 30, ...WRITE),
 ];
