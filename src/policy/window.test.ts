@@ -72,8 +72,24 @@ const stories: Record<string, Story> = {
       [4_000, 'ask 1', 'wait 8000'],
       [4_000, 'ask 1', 'wait 16000'],
       [4_000, 'ask 1', 'deny, retry in 21000'], // none has left before all of its step, the second one's, has
-      [12_000, 'give 1 due 20000'],
-      [12_000, 'look', 'remaining 0'],
+      [28_000, 'ask 1', 'allow, 0 left'], // by now both of them have
+      [28_000, 'ask 1', 'wait 8000'],
+      [28_000, 'ask 1', 'deny, retry in 12000'], // the third one's counts with the step behind it
+    ],
+  },
+
+  'also if all of them will have left by then': {
+    limit: {
+      all: [
+        { window: { limit: 2, per: '10s', steps: 2 } },
+        { spacing: { every: '16s', reserve: 5 } },
+      ],
+    },
+    rows: [
+      [4_000, 'ask 1', 'allow, 0 left'],
+      [4_000, 'ask 1', 'wait 16000'],
+      [4_000, 'ask 1', 'deny, retry in 21000'],
+      [25_000, 'ask 1', 'wait 11000'],
     ],
   },
 
