@@ -479,3 +479,7 @@ test('how deep it goes depends on how long the spell lasts, not on how many call
   });
   expect(seconds).toEqual([1, 1, 1]);
 });
+
+test('a second of recovery is reckoned as the original does it, to the last digit', () => {
+  expect(busyRule({ max: 12, recoverRate: 0.1 }).grow(6)).toBe(6.6); // 6 × 1.1 would be 6.6000000000000005
+});

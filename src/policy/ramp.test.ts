@@ -746,16 +746,6 @@ describe('ramp', () => {
     expect(left).toEqual([0, 0, 10]);
   });
 
-  test('keys stand side by side: one that begins leaves its neighbours alone', () => {
-    const policy = ramp(seed('relaxed').ramp);
-    const { width } = policy;
-    const state = new Float64Array(3 * width).fill(7);
-    policy.start(state, width, 5_300);
-    policy.start(state, width, 5_300, 6_000);
-    const neighbours = [...state.subarray(0, width), ...state.subarray(2 * width)];
-    expect(new Set(neighbours)).toEqual(new Set([7]));
-  });
-
   test('has no use for what the other side says: it has a pool of its own', () => {
     const { policy, state } = begin(seed('relaxed').ramp);
     expect(policy.hear(state, 0, { remaining: 3 }, 0)).toBe(false);
