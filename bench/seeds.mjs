@@ -10,12 +10,12 @@
 
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { figuresOf } from '../dist/sim/groups/figures.js';
-import { playRegions } from '../dist/sim/groups/run.js';
-import { someRegions } from '../dist/sim/groups/some-regions.js';
-import { simulatePeers } from '../dist/sim/peers/fleet.js';
-import { someFleet } from '../dist/sim/peers/some-fleet.js';
-import { explore } from '../dist/sim/pool/explore.js';
+import { figuresOf } from '../dist/simulator/groups/figures.js';
+import { someRegions } from '../dist/simulator/groups/random-regions.js';
+import { playRegions } from '../dist/simulator/groups/run.js';
+import { simulatePeers } from '../dist/simulator/peers/fleet.js';
+import { someFleet } from '../dist/simulator/peers/random-fleet.js';
+import { explore } from '../dist/simulator/pool/fuzz.js';
 import { playAll } from './at-once.mjs';
 import { isToWrite, madeBy, whole, writeFigures } from './report.mjs';
 

@@ -1,12 +1,10 @@
 /** The front door. */
 
-export { type AllOptions, all, type PartOptions } from './all-of.ts';
-export type { Result, WaitOptions } from './arguments.ts';
-export { type Clock, type Millis, systemClock, turnClock } from './clock.ts';
-export type { Counted, Histogram } from './counts.ts';
-export { type Decision, NEVER, type Outcome, WHEN_SETTLED } from './decision.ts';
-export type { Duration, Rate } from './duration.ts';
-export type { AcquireOptions, AskOptions, Limiter, Stats } from './engine.ts';
+export type { ShareMaker } from './backends/backend.ts';
+export type { RemoteShareMaker } from './backends/remote-backend.ts';
+export { type Clock, type Millis, systemClock, turnClock } from './core/clock.ts';
+export { type Decision, NEVER, type Outcome, WHEN_SETTLED } from './core/decision.ts';
+export type { Duration, Rate } from './core/duration.ts';
 export {
   ConfigError,
   type Denial,
@@ -14,7 +12,10 @@ export {
   type ErrorCode,
   SluiceError,
   UnavailableError,
-} from './errors.ts';
+} from './core/errors.ts';
+export { type Random, seededRandom, systemRandom } from './core/random.ts';
+export type { RemoteLimiter, RemoteStats } from './limiter/async-limiter.ts';
+export { type AllOptions, all, type PartOptions } from './limiter/composite-limiter.ts';
 export type {
   DecisionEvent,
   LeftEvent,
@@ -23,34 +24,33 @@ export type {
   LostEvent,
   ReachEvent,
   SettledEvent,
-} from './events.ts';
-export type { Inspection, NamedStanding } from './inspection.ts';
+} from './limiter/events.ts';
+export type { Inspection, NamedStanding } from './limiter/inspection.ts';
 export {
   type LimiterOptions,
   limiter,
   type QueueOptions,
   type RemoteLimiterOptions,
-} from './limiter.ts';
-export type { Order } from './line.ts';
-export { Permit, Refusal, type Settled } from './permit.ts';
-export type { AdaptiveOptions } from './policy/adaptive.ts';
-export type { BucketOptions } from './policy/bucket.ts';
-export type { BusyOptions } from './policy/busy.ts';
-export type { Limit } from './policy/limit.ts';
-export type { News, Standing, View } from './policy/policy.ts';
-export type { RampMode, RampOptions } from './policy/ramp.ts';
-export type { SpacingOptions } from './policy/spacing.ts';
-export type { WindowOptions } from './policy/window.ts';
-export { type Random, seededRandom, systemRandom } from './random.ts';
-export type { RemoteLimiter, RemoteStats } from './remote-engine.ts';
-export type { RetryOptions, Tried } from './retry.ts';
-export type { RemoteShareMaker } from './share/remote.ts';
-export type { ShareMaker } from './share/share.ts';
+} from './limiter/limiter.ts';
+export { Permit, Refusal, type Settled } from './limiter/permit.ts';
+export type { Counted, Histogram } from './limiter/stats.ts';
+export type { AcquireOptions, AskOptions, Limiter, Stats } from './limiter/sync-limiter.ts';
+export type { Result, WaitOptions } from './limiter/validate.ts';
+export type { Order } from './limiter/wait-queue.ts';
+export type { Reason } from './limiter/wait-scheduler.ts';
+export type { AdaptiveOptions } from './policies/adaptive.ts';
+export type { BucketOptions } from './policies/bucket.ts';
+export type { BusyOptions } from './policies/busy.ts';
+export type { Limit } from './policies/limit.ts';
+export type { News, Standing, View } from './policies/policy.ts';
+export type { RampMode, RampOptions } from './policies/ramp.ts';
+export type { SpacingOptions } from './policies/spacing.ts';
+export type { WindowOptions } from './policies/window.ts';
+export type { RetryOptions, Tried } from './throttle/retry.ts';
 export {
   type Callable,
   type CallOptions,
   type ThrottleOptions,
   throttle,
   throttled,
-} from './throttle.ts';
-export type { Reason } from './waiting.ts';
+} from './throttle/throttle.ts';

@@ -2,7 +2,7 @@
 
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
-import * as http from '../src/adapters/http/index.ts';
+import * as http from '../src/adapters/http.ts';
 
 const page = readFileSync('docs/http.md', 'utf8');
 

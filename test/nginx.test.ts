@@ -8,7 +8,7 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { readHttp } from '../src/daemon/config/http.ts';
-import { keyFrom } from '../src/daemon/http/key.ts';
+import { keyFrom } from '../src/daemon/protocols/http/key.ts';
 import { ask, type Served, serve, surfaceWith, type Told } from './support/http-surface.ts';
 import { freePort, nginxServer, type Service, startNginx } from './support/services.ts';
 

@@ -9,13 +9,13 @@
 
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { type Decision, NEVER, OUTCOMES, type Outcome } from '../src/decision.ts';
-import type { BucketOptions } from '../src/policy/bucket.ts';
-import { type Limit, policyOf } from '../src/policy/limit.ts';
-import type { Policy } from '../src/policy/policy.ts';
-import { RAMP_MODES, type RampOptions } from '../src/policy/ramp.ts';
-import type { SpacingOptions } from '../src/policy/spacing.ts';
-import { seededRandom } from '../src/random.ts';
+import { type Decision, NEVER, OUTCOMES, type Outcome } from '../src/core/decision.ts';
+import { seededRandom } from '../src/core/random.ts';
+import type { BucketOptions } from '../src/policies/bucket.ts';
+import { type Limit, policyOf } from '../src/policies/limit.ts';
+import type { Policy } from '../src/policies/policy.ts';
+import { RAMP_MODES, type RampOptions } from '../src/policies/ramp.ts';
+import type { SpacingOptions } from '../src/policies/spacing.ts';
 import { spell } from './support/story.ts';
 
 // ─── One key, as a property drives it ────────────────────────────────────────────────────────────

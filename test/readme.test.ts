@@ -95,8 +95,10 @@ describe('docs/library.md', () => {
         new RegExp(`type ${type} =([^;]*);`).exec(readFileSync(file, 'utf8')) ?? [];
       return [...body.matchAll(/'(\w+)'/g)].map(([, code]) => code);
     };
-    const warnings = codes('src/warning.ts', 'WarningCode').map((code) => `SLUICE_${code}`);
-    const errors = codes('src/errors.ts', 'ErrorCode');
+    const warnings = codes('src/core/process-warning.ts', 'WarningCode').map(
+      (code) => `SLUICE_${code}`,
+    );
+    const errors = codes('src/core/errors.ts', 'ErrorCode');
     expect([warnings.length > 5, errors.length > 2]).toEqual([true, true]);
     expect([...warnings, ...errors].filter((code) => !page.includes(`\`${code}\` |`))).toEqual([]);
   });
@@ -111,7 +113,7 @@ describe('docs/limits.md', () => {
   test.each(policies)('documents every option of %s', (file) => {
     const kind = file.replace('.ts', '');
     const section = page.split(/^## /m).find((part) => part.startsWith(`${kind}:`)) ?? '';
-    const source = readFileSync(`src/policy/${file}`, 'utf8');
+    const source = readFileSync(`src/policies/${file}`, 'utf8');
     const [, body = ''] = /export interface \w+Options \{([\s\S]*?)\n\}/.exec(source) ?? [];
     const options = [...body.matchAll(/readonly (\w+)\??:/g)].map(([, name]) => name);
     expect(options.length).toBeGreaterThan(2);

@@ -9,12 +9,12 @@
 
 import { createServer } from 'node:http';
 import { createServer as createNetServer } from 'node:net';
-import { heldClock } from '../../dist/clock.js';
+import { heldClock } from '../../dist/core/clock.js';
+import { hasher } from '../../dist/core/hash.js';
 import { readLimits } from '../../dist/daemon/config/limits.js';
-import { Gate } from '../../dist/daemon/gate.js';
-import { httpSurface } from '../../dist/daemon/http/surface.js';
-import { Shelf } from '../../dist/daemon/shelf.js';
-import { hasher } from '../../dist/share/hash.js';
+import { httpSurface } from '../../dist/daemon/protocols/http/server/server.js';
+import { Shelf } from '../../dist/daemon/router/limiter-registry.js';
+import { Gate } from '../../dist/daemon/router/router.js';
 
 /** Never reached, and keys are not as good as new a moment later. */
 const LIMIT = { bucket: { rate: 1000, burst: 1e9 } };

@@ -16,15 +16,15 @@
  */
 
 import { parseArgs } from 'node:util';
-import { Answers } from '../../dist/daemon/answers.js';
+import { Cells } from '../../dist/backends/local/gcra-table.js';
+import { hasher } from '../../dist/core/hash.js';
+import { seededRandom } from '../../dist/core/random.js';
 import { readLimits } from '../../dist/daemon/config/limits.js';
-import { Gate } from '../../dist/daemon/gate.js';
-import { lineProtocol } from '../../dist/daemon/line.js';
-import { respProtocol } from '../../dist/daemon/resp/conversation.js';
-import { Shelf } from '../../dist/daemon/shelf.js';
-import { seededRandom } from '../../dist/random.js';
-import { Cells } from '../../dist/share/cells.js';
-import { hasher } from '../../dist/share/hash.js';
+import { lineProtocol } from '../../dist/daemon/protocols/line/handler.js';
+import { respProtocol } from '../../dist/daemon/protocols/resp/handler.js';
+import { Shelf } from '../../dist/daemon/router/limiter-registry.js';
+import { Gate } from '../../dist/daemon/router/router.js';
+import { Answers } from '../../dist/daemon/server/response-queue.js';
 import { VirtualClock } from '../../dist/testing/index.js';
 import { isToWrite, madeBy, table, whole, writeFigures } from '../report.mjs';
 

@@ -13,7 +13,7 @@
 import { fork } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { excessOf } from '../../dist/sim/groups/figures.js';
+import { excessOf } from '../../dist/simulator/groups/figures.js';
 import { freePort } from '../ports.mjs';
 import {
   isToWrite,

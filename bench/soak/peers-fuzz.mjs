@@ -16,15 +16,15 @@
  */
 
 import { parseArgs } from 'node:util';
-import { FleetNode } from '../../dist/peers/fleet.js';
-import { MemoryHub } from '../../dist/peers/memory.js';
-import { sealWith } from '../../dist/peers/seal.js';
-import { policyOf } from '../../dist/policy/limit.js';
-import { seededRandom } from '../../dist/random.js';
-import { DATAGRAM_BYTES_MAX } from '../../dist/share/peers/bytes.js';
-import { PEER_DEFAULTS } from '../../dist/share/peers/options.js';
-import { PeersShare } from '../../dist/share/peers/share.js';
-import { encode } from '../../dist/share/peers/wire.js';
+import { PeersShare } from '../../dist/backends/peers/backend.js';
+import { DATAGRAM_BYTES_MAX } from '../../dist/backends/peers/bytes.js';
+import { encode } from '../../dist/backends/peers/codec.js';
+import { sealWith } from '../../dist/backends/peers/datagram-auth.js';
+import { MemoryHub } from '../../dist/backends/peers/memory-transport.js';
+import { FleetNode } from '../../dist/backends/peers/node.js';
+import { PEER_DEFAULTS } from '../../dist/backends/peers/settings.js';
+import { seededRandom } from '../../dist/core/random.js';
+import { policyOf } from '../../dist/policies/limit.js';
 import { VirtualClock } from '../../dist/testing/index.js';
 import { isToWrite, madeBy, whole, writeFigures } from '../report.mjs';
 

@@ -13,7 +13,7 @@
  * everybody else. What cannot be read was not said.
  */
 
-import type { Millis } from '../clock.ts';
+import type { Millis } from '../core/clock.ts';
 
 /** The least that is needed of a Headers object. */
 export interface HeadersLike {

@@ -2,11 +2,11 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { type AddressInfo, createServer as createSocketServer } from 'node:net';
 import { fetch as undiciFetch } from 'undici';
 import { afterEach, describe, expect, expectTypeOf, test, vi } from 'vitest';
-import { allow, deny } from '../decision.ts';
-import type { Limiter } from '../engine.ts';
-import type { SettledEvent } from '../events.ts';
-import { limiter } from '../limiter.ts';
-import type { RemoteShare, RemoteShareMaker } from '../share/remote.ts';
+import type { RemoteShare, RemoteShareMaker } from '../backends/remote-backend.ts';
+import { allow, deny } from '../core/decision.ts';
+import type { SettledEvent } from '../limiter/events.ts';
+import { limiter } from '../limiter/limiter.ts';
+import type { Limiter } from '../limiter/sync-limiter.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
 import { throttleFetch } from './fetch.ts';
 

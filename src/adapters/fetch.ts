@@ -10,15 +10,15 @@
  * (Retry-After), what is left (RateLimit). The body is the caller's: it is neither read nor waited for.
  */
 
-import type { Millis } from '../clock.ts';
-import type { Outcome } from '../decision.ts';
-import type { Duration } from '../duration.ts';
-import type { Limiter } from '../engine.ts';
-import { ConfigError, type Denial } from '../errors.ts';
-import { type LimiterOptions, limiter } from '../limiter.ts';
-import type { RemoteLimiter } from '../remote-engine.ts';
-import type { RetryOptions, Tried } from '../retry.ts';
-import { throttle } from '../throttle.ts';
+import type { Millis } from '../core/clock.ts';
+import type { Outcome } from '../core/decision.ts';
+import type { Duration } from '../core/duration.ts';
+import { ConfigError, type Denial } from '../core/errors.ts';
+import type { RemoteLimiter } from '../limiter/async-limiter.ts';
+import { type LimiterOptions, limiter } from '../limiter/limiter.ts';
+import type { Limiter } from '../limiter/sync-limiter.ts';
+import type { RetryOptions, Tried } from '../throttle/retry.ts';
+import { throttle } from '../throttle/throttle.ts';
 import { type HeadersLike, isBackPressure, quotaIn, retryAfterIn } from './fetch-headers.ts';
 
 /** The least that is needed of a Response. */

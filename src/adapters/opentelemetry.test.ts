@@ -1,9 +1,9 @@
 import { createNoopMeter, metrics } from '@opentelemetry/api';
 import { DataPointType, MeterProvider, MetricReader } from '@opentelemetry/sdk-metrics';
 import { afterEach, describe, expect, test, vi } from 'vitest';
-import type { Limiter } from '../engine.ts';
-import { ConfigError } from '../errors.ts';
-import { limiter } from '../limiter.ts';
+import { ConfigError } from '../core/errors.ts';
+import { limiter } from '../limiter/limiter.ts';
+import type { Limiter } from '../limiter/sync-limiter.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
 import { instrument } from './opentelemetry.ts';
 

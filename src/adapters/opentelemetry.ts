@@ -17,9 +17,9 @@ import {
   metrics,
   type Observable,
 } from '@opentelemetry/api';
-import { BOUNDS_MS } from '../counts.ts';
-import type { Listener } from '../events.ts';
-import { Fields, isRecord } from '../options.ts';
+import { Fields, isRecord } from '../core/options.ts';
+import type { Listener } from '../limiter/events.ts';
+import { BOUNDS_MS } from '../limiter/stats.ts';
 import { FIGURES, type Figure, RTT, type Timing, WAIT } from './metrics/figures.ts';
 import {
   type AnyLimiter,

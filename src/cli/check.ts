@@ -2,8 +2,8 @@
 
 import { readPlace } from '../client/address.ts';
 import { connect } from '../client/index.ts';
-import { NEVER, WHEN_SETTLED } from '../decision.ts';
-import { Fields } from '../options.ts';
+import { NEVER, WHEN_SETTLED } from '../core/decision.ts';
+import { Fields } from '../core/options.ts';
 import {
   type Command,
   EXIT_MISSED,
@@ -14,7 +14,7 @@ import {
   readText,
   typed,
   UsageError,
-} from './command.ts';
+} from './framework/command.ts';
 
 export const check: Command = {
   name: 'check',

@@ -11,8 +11,8 @@ import {
   readText,
   type Terminal,
   UsageError,
-} from './command.ts';
-import { loadHere } from './configuration.ts';
+} from './framework/command.ts';
+import { loadHere } from './framework/configuration.ts';
 
 const check: Command = {
   name: 'check',

@@ -1,11 +1,11 @@
 /** `sluice explain`: which limits a key would meet, and why. */
 
-import { explainRoute } from '../daemon/explain.ts';
-import { Routes } from '../daemon/routes.ts';
-import { shelfFor } from '../daemon/shelf.ts';
-import { tagOf } from '../daemon/tag.ts';
-import { type Command, EXIT_OK, readArgs, UsageError } from './command.ts';
-import { configFile, configOf, loadHere } from './configuration.ts';
+import { tagOf } from '../daemon/keys/binary-key.ts';
+import { explainRoute } from '../daemon/router/explain.ts';
+import { shelfFor } from '../daemon/router/limiter-registry.ts';
+import { Routes } from '../daemon/router/routes.ts';
+import { type Command, EXIT_OK, readArgs, UsageError } from './framework/command.ts';
+import { configFile, configOf, loadHere } from './framework/configuration.ts';
 
 export const explain: Command = {
   name: 'explain',

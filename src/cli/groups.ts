@@ -1,9 +1,9 @@
 /** `sluice groups`: what a running daemon's group has of its limits, and what it stole from others. */
 
-import type { GroupsShown } from '../daemon/groups.ts';
-import type { Terminal } from './command.ts';
-import { aligned } from './draw/table.ts';
-import { lookAt, printable } from './look.ts';
+import type { GroupsShown } from '../daemon/backends/groups.ts';
+import { aligned } from './chart/table.ts';
+import { lookAt, printable } from './framework/admin-client.ts';
+import type { Terminal } from './framework/command.ts';
 
 export const groups = lookAt({
   name: 'groups',

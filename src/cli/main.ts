@@ -2,9 +2,9 @@
 /** The command `sluice`: hands the process's words and terminal to `run`. */
 
 import { readFileSync, writeSync } from 'node:fs';
-import { EXIT_OK, EXIT_USAGE } from './command.ts';
+import { sideChannel } from './framework/best-effort-log.ts';
+import { EXIT_OK, EXIT_USAGE } from './framework/command.ts';
 import { run } from './run.ts';
-import { sideChannel } from './side-channel.ts';
 
 const STDOUT = 1;
 const STDERR = 2;

@@ -1,9 +1,9 @@
 /** `sluice peers`: who keeps limits together with a running daemon, and how well it hears them. */
 
-import type { FleetView } from '../daemon/peers.ts';
-import type { Terminal } from './command.ts';
-import { aligned } from './draw/table.ts';
-import { lookAt, printable } from './look.ts';
+import type { FleetView } from '../daemon/backends/peers.ts';
+import { aligned } from './chart/table.ts';
+import { lookAt, printable } from './framework/admin-client.ts';
+import type { Terminal } from './framework/command.ts';
 
 export const peers = lookAt({
   name: 'peers',

@@ -1,9 +1,9 @@
 /** `sluice pool`: who divides limits with a running daemon, and whether they agree. */
 
-import type { PoolShown } from '../daemon/pool.ts';
-import type { Terminal } from './command.ts';
-import { aligned } from './draw/table.ts';
-import { lookAt, printable } from './look.ts';
+import type { PoolShown } from '../daemon/backends/pool.ts';
+import { aligned } from './chart/table.ts';
+import { lookAt, printable } from './framework/admin-client.ts';
+import type { Terminal } from './framework/command.ts';
 
 export const pool = lookAt({
   name: 'pool',

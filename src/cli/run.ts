@@ -1,7 +1,9 @@
 /** Finds the command that was typed and runs it; every way to get it wrong ends in one clear line. */
 
-import { SluiceError } from '../errors.ts';
+import { SluiceError } from '../core/errors.ts';
 import { check } from './check.ts';
+import { config } from './config.ts';
+import { explain } from './explain.ts';
 import {
   type Command,
   type CommandGroup,
@@ -9,9 +11,7 @@ import {
   EXIT_USAGE,
   type Terminal,
   UsageError,
-} from './command.ts';
-import { config } from './config.ts';
-import { explain } from './explain.ts';
+} from './framework/command.ts';
 import { groups } from './groups.ts';
 import { peers } from './peers.ts';
 import { pool } from './pool.ts';

@@ -1,7 +1,7 @@
 /** What of `sluice serve` a process of its own cannot show; the rest is in test/daemon.test.ts. */
 
 import { afterEach, expect, test } from 'vitest';
-import type { Terminal } from './command.ts';
+import type { Terminal } from './framework/command.ts';
 import { serve } from './serve.ts';
 
 const mine = ['SIGHUP', 'SIGTERM', 'SIGINT'] as const;

@@ -1,6 +1,7 @@
 /** `sluice serve`: the daemon, from a terminal or a service manager. */
 
-import { systemClock } from '../clock.ts';
+import { systemClock } from '../core/clock.ts';
+import { type LogFormat, logTo } from '../core/log.ts';
 import {
   addresses,
   fromEnvironment,
@@ -11,7 +12,6 @@ import {
 import { type Listen, showListen } from '../daemon/config/listen.ts';
 import type { Config } from '../daemon/config/read.ts';
 import { Daemon, type Surface } from '../daemon/daemon.ts';
-import { type LogFormat, logTo } from '../daemon/log.ts';
 import {
   type Command,
   EXIT_OK,
@@ -21,8 +21,8 @@ import {
   type Terminal,
   typed,
   UsageError,
-} from './command.ts';
-import { configFile, configOf } from './configuration.ts';
+} from './framework/command.ts';
+import { configFile, configOf } from './framework/configuration.ts';
 
 export const serve: Command = {
   name: 'serve',

@@ -5,14 +5,21 @@
  * through the very same engine on a clock that says what the file says.
  */
 
-import type { Millis } from '../clock.ts';
-import { type Decision, NEVER, OUTCOMES, WHEN_SETTLED } from '../decision.ts';
-import type { Limiter } from '../engine.ts';
-import { ConfigError } from '../errors.ts';
-import { LIMIT_KINDS, limiter } from '../limiter.ts';
-import { Fields } from '../options.ts';
-import { seededRandom } from '../random.ts';
-import { type Command, EXIT_OK, readArgs, readJson, type Terminal, UsageError } from './command.ts';
+import type { Millis } from '../core/clock.ts';
+import { type Decision, NEVER, OUTCOMES, WHEN_SETTLED } from '../core/decision.ts';
+import { ConfigError } from '../core/errors.ts';
+import { Fields } from '../core/options.ts';
+import { seededRandom } from '../core/random.ts';
+import { LIMIT_KINDS, limiter } from '../limiter/limiter.ts';
+import type { Limiter } from '../limiter/sync-limiter.ts';
+import {
+  type Command,
+  EXIT_OK,
+  readArgs,
+  readJson,
+  type Terminal,
+  UsageError,
+} from './framework/command.ts';
 
 const help = `usage: sluice trace FILE.json [--json]
 

@@ -2,8 +2,8 @@
  * Where a daemon is: a host and a port, or a socket in the file system.
  */
 
-import { ConfigError } from '../errors.ts';
-import { isRecord } from '../options.ts';
+import { ConfigError } from '../core/errors.ts';
+import { isRecord } from '../core/options.ts';
 
 /** Where a daemon is. */
 export type Address =

@@ -13,8 +13,8 @@ import { promisify } from 'node:util';
 import { afterEach, describe, expect, test } from 'vitest';
 import { freePort } from '../../test/support/services.ts';
 import { type Listening, listen, smallDaemon } from '../../test/support/small-daemon.ts';
-import { systemClock } from '../clock.ts';
-import { Streams } from '../daemon/streams.ts';
+import { systemClock } from '../core/clock.ts';
+import { Streams } from '../daemon/server/connections.ts';
 import { VirtualClock } from '../testing/index.ts';
 import { type Client, type ClientOptions, connect } from './index.ts';
 

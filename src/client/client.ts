@@ -11,15 +11,15 @@
  * What is asked in one tick travels as one write, and answers are matched by their order.
  */
 
-import { alarm, endOfTick, type Millis } from '../clock.ts';
-import { type Decision, NEVER, type Outcome } from '../decision.ts';
-import { ConfigError, UnavailableError } from '../errors.ts';
-import { requireNumber } from '../options.ts';
-import { type Dated, Outstanding } from '../outstanding.ts';
-import { type InspectedKey, inspectedOf } from './inspected.ts';
-import { Line } from './line.ts';
-import { type ClientOptions, readSettings, type Settings } from './settings.ts';
-import { bytesOf, Complaint, encode, type Told } from './wire.ts';
+import { alarm, endOfTick, type Millis } from '../core/clock.ts';
+import { type Dated, Outstanding } from '../core/deadline-set.ts';
+import { type Decision, NEVER, type Outcome } from '../core/decision.ts';
+import { ConfigError, UnavailableError } from '../core/errors.ts';
+import { requireNumber } from '../core/options.ts';
+import { Line } from './connection.ts';
+import { type InspectedKey, inspectedOf } from './key-status.ts';
+import { type ClientOptions, readSettings, type Settings } from './options.ts';
+import { bytesOf, Complaint, encode, type Told } from './resp.ts';
 
 /** What an ask may say besides the key. */
 export interface AskOptions {

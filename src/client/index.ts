@@ -9,5 +9,5 @@ export {
   connect,
   type Result,
 } from './client.ts';
-export type { InspectedKey, InspectedLimit, InspectedRule } from './inspected.ts';
-export type { Backoff, ClientOptions } from './settings.ts';
+export type { InspectedKey, InspectedLimit, InspectedRule } from './key-status.ts';
+export type { Backoff, ClientOptions } from './options.ts';

@@ -9,30 +9,30 @@
  * it runs, and stops by answering what was asked and leaving its state to its successor.
  */
 
-import { alarm, type Clock, heldClock, type Millis, systemClock } from '../clock.ts';
-import { Engine } from '../engine.ts';
-import { reasonOf } from '../errors.ts';
-import { type Random, systemRandom } from '../random.ts';
-import { Cells } from '../share/cells.ts';
-import { type Hasher, type HashSeed, hasher, hashSeed } from '../share/hash.ts';
-import { Company, changedCompany } from './company.ts';
+import { Cells } from '../backends/local/gcra-table.ts';
+import { alarm, type Clock, heldClock, type Millis, systemClock } from '../core/clock.ts';
+import { reasonOf } from '../core/errors.ts';
+import { type Hasher, type HashSeed, hasher, hashSeed } from '../core/hash.ts';
+import type { Log } from '../core/log.ts';
+import { type Random, systemRandom } from '../core/random.ts';
+import { Engine } from '../limiter/sync-limiter.ts';
+import { Company, changedCompany } from './backends/backends.ts';
+import { seedOf } from './backends/peers.ts';
+import { RedisClients } from './backends/redis-connections.ts';
 import type { Loaded } from './config/file.ts';
 import { isLoopback, type Listen, showListen } from './config/listen.ts';
 import type { Config } from './config/read.ts';
-import { Estate, inheritance } from './estate.ts';
-import { Gate } from './gate.ts';
-import { keyFrom } from './http/key.ts';
-import { type HttpNow, HttpSurface } from './http/surface.ts';
-import { lineProtocol } from './line.ts';
-import { type Changed, Listeners } from './listeners.ts';
-import type { Log } from './log.ts';
 import { describeLimits, Metrics } from './metrics.ts';
-import { seedOf } from './peers.ts';
-import { RedisClients } from './redis-clients.ts';
-import { respProtocol } from './resp/conversation.ts';
-import { RESP_BOUNDS } from './resp/parser.ts';
-import { closeAll, Shelf, type Shelved } from './shelf.ts';
-import { Streams } from './streams.ts';
+import { keyFrom } from './protocols/http/key.ts';
+import { type HttpNow, HttpSurface } from './protocols/http/server/server.ts';
+import { lineProtocol } from './protocols/line/handler.ts';
+import { respProtocol } from './protocols/resp/handler.ts';
+import { RESP_BOUNDS } from './protocols/resp/parser.ts';
+import { closeAll, Shelf, type Shelved } from './router/limiter-registry.ts';
+import { Gate } from './router/router.ts';
+import { Streams } from './server/connections.ts';
+import { type Changed, Listeners } from './server/listeners.ts';
+import { Estate, inheritance } from './snapshotter.ts';
 
 export type Surface = 'line' | 'resp' | 'http' | 'groups';
 

@@ -3,20 +3,20 @@
  */
 
 import { type Prometheus, prometheus } from '../adapters/metrics/prometheus.ts';
-import type { FleetView } from '../peers/fleet.ts';
-import type { Cells } from '../share/cells.ts';
-import type { GroupsView } from '../share/groups/group.ts';
-import type { PeerView } from '../share/peers/peers.ts';
-import type { PoolView } from '../share/pool/pool.ts';
+import type { GroupsView } from '../backends/groups/membership.ts';
+import type { Cells } from '../backends/local/gcra-table.ts';
+import type { FleetView } from '../backends/peers/node.ts';
+import type { PeerView } from '../backends/peers/peer-table.ts';
+import type { PoolView } from '../backends/pool/membership.ts';
+import type { GroupsPlace } from './backends/groups.ts';
+import type { PeersPlace } from './backends/peers.ts';
+import type { PoolPlace } from './backends/pool.ts';
 import type { LimitConfig } from './config/limits.ts';
 import { safeUrl } from './config/redis.ts';
-import type { GroupsPlace } from './groups.ts';
-import type { HttpSurface } from './http/surface.ts';
-import type { PeersPlace } from './peers.ts';
-import type { Permits } from './permits.ts';
-import type { PoolPlace } from './pool.ts';
-import type { Shelf, Shelved } from './shelf.ts';
-import type { StreamCounts } from './streams.ts';
+import type { HttpSurface } from './protocols/http/server/server.ts';
+import type { Shelf, Shelved } from './router/limiter-registry.ts';
+import type { Permits } from './router/permits.ts';
+import type { StreamCounts } from './server/connections.ts';
 
 /** Whose figures these are. */
 export interface Watched {

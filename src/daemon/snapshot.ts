@@ -14,11 +14,11 @@
 import { constants } from 'node:fs';
 import { type FileHandle, open, rename, unlink } from 'node:fs/promises';
 import { crc32 } from 'node:zlib';
-import type { Millis } from '../clock.ts';
-import { reasonOf } from '../errors.ts';
-import { isRecord } from '../options.ts';
-import type { HashSeed } from '../share/hash.ts';
-import type { TableCopy } from '../share/table.ts';
+import type { TableCopy } from '../backends/backend.ts';
+import type { Millis } from '../core/clock.ts';
+import { reasonOf } from '../core/errors.ts';
+import type { HashSeed } from '../core/hash.ts';
+import { isRecord } from '../core/options.ts';
 
 /** The keys of one rule. */
 export interface SnapshotPart {

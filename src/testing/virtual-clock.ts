@@ -1,6 +1,6 @@
-import type { Clock, Millis } from '../clock.ts';
-import { Heap } from '../heap.ts';
-import { requireNumber } from '../options.ts';
+import type { Clock, Millis } from '../core/clock.ts';
+import { Heap } from '../core/heap.ts';
+import { requireNumber } from '../core/options.ts';
 
 /**
  * A clock that moves only when told to.

@@ -1,6 +1,6 @@
 /** Chance for tests that try a lot: the same seed, the same tries. */
 
-import { type Random, seededRandom } from '../../src/random.ts';
+import { type Random, seededRandom } from '../../src/core/random.ts';
 
 export class Chance {
   readonly #random: Random;

@@ -3,9 +3,9 @@
  */
 
 import { expect, test, vi } from 'vitest';
-import type { ReachEvent } from '../../src/events.ts';
-import type { Limit } from '../../src/policy/limit.ts';
-import type { RemoteLimiter } from '../../src/remote-engine.ts';
+import type { RemoteLimiter } from '../../src/limiter/async-limiter.ts';
+import type { ReachEvent } from '../../src/limiter/events.ts';
+import type { Limit } from '../../src/policies/limit.ts';
 
 /** Where the stories happen: a fresh decider for each, and the limiters that share it. */
 export interface Hall {

@@ -1,12 +1,12 @@
 /** Nodes of a fleet for tests: each with one limit, and somebody who listens in on it. */
 
-import { type Clock, systemClock } from '../../src/clock.ts';
-import { FleetNode } from '../../src/peers/fleet.ts';
-import type { Hear, Transport } from '../../src/peers/transport.ts';
-import { type Limit, policyOf } from '../../src/policy/limit.ts';
-import { seededRandom, systemRandom } from '../../src/random.ts';
-import { PEER_DEFAULTS, type PeerOptions } from '../../src/share/peers/options.ts';
-import { PeersShare } from '../../src/share/peers/share.ts';
+import { PeersShare } from '../../src/backends/peers/backend.ts';
+import { FleetNode } from '../../src/backends/peers/node.ts';
+import { PEER_DEFAULTS, type PeerOptions } from '../../src/backends/peers/settings.ts';
+import type { Hear, Transport } from '../../src/backends/peers/transport.ts';
+import { type Clock, systemClock } from '../../src/core/clock.ts';
+import { seededRandom, systemRandom } from '../../src/core/random.ts';
+import { type Limit, policyOf } from '../../src/policies/limit.ts';
 
 /** Everything a node ever said, and a way to say anything to it. */
 export class Tap implements Transport {

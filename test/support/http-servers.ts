@@ -10,7 +10,7 @@ import { createAdaptorServer } from '@hono/node-server';
 import expressApp from 'express';
 import fastifyApp from 'fastify';
 import { Hono } from 'hono';
-import { express, fastify, type HttpOptions, hono, node } from '../../src/adapters/http/index.ts';
+import { express, fastify, type HttpOptions, hono, node } from '../../src/adapters/http.ts';
 
 /** Options that mean the same whatever a request is. */
 export type AnyOptions = HttpOptions<unknown>;

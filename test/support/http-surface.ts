@@ -2,21 +2,21 @@
 
 import { request as httpRequest, type IncomingHttpHeaders } from 'node:http';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
-import { type Clock, systemClock } from '../../src/clock.ts';
+import type { RemoteShareMaker } from '../../src/backends/remote-backend.ts';
+import { type Clock, systemClock } from '../../src/core/clock.ts';
+import type { Decision, OnUnavailable } from '../../src/core/decision.ts';
+import { hasher } from '../../src/core/hash.ts';
 import { readLimits } from '../../src/daemon/config/limits.ts';
-import { Gate } from '../../src/daemon/gate.ts';
+import { readPatterns } from '../../src/daemon/keys/pattern.ts';
 import {
   type HttpNow,
   type HttpSetting,
   type HttpSurface,
   httpSurface,
-} from '../../src/daemon/http/surface.ts';
-import { readPatterns } from '../../src/daemon/pattern.ts';
-import type { RoutesConfig } from '../../src/daemon/routes.ts';
-import { type ShareOf, Shelf } from '../../src/daemon/shelf.ts';
-import type { Decision, OnUnavailable } from '../../src/decision.ts';
-import { hasher } from '../../src/share/hash.ts';
-import type { RemoteShareMaker } from '../../src/share/remote.ts';
+} from '../../src/daemon/protocols/http/server/server.ts';
+import { type ShareOf, Shelf } from '../../src/daemon/router/limiter-registry.ts';
+import { Gate } from '../../src/daemon/router/router.ts';
+import type { RoutesConfig } from '../../src/daemon/router/routes.ts';
 
 export interface Given extends Partial<Omit<HttpSetting, 'gate' | 'limits' | 'rules'> & HttpNow> {
   /** As a configuration spells them. */

@@ -1,7 +1,7 @@
 /** A Redis for the tests of one block: started once, empty before each test, and nothing left open behind it. */
 
 import { afterAll, afterEach, beforeAll, beforeEach } from 'vitest';
-import type { RemoteLimiter } from '../../src/remote-engine.ts';
+import type { RemoteLimiter } from '../../src/limiter/async-limiter.ts';
 import type { Client } from './redis-clients.ts';
 import { redisCli, type Service, startRedis } from './services.ts';
 

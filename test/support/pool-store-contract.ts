@@ -7,10 +7,14 @@
  */
 
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import type { Clock, Millis } from '../../src/clock.ts';
-import { type AgreementOptions, NOTHING, type SyncAnswer } from '../../src/share/pool/agreement.ts';
-import { PoolMember } from '../../src/share/pool/member.ts';
-import type { PoolStore } from '../../src/share/pool/store.ts';
+import {
+  type AgreementOptions,
+  NOTHING,
+  type SyncAnswer,
+} from '../../src/backends/pool/agreement.ts';
+import { PoolMember } from '../../src/backends/pool/member.ts';
+import type { PoolStore } from '../../src/backends/pool/store.ts';
+import type { Clock, Millis } from '../../src/core/clock.ts';
 import type { Service } from './services.ts';
 
 /** Somewhere to meet. Stores made here have the same pools. */

@@ -8,10 +8,10 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
-import { type Clock, type Millis, systemClock } from '../../src/clock.ts';
-import { limiter } from '../../src/limiter.ts';
-import { pool } from '../../src/pool/pool.ts';
-import type { PoolStore } from '../../src/share/pool/store.ts';
+import { pool } from '../../src/backends/pool/options.ts';
+import type { PoolStore } from '../../src/backends/pool/store.ts';
+import { type Clock, type Millis, systemClock } from '../../src/core/clock.ts';
+import { limiter } from '../../src/limiter/limiter.ts';
 import type { Service } from './services.ts';
 
 export interface PoolStoryStage {

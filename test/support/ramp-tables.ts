@@ -1,7 +1,7 @@
 /** The seven tables of the seed, from test/vectors. */
 
 import { readFileSync } from 'node:fs';
-import type { RampMode } from '../../src/policy/ramp.ts';
+import type { RampMode } from '../../src/policies/ramp.ts';
 
 export interface RampTable {
   readonly id: string;

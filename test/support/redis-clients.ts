@@ -2,7 +2,7 @@
 
 import { Cluster as IoCluster, Redis } from 'ioredis';
 import { createClient, createCluster } from 'redis';
-import type { RedisClient } from '../../src/share/redis/client.ts';
+import type { RedisClient } from '../../src/backends/redis/client.ts';
 import type { Cluster } from './services.ts';
 
 export interface Client {

@@ -3,15 +3,15 @@
  * its answer may be lost. Processes have clocks of their own that are set wrong and go wrong.
  */
 
-import type { Clock, Millis } from '../../src/clock.ts';
-import { UnavailableError } from '../../src/errors.ts';
-import type { Random } from '../../src/random.ts';
 import {
   type Found,
   NO_REVISION,
   type RegisterServer,
   type Swapped,
-} from '../../src/share/etcd/server.ts';
+} from '../../src/backends/etcd/store.ts';
+import type { Clock, Millis } from '../../src/core/clock.ts';
+import { UnavailableError } from '../../src/core/errors.ts';
+import type { Random } from '../../src/core/random.ts';
 import type { VirtualClock } from '../../src/testing/virtual-clock.ts';
 
 export interface Weather {

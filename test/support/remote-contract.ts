@@ -5,12 +5,12 @@
  */
 
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import { all } from '../../src/all-of.ts';
-import { limiter } from '../../src/limiter.ts';
-import type { Limit } from '../../src/policy/limit.ts';
-import type { RemoteLimiter } from '../../src/remote-engine.ts';
-import { type RedisOptions, redis } from '../../src/share/redis/redis.ts';
-import { throttle } from '../../src/throttle.ts';
+import { type RedisOptions, redis } from '../../src/backends/redis/backend.ts';
+import type { RemoteLimiter } from '../../src/limiter/async-limiter.ts';
+import { all } from '../../src/limiter/composite-limiter.ts';
+import { limiter } from '../../src/limiter/limiter.ts';
+import type { Limit } from '../../src/policies/limit.ts';
+import { throttle } from '../../src/throttle/throttle.ts';
 import { deciderStories, perSecond } from './decider-contract.ts';
 import type { Client } from './redis-clients.ts';
 import { redisCli, type Service } from './services.ts';

@@ -6,10 +6,10 @@
 
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { policyOf } from '../../src/policy/limit.ts';
-import type { Policy } from '../../src/policy/policy.ts';
-import { seededRandom } from '../../src/random.ts';
-import type { Share } from '../../src/share/share.ts';
+import type { Share } from '../../src/backends/backend.ts';
+import { seededRandom } from '../../src/core/random.ts';
+import { policyOf } from '../../src/policies/limit.ts';
+import type { Policy } from '../../src/policies/policy.ts';
 import { VirtualClock } from '../../src/testing/virtual-clock.ts';
 
 export interface ShareSetup {

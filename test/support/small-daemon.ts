@@ -4,17 +4,17 @@
 
 import type { AddressInfo } from 'node:net';
 import { createServer } from 'node:net';
-import { type Clock, systemClock } from '../../src/clock.ts';
-import { Answers } from '../../src/daemon/answers.ts';
+import { Cells } from '../../src/backends/local/gcra-table.ts';
+import { type Clock, systemClock } from '../../src/core/clock.ts';
+import { hasher } from '../../src/core/hash.ts';
 import { readLimits } from '../../src/daemon/config/limits.ts';
-import type { Converse } from '../../src/daemon/conversation.ts';
-import { Gate } from '../../src/daemon/gate.ts';
-import { lineProtocol } from '../../src/daemon/line.ts';
-import { type RespSetting, respProtocol } from '../../src/daemon/resp/conversation.ts';
-import { Shelf } from '../../src/daemon/shelf.ts';
-import { Streams } from '../../src/daemon/streams.ts';
-import { Cells } from '../../src/share/cells.ts';
-import { hasher } from '../../src/share/hash.ts';
+import { lineProtocol } from '../../src/daemon/protocols/line/handler.ts';
+import { type RespSetting, respProtocol } from '../../src/daemon/protocols/resp/handler.ts';
+import { Shelf } from '../../src/daemon/router/limiter-registry.ts';
+import { Gate } from '../../src/daemon/router/router.ts';
+import { Streams } from '../../src/daemon/server/connections.ts';
+import type { Converse } from '../../src/daemon/server/protocol-handler.ts';
+import { Answers } from '../../src/daemon/server/response-queue.ts';
 
 export interface Small {
   readonly gate: Gate;

@@ -29,9 +29,10 @@
  */
 
 import { describe, expect, test } from 'vitest';
-import type { Millis } from '../../src/clock.ts';
-import { type Decision, NEVER, type Outcome, WHEN_SETTLED } from '../../src/decision.ts';
-import { type Limit, policyOf } from '../../src/policy/limit.ts';
+import type { Millis } from '../../src/core/clock.ts';
+import { type Decision, NEVER, type Outcome, WHEN_SETTLED } from '../../src/core/decision.ts';
+import { seededRandom } from '../../src/core/random.ts';
+import { type Limit, policyOf } from '../../src/policies/limit.ts';
 import {
   type News,
   type Policy,
@@ -39,8 +40,7 @@ import {
   type State,
   takeUpTo,
   type View,
-} from '../../src/policy/policy.ts';
-import { seededRandom } from '../../src/random.ts';
+} from '../../src/policies/policy.ts';
 
 export type Row = readonly [atMs: Millis, event: string, answer?: string];
 

@@ -6,8 +6,8 @@
  */
 
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import type { Transport } from '../../src/peers/transport.ts';
-import { DATAGRAM_BYTES_MAX } from '../../src/share/peers/bytes.ts';
+import { DATAGRAM_BYTES_MAX } from '../../src/backends/peers/bytes.ts';
+import type { Transport } from '../../src/backends/peers/transport.ts';
 import type { Service } from './services.ts';
 
 /** Somewhere to meet: everybody made here hears everybody else. */

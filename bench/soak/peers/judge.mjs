@@ -10,9 +10,9 @@
  */
 
 import { limiter } from 'sluice';
-import { boundOf, heardWithinMs, MostWithin } from '../../../dist/sim/peers/bound.js';
-import { Ages, figuresOf } from '../../../dist/sim/peers/figures.js';
-import { FLEET_DEFAULTS, PEERS } from '../../../dist/sim/peers/fleet.js';
+import { boundOf, heardWithinMs, MostWithin } from '../../../dist/simulator/peers/bound.js';
+import { Ages, figuresOf } from '../../../dist/simulator/peers/figures.js';
+import { FLEET_DEFAULTS, PEERS } from '../../../dist/simulator/peers/fleet.js';
 
 /** So many answers take no longer than is usual. */
 const USUAL_PART = 0.99;

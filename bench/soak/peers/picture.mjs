@@ -1,7 +1,7 @@
 /** What was let through, second by second, against the limit, and what happened meanwhile. */
 
-import { roundTop } from '../../../dist/cli/draw/chart.js';
-import { drawSvg } from '../../../dist/cli/draw/svg.js';
+import { roundTop } from '../../../dist/cli/chart/chart.js';
+import { drawSvg } from '../../../dist/cli/chart/svg.js';
 
 export const drawRuns = (runs) =>
   drawSvg({

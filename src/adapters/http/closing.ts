@@ -12,8 +12,8 @@
  * For those in line the connection itself is watched.
  */
 
-import { ConfigError } from '../../errors.ts';
-import type { Permit } from '../../permit.ts';
+import { ConfigError } from '../../core/errors.ts';
+import type { Permit } from '../../limiter/permit.ts';
 import type { Answer, Guard, Leaving } from './guard.ts';
 
 interface Closes {

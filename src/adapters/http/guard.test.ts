@@ -1,13 +1,13 @@
 /** The guard without a framework: whose a request is, what it is told, and what may go wrong. */
 
 import { describe, expect, test, vi } from 'vitest';
-import { all } from '../../all-of.ts';
-import type { Limiter } from '../../engine.ts';
-import type { LimitEvent } from '../../events.ts';
-import { limiter } from '../../limiter.ts';
+import { all } from '../../limiter/composite-limiter.ts';
+import type { LimitEvent } from '../../limiter/events.ts';
+import { limiter } from '../../limiter/limiter.ts';
+import type { Limiter } from '../../limiter/sync-limiter.ts';
 import { VirtualClock } from '../../testing/index.ts';
+import { guard, type HttpOptions, type PlainRequest, type Refused } from '../http.ts';
 import type { Answer, Leaving } from './guard.ts';
-import { guard, type HttpOptions, type PlainRequest, type Refused } from './index.ts';
 
 type Options = Partial<HttpOptions<PlainRequest>>;
 

@@ -10,12 +10,12 @@
  * asked for. What a client can bring about by what it sends lets nobody through: see `request.ts`.
  */
 
-import { OUTCOMES, type Outcome } from '../../decision.ts';
-import type { AskOptions, Limiter } from '../../engine.ts';
-import { ConfigError } from '../../errors.ts';
-import type { Inspection } from '../../inspection.ts';
-import type { Permit, Refusal } from '../../permit.ts';
-import { isRemote, type RemoteLimiter } from '../../remote-engine.ts';
+import { OUTCOMES, type Outcome } from '../../core/decision.ts';
+import { ConfigError } from '../../core/errors.ts';
+import { isRemote, type RemoteLimiter } from '../../limiter/async-limiter.ts';
+import type { Inspection } from '../../limiter/inspection.ts';
+import type { Permit, Refusal } from '../../limiter/permit.ts';
+import type { AskOptions, Limiter } from '../../limiter/sync-limiter.ts';
 import { type Headers, HeaderWriter } from './headers.ts';
 import { type Denied, type Refused, refuse, refuseUnavailable, reworded } from './refusal.ts';
 import { atOnce, Reporter } from './report.ts';

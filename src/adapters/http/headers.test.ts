@@ -3,7 +3,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { type Limit, limiter } from '../../index.ts';
-import type { NamedStanding } from '../../inspection.ts';
+import type { NamedStanding } from '../../limiter/inspection.ts';
 import { VirtualClock } from '../../testing/index.ts';
 import { type Headers, type HeadersOf, HeaderWriter, type Place, quoted, tell } from './headers.ts';
 

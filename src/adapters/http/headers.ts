@@ -8,8 +8,8 @@
  * and in the words from before there was a draft: `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
  */
 
-import type { Millis } from '../../clock.ts';
-import type { NamedStanding } from '../../inspection.ts';
+import type { Millis } from '../../core/clock.ts';
+import type { NamedStanding } from '../../limiter/inspection.ts';
 
 export const HEADER_KINDS = ['draft', 'legacy', 'both'] as const;
 

@@ -2,7 +2,7 @@
 
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { Fields } from '../../options.ts';
+import { Fields } from '../../core/options.ts';
 import { type Address, networkKey, parseAddress } from './address.ts';
 import { readTrust, type TrustProxy } from './proxy.ts';
 

@@ -12,8 +12,8 @@
  * An entry that is no address ends the walk: whoever handed it on is the last one known.
  */
 
-import { ConfigError } from '../../errors.ts';
-import type { Fields } from '../../options.ts';
+import { ConfigError } from '../../core/errors.ts';
+import type { Fields } from '../../core/options.ts';
 import { type Address, isWithin, type Network, parseAddress, parseNetwork } from './address.ts';
 
 /**

@@ -9,11 +9,11 @@
  * Problem types as draft-ietf-httpapi-ratelimit-headers defines them, in a body of RFC 9457.
  */
 
-import type { Millis } from '../../clock.ts';
-import { NEVER, WHEN_SETTLED } from '../../decision.ts';
-import { ConfigError } from '../../errors.ts';
-import type { Inspection, NamedStanding } from '../../inspection.ts';
-import type { Refusal } from '../../permit.ts';
+import type { Millis } from '../../core/clock.ts';
+import { NEVER, WHEN_SETTLED } from '../../core/decision.ts';
+import { ConfigError } from '../../core/errors.ts';
+import type { Inspection, NamedStanding } from '../../limiter/inspection.ts';
+import type { Refusal } from '../../limiter/permit.ts';
 import { type Headers, type HeaderWriter, tightest, wholeSeconds } from './headers.ts';
 
 export type RefusalStatus = 429 | 503;

@@ -6,8 +6,8 @@
  *     too late    the limit refused a request whose response had begun: it was broken off
  */
 
-import { ConfigError, show } from '../../errors.ts';
-import { warn } from '../../warning.ts';
+import { ConfigError, show } from '../../core/errors.ts';
+import { warn } from '../../core/process-warning.ts';
 
 export class Reporter {
   readonly #limit: string;

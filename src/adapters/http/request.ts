@@ -12,8 +12,8 @@
  *     partition   fails, or the limit has no such   none
  */
 
-import { ConfigError } from '../../errors.ts';
-import { isRemote } from '../../remote-engine.ts';
+import { ConfigError } from '../../core/errors.ts';
+import { isRemote } from '../../limiter/async-limiter.ts';
 import { type Address, networkKey, parseAddress } from './address.ts';
 import { atOnce, type Reporter } from './report.ts';
 import type { Settings } from './settings.ts';

@@ -2,14 +2,14 @@
  * What may be said about limiting requests, for every framework alike, and how it is read.
  */
 
-import type { Millis } from '../../clock.ts';
-import type { Outcome } from '../../decision.ts';
-import type { Duration } from '../../duration.ts';
-import type { Limiter } from '../../engine.ts';
-import { ConfigError } from '../../errors.ts';
-import { type LimiterOptions, limiter } from '../../limiter.ts';
-import { Fields, isRecord, waitMsIn } from '../../options.ts';
-import type { RemoteLimiter } from '../../remote-engine.ts';
+import type { Millis } from '../../core/clock.ts';
+import type { Outcome } from '../../core/decision.ts';
+import type { Duration } from '../../core/duration.ts';
+import { ConfigError } from '../../core/errors.ts';
+import { Fields, isRecord, waitMsIn } from '../../core/options.ts';
+import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
+import { type LimiterOptions, limiter } from '../../limiter/limiter.ts';
+import type { Limiter } from '../../limiter/sync-limiter.ts';
 import { HEADER_KINDS, type HeaderKind } from './headers.ts';
 import { type ClientOf, readTrust, type TrustProxy } from './proxy.ts';
 import type { Refused, Wording } from './refusal.ts';

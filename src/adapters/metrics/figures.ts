@@ -6,8 +6,8 @@
  * alert is the same whichever way the figures came.
  */
 
-import type { Histogram } from '../../counts.ts';
-import { OUTCOMES } from '../../decision.ts';
+import { OUTCOMES } from '../../core/decision.ts';
+import type { Histogram } from '../../limiter/stats.ts';
 import type { KeyReading, Reading, Seen } from './watch.ts';
 
 export type Labels = Readonly<Record<string, string>>;

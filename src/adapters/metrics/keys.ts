@@ -7,7 +7,7 @@
  * room only when it has been silent for long and a stranger wants the place.
  */
 
-import type { Millis } from '../../clock.ts';
+import type { Millis } from '../../core/clock.ts';
 
 /** So long after its last call a key is no longer looked up by dashboards, and may make room. */
 const IDLE_MS: Millis = 300_000;

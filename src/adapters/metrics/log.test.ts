@@ -1,9 +1,9 @@
 import { describe, expect, test, vi } from 'vitest';
-import { all } from '../../all-of.ts';
-import type { Limiter } from '../../engine.ts';
-import { ConfigError } from '../../errors.ts';
-import { limiter } from '../../limiter.ts';
-import type { RemoteShare, RemoteShareMaker } from '../../share/remote.ts';
+import type { RemoteShare, RemoteShareMaker } from '../../backends/remote-backend.ts';
+import { ConfigError } from '../../core/errors.ts';
+import { all } from '../../limiter/composite-limiter.ts';
+import { limiter } from '../../limiter/limiter.ts';
+import type { Limiter } from '../../limiter/sync-limiter.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
 import { type Limiting, type LimitingFields, logLimiting } from './log.ts';
 

@@ -18,13 +18,13 @@
  *                   every     every
  */
 
-import { alarm, type Clock, type Millis } from '../../clock.ts';
-import { WHEN_SETTLED } from '../../decision.ts';
-import type { Duration } from '../../duration.ts';
-import { ConfigError, reasonOf, show } from '../../errors.ts';
-import type { LimitEvent, ReachEvent } from '../../events.ts';
-import { Fields, isRecord } from '../../options.ts';
-import { warn } from '../../warning.ts';
+import { alarm, type Clock, type Millis } from '../../core/clock.ts';
+import { WHEN_SETTLED } from '../../core/decision.ts';
+import type { Duration } from '../../core/duration.ts';
+import { ConfigError, reasonOf, show } from '../../core/errors.ts';
+import { Fields, isRecord } from '../../core/options.ts';
+import { warn } from '../../core/process-warning.ts';
+import type { LimitEvent, ReachEvent } from '../../limiter/events.ts';
 import { type AnyLimiter, listOf, requireLimiter } from './watch.ts';
 
 /** What can hold a call back, or go wrong with it. */

@@ -1,8 +1,8 @@
 import { describe, expect, test, vi } from 'vitest';
 import { figureIn, parseExposition } from '../../../test/support/exposition.ts';
-import type { Limiter } from '../../engine.ts';
-import { ConfigError } from '../../errors.ts';
-import { limiter } from '../../limiter.ts';
+import { ConfigError } from '../../core/errors.ts';
+import { limiter } from '../../limiter/limiter.ts';
+import type { Limiter } from '../../limiter/sync-limiter.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
 import { prometheus } from './prometheus.ts';
 

@@ -8,8 +8,8 @@
  * for. The format is 0.0.4, which every scraper reads; everything is in base units.
  */
 
-import type { Histogram } from '../../counts.ts';
-import { Fields } from '../../options.ts';
+import { Fields } from '../../core/options.ts';
+import type { Histogram } from '../../limiter/stats.ts';
 import { FIGURES, type Figure, type Labels, RTT, type Timing, WAIT } from './figures.ts';
 import {
   type AnyLimiter,

@@ -10,11 +10,11 @@
  * found when the second one is added.
  */
 
-import type { Counted } from '../../counts.ts';
-import type { Limiter, Stats } from '../../engine.ts';
-import { ConfigError } from '../../errors.ts';
-import { isRecord } from '../../options.ts';
-import { isRemote, type RemoteLimiter, type RemoteStats } from '../../remote-engine.ts';
+import { ConfigError } from '../../core/errors.ts';
+import { isRecord } from '../../core/options.ts';
+import { isRemote, type RemoteLimiter, type RemoteStats } from '../../limiter/async-limiter.ts';
+import type { Counted } from '../../limiter/stats.ts';
+import type { Limiter, Stats } from '../../limiter/sync-limiter.ts';
 import { HALF_CHARACTER, SeenKeys } from './keys.ts';
 
 /** The most keys of a limit that learns to show one by one, unless told otherwise. */

@@ -1,7 +1,7 @@
 /** `sluice simulate adaptive FILE`: the adaptive limit against simulated servers. */
 
-import { type CaseResult, runCase } from '../../sim/adaptive/run.ts';
-import { type Case, readSuites, type Suite } from '../../sim/adaptive/suite.ts';
+import { type CaseResult, runCase } from '../../simulator/adaptive/run.ts';
+import { type Case, readSuites, type Suite } from '../../simulator/adaptive/suite.ts';
 import {
   type Command,
   EXIT_MISSED,
@@ -11,7 +11,7 @@ import {
   readJson,
   type Terminal,
   UsageError,
-} from '../command.ts';
+} from '../framework/command.ts';
 
 const help = `usage: sluice simulate adaptive FILE [--case NAME] [--seed N] [--json]
 

@@ -1,7 +1,7 @@
 /** What simulations take on their command line in the same words. */
 
-import { parseDuration } from '../../duration.ts';
-import { typed, UsageError } from '../command.ts';
+import { parseDuration } from '../../core/duration.ts';
+import { typed, UsageError } from '../framework/command.ts';
 
 /** A simulation is told everything by options. */
 export function requireNoWords([word]: readonly string[]): void {

@@ -1,8 +1,8 @@
 /** Regions that keep one limit, as a picture: what each got over time, in each of the ways to keep it. */
 
-import type { Design, RegionsOptions, RegionsRun } from '../../sim/groups/run.ts';
-import { type Chart, type Point, roundTop } from '../draw/chart.ts';
-import type { Picture } from '../draw/svg.ts';
+import type { Design, RegionsOptions, RegionsRun } from '../../simulator/groups/run.ts';
+import { type Chart, type Point, roundTop } from '../chart/chart.ts';
+import type { Picture } from '../chart/svg.ts';
 
 export interface Played {
   readonly design: Design;

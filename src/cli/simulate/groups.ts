@@ -1,7 +1,7 @@
 /** `sluice simulate groups`: a limit over regions far apart, on virtual time, kept in three ways. */
 
-import { AMOUNT_MAX } from '../../options.ts';
-import { figuresOf, type RegionsFigures } from '../../sim/groups/figures.ts';
+import { AMOUNT_MAX } from '../../core/options.ts';
+import { figuresOf, type RegionsFigures } from '../../simulator/groups/figures.ts';
 import {
   type Cut,
   DESIGNS,
@@ -10,7 +10,9 @@ import {
   type Region,
   type RegionsOptions,
   type Way,
-} from '../../sim/groups/run.ts';
+} from '../../simulator/groups/run.ts';
+import { drawSvg } from '../chart/svg.ts';
+import { aligned } from '../chart/table.ts';
 import {
   type Command,
   EXIT_MISSED,
@@ -19,9 +21,7 @@ import {
   readArgs,
   UsageError,
   writeText,
-} from '../command.ts';
-import { drawSvg } from '../draw/svg.ts';
-import { aligned } from '../draw/table.ts';
+} from '../framework/command.ts';
 import { msOf, requireNoWords, SECONDS, spanFlag } from './flags.ts';
 import { pictureOf } from './groups-picture.ts';
 

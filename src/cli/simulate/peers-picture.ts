@@ -1,9 +1,9 @@
 /** A run of a fleet as a picture: what was let through over time, against the limit. */
 
-import type { FleetFigures } from '../../sim/peers/figures.ts';
-import { type FleetOptions, PEERS } from '../../sim/peers/fleet.ts';
-import { type Phase, type Point, roundTop } from '../draw/chart.ts';
-import type { Picture } from '../draw/svg.ts';
+import type { FleetFigures } from '../../simulator/peers/figures.ts';
+import { type FleetOptions, PEERS } from '../../simulator/peers/fleet.ts';
+import { type Phase, type Point, roundTop } from '../chart/chart.ts';
+import type { Picture } from '../chart/svg.ts';
 import { timeOf } from './peers-table.ts';
 
 /** So many steps are as many as can be told apart. */

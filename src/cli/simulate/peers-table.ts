@@ -1,9 +1,9 @@
 /** A run of a fleet as lines for a terminal: how exact, how even, how fast, at what cost. */
 
-import type { FleetFigures } from '../../sim/peers/figures.ts';
-import { type FleetOptions, PEERS } from '../../sim/peers/fleet.ts';
-import { QUIET_NETWORK } from '../../sim/peers/network.ts';
-import { aligned } from '../draw/table.ts';
+import type { FleetFigures } from '../../simulator/peers/figures.ts';
+import { type FleetOptions, PEERS } from '../../simulator/peers/fleet.ts';
+import { QUIET_NETWORK } from '../../simulator/peers/network.ts';
+import { aligned } from '../chart/table.ts';
 
 export function tablesOf(fleet: FleetOptions, figures: FleetFigures): string[] {
   return [...storyOf(fleet), '', ...windowsOf(figures), '', ...restOf(fleet, figures)];

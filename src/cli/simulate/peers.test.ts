@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { typeAt } from '../../../test/support/terminal.ts';
-import { FLEET_DEFAULTS } from '../../sim/peers/fleet.ts';
+import { FLEET_DEFAULTS } from '../../simulator/peers/fleet.ts';
 import { run } from '../run.ts';
 import { commandOf } from './peers.ts';
 

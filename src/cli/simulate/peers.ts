@@ -1,14 +1,15 @@
 /** `sluice simulate peers`: a fleet that keeps one limit without a server, on virtual time. */
 
-import { parseDuration } from '../../duration.ts';
-import type { FleetFigures } from '../../sim/peers/figures.ts';
+import { parseDuration } from '../../core/duration.ts';
+import type { FleetFigures } from '../../simulator/peers/figures.ts';
 import {
   FLEET_DEFAULTS,
   type FleetOptions,
   PEERS,
   simulatePeers as play,
-} from '../../sim/peers/fleet.ts';
-import { QUIET_NETWORK } from '../../sim/peers/network.ts';
+} from '../../simulator/peers/fleet.ts';
+import { QUIET_NETWORK } from '../../simulator/peers/network.ts';
+import { drawSvg } from '../chart/svg.ts';
 import {
   type Command,
   EXIT_MISSED,
@@ -19,8 +20,7 @@ import {
   typed,
   UsageError,
   writeText,
-} from '../command.ts';
-import { drawSvg } from '../draw/svg.ts';
+} from '../framework/command.ts';
 import { msOf, requireNoWords, SECONDS, spanFlag } from './flags.ts';
 import { pictureOf } from './peers-picture.ts';
 import { tablesOf } from './peers-table.ts';

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { typeAt } from '../../../test/support/terminal.ts';
-import { RAMP_MODES } from '../../sim/ramp.ts';
+import { RAMP_MODES } from '../../simulator/ramp.ts';
 
 /** Types the command. */
 function type(words: string, columns = 80) {

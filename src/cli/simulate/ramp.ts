@@ -1,13 +1,17 @@
 /** `sluice simulate ramp`: what the four modes of a ramp make of the same traffic. */
 
-import { AMOUNT_MAX, Fields } from '../../options.ts';
+import { AMOUNT_MAX, Fields } from '../../core/options.ts';
 import {
   simulateRamp as play,
   RAMP_MODES,
   type RampMode,
   type RampOptions,
   type RampSecond,
-} from '../../sim/ramp.ts';
+} from '../../simulator/ramp.ts';
+import { type Axis, type Chart, type Point, roundTop } from '../chart/chart.ts';
+import { drawSvg } from '../chart/svg.ts';
+import { aligned } from '../chart/table.ts';
+import { drawChart, drawStack, lyingBar } from '../chart/terminal.ts';
 import {
   type Command,
   EXIT_OK,
@@ -17,11 +21,7 @@ import {
   UsageError,
   upTo,
   writeText,
-} from '../command.ts';
-import { type Axis, type Chart, type Point, roundTop } from '../draw/chart.ts';
-import { drawSvg } from '../draw/svg.ts';
-import { aligned } from '../draw/table.ts';
-import { drawChart, drawStack, lyingBar } from '../draw/terminal.ts';
+} from '../framework/command.ts';
 import { requireNoWords, spanFlag } from './flags.ts';
 
 /** Short enough to see on one screen, and no two modes make the same of it. */

@@ -1,6 +1,6 @@
 /** `sluice simulate`: the rules on virtual time, with pictures. */
 
-import type { CommandGroup } from '../command.ts';
+import type { CommandGroup } from '../framework/command.ts';
 import { simulateAdaptive } from './adaptive.ts';
 import { simulateGroups } from './groups.ts';
 import { simulatePeers } from './peers.ts';

@@ -3,11 +3,11 @@
  * line for each value.
  */
 
-import { type FleetFigures, SAMPLE_MS } from '../../sim/adaptive/fleet.ts';
-import { recoveryFrom } from '../../sim/adaptive/scenario.ts';
-import { type Cell, SWEEPS } from '../../sim/adaptive/sweep.ts';
-import { type Axis, type Chart, type Phase, type Point, roundTop } from '../draw/chart.ts';
-import type { Picture } from '../draw/svg.ts';
+import { type FleetFigures, SAMPLE_MS } from '../../simulator/adaptive/fleet.ts';
+import { recoveryFrom } from '../../simulator/adaptive/scenario.ts';
+import { type Cell, SWEEPS } from '../../simulator/adaptive/sweep.ts';
+import { type Axis, type Chart, type Phase, type Point, roundTop } from '../chart/chart.ts';
+import type { Picture } from '../chart/svg.ts';
 
 interface Panel {
   /** What, and in which unit: above the plot, where the mark of the default leaves it alone. */

@@ -3,9 +3,9 @@
  * sink in full, or all of them side by side in Markdown, for a page.
  */
 
-import { recoveryFrom } from '../../sim/adaptive/scenario.ts';
-import { type Cell, type Spread, SWEEPS } from '../../sim/adaptive/sweep.ts';
-import { aligned } from '../draw/table.ts';
+import { recoveryFrom } from '../../simulator/adaptive/scenario.ts';
+import { type Cell, type Spread, SWEEPS } from '../../simulator/adaptive/sweep.ts';
+import { aligned } from '../chart/table.ts';
 
 interface Column {
   readonly heading: string;

@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { typeAt } from '../../../test/support/terminal.ts';
-import { SCENARIOS } from '../../sim/adaptive/scenario.ts';
-import { SWEEP_OPTIONS } from '../../sim/adaptive/sweep.ts';
+import { SCENARIOS } from '../../simulator/adaptive/scenario.ts';
+import { SWEEP_OPTIONS } from '../../simulator/adaptive/sweep.ts';
 import { run } from '../run.ts';
 
 const split = (words: string) => ['simulate', 'sweep', ...words.split(' ').filter(Boolean)];

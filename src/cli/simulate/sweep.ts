@@ -1,6 +1,6 @@
 /** `sluice simulate sweep`: what each option of the adaptive limit does, measured. */
 
-import { Fields } from '../../options.ts';
+import { Fields } from '../../core/options.ts';
 import {
   RIPPLE,
   SCENARIOS,
@@ -8,7 +8,7 @@ import {
   type Setting,
   scenario,
   type Watched,
-} from '../../sim/adaptive/scenario.ts';
+} from '../../simulator/adaptive/scenario.ts';
 import {
   type Cell,
   type CellPlan,
@@ -17,7 +17,8 @@ import {
   SWEEPS,
   type SweepOption,
   type SweepValue,
-} from '../../sim/adaptive/sweep.ts';
+} from '../../simulator/adaptive/sweep.ts';
+import { drawSvg } from '../chart/svg.ts';
 import {
   type Command,
   EXIT_OK,
@@ -28,8 +29,7 @@ import {
   UsageError,
   upTo,
   writeText,
-} from '../command.ts';
-import { drawSvg } from '../draw/svg.ts';
+} from '../framework/command.ts';
 import { curvesOf, timelinesOf } from './sweep-picture.ts';
 import { markdownOf, tableOf } from './sweep-table.ts';
 

@@ -1,6 +1,6 @@
 /** `sluice simulate tchannel`: backing off from a busy service, as TChannel's design tells it. */
 
-import { Fields } from '../../options.ts';
+import { Fields } from '../../core/options.ts';
 import {
   CALLS_MAX,
   ending,
@@ -15,8 +15,7 @@ import {
   type Story,
   type Traffic,
   tell,
-} from '../../sim/tchannel.ts';
-import { type Command, EXIT_OK, numberFlag, readArgs, UsageError, writeText } from '../command.ts';
+} from '../../simulator/tchannel.ts';
 import {
   type Axis,
   type Chart,
@@ -24,9 +23,17 @@ import {
   type Point,
   roundTop,
   type Series,
-} from '../draw/chart.ts';
-import { drawSvg } from '../draw/svg.ts';
-import { drawStack } from '../draw/terminal.ts';
+} from '../chart/chart.ts';
+import { drawSvg } from '../chart/svg.ts';
+import { drawStack } from '../chart/terminal.ts';
+import {
+  type Command,
+  EXIT_OK,
+  numberFlag,
+  readArgs,
+  UsageError,
+  writeText,
+} from '../framework/command.ts';
 
 const RECOVER_RATE = 3;
 const RECOVER_VALUE = 200;

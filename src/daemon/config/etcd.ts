@@ -4,11 +4,11 @@
  */
 
 import { readFileSync } from 'node:fs';
-import { ConfigError, reasonOf } from '../../errors.ts';
-import { type EtcdOptions, etcd } from '../../etcd/etcd.ts';
-import type { EtcdPlace, EtcdTls } from '../../etcd/index.ts';
-import { Fields, isRecord } from '../../options.ts';
-import type { RemoteShareMaker } from '../../share/remote.ts';
+import type { EtcdPlace, EtcdTls } from '../../backends/etcd/index.ts';
+import { type EtcdOptions, etcd } from '../../backends/etcd/options.ts';
+import type { RemoteShareMaker } from '../../backends/remote-backend.ts';
+import { ConfigError, reasonOf } from '../../core/errors.ts';
+import { Fields, isRecord } from '../../core/options.ts';
 import { safe } from './redis.ts';
 
 /** A limit that etcd decides. */

@@ -7,10 +7,10 @@
 
 import { readFileSync } from 'node:fs';
 import { type Document, LineCounter, parseDocument, visit } from 'yaml';
-import { type ConfigError, reasonOf } from '../../errors.ts';
-import { isRecord } from '../../options.ts';
-import { offsetOf } from './locate.ts';
+import { type ConfigError, reasonOf } from '../../core/errors.ts';
+import { isRecord } from '../../core/options.ts';
 import { type Config, readConfig } from './read.ts';
+import { offsetOf } from './yaml-position.ts';
 
 /** A value from elsewhere than the file. */
 export interface Outweighing {

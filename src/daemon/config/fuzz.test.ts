@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import { afterAll, describe, expect, test } from 'vitest';
 import { folder } from '../../../test/support/daemon.ts';
-import { readPattern } from '../pattern.ts';
+import { readPattern } from '../keys/pattern.ts';
 import { readSnapshot } from '../snapshot.ts';
 import { readText } from './file.ts';
 

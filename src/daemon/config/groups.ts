@@ -11,17 +11,17 @@
  *       key: at-least-sixteen-characters
  */
 
-import { systemClock } from '../../clock.ts';
-import { ConfigError } from '../../errors.ts';
-import { readGroupsOptions, readHttp } from '../../groups/groups.ts';
-import type { HttpDoorOptions } from '../../groups/http-door.ts';
-import { Fields, isRecord } from '../../options.ts';
-import type { Door } from '../../share/groups/door.ts';
-import { Group, type GroupSetting } from '../../share/groups/group.ts';
-import type { RemoteShareMaker } from '../../share/remote.ts';
-import type { ShareMaker } from '../../share/share.ts';
+import type { ShareMaker } from '../../backends/backend.ts';
+import type { HttpDoorOptions } from '../../backends/groups/http-transport.ts';
+import { Group, type GroupSetting } from '../../backends/groups/membership.ts';
+import { readGroupsOptions, readHttp } from '../../backends/groups/options.ts';
+import type { Door } from '../../backends/groups/transport.ts';
+import type { RemoteShareMaker } from '../../backends/remote-backend.ts';
+import { systemClock } from '../../core/clock.ts';
+import { ConfigError } from '../../core/errors.ts';
+import { requireName } from '../../core/name.ts';
+import { Fields, isRecord } from '../../core/options.ts';
 import { type Listen, readListens } from './listen.ts';
-import { requireName } from './name.ts';
 
 export interface GroupsConfig {
   readonly options: GroupSetting;

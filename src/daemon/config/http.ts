@@ -9,7 +9,7 @@
  */
 
 import { type ClientOf, readTrust } from '../../adapters/http/proxy.ts';
-import { Fields, isRecord } from '../../options.ts';
+import { Fields, isRecord } from '../../core/options.ts';
 
 export interface HttpConfig {
   /** A header in small letters; undefined: the client's address. */

@@ -15,17 +15,17 @@
  * Of the limits that match a key the most specific one applies, and with it all that say `always`.
  */
 
-import { ConfigError } from '../../errors.ts';
-import { engineOf, LIMIT_KINDS, type LimiterOptions } from '../../limiter.ts';
-import { Fields, isRecord, readEach } from '../../options.ts';
-import { alone } from '../../share/peers/share.ts';
-import { undivided } from '../../share/pool/share.ts';
-import type { RemoteShareMaker } from '../../share/remote.ts';
-import type { ShareMaker } from '../../share/share.ts';
-import { EVERYTHING, type Pattern, readPattern, readPatterns } from '../pattern.ts';
+import type { ShareMaker } from '../../backends/backend.ts';
+import { alone } from '../../backends/peers/backend.ts';
+import { undivided } from '../../backends/pool/backend.ts';
+import type { RemoteShareMaker } from '../../backends/remote-backend.ts';
+import { ConfigError } from '../../core/errors.ts';
+import { requireName } from '../../core/name.ts';
+import { Fields, isRecord, readEach } from '../../core/options.ts';
+import { engineOf, LIMIT_KINDS, type LimiterOptions } from '../../limiter/limiter.ts';
+import { EVERYTHING, type Pattern, readPattern, readPatterns } from '../keys/pattern.ts';
 import { type EtcdConfig, readEtcd } from './etcd.ts';
 import type { GroupsConfig } from './groups.ts';
-import { requireName } from './name.ts';
 import { type RedisConfig, readRedis, trial } from './redis.ts';
 
 /** A rule as it was written: what `limiter()` takes, but for its name. */

@@ -8,8 +8,8 @@
  */
 
 import { isIP } from 'node:net';
-import { ConfigError } from '../../errors.ts';
-import { Fields, isRecord, readEach } from '../../options.ts';
+import { ConfigError } from '../../core/errors.ts';
+import { Fields, isRecord, readEach } from '../../core/options.ts';
 
 export interface TlsConfig {
   readonly cert: string;

@@ -11,12 +11,12 @@
  *       key: at-least-sixteen-characters
  */
 
-import { ConfigError } from '../../errors.ts';
-import { Fields, isRecord } from '../../options.ts';
-import { isSubject } from '../../peers/nats-subject.ts';
-import { readKey, readPeerOptions } from '../../peers/peers.ts';
-import { isGroup, type UdpOptions, udp } from '../../peers/udp.ts';
-import type { PeerOptions } from '../../share/peers/options.ts';
+import { isSubject } from '../../backends/peers/nats-subject.ts';
+import { readKey, readPeerOptions } from '../../backends/peers/options.ts';
+import type { PeerOptions } from '../../backends/peers/settings.ts';
+import { isGroup, type UdpOptions, udp } from '../../backends/peers/udp-transport.ts';
+import { ConfigError } from '../../core/errors.ts';
+import { Fields, isRecord } from '../../core/options.ts';
 import { readRedisUrl, safe } from './redis.ts';
 
 export type TransportConfig =

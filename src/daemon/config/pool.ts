@@ -12,18 +12,18 @@
  *       name: enrich
  */
 
-import { ConfigError } from '../../errors.ts';
-import { Fields, isRecord } from '../../options.ts';
-import { dnsPool } from '../../pool/dns.ts';
-import { type EtcdStoreOptions, etcdStore } from '../../pool/etcd.ts';
-import { fixedPool, poolFromEnvironment } from '../../pool/fixed.ts';
-import type { NatsStoreOptions } from '../../pool/nats.ts';
-import { BUCKET_NAMED, isBucket } from '../../pool/nats-bucket.ts';
-import { readPoolOptions } from '../../pool/pool.ts';
-import { systemRandom } from '../../random.ts';
-import type { PoolSetting } from '../../share/pool/pool.ts';
-import { type RedisStoreOptions, redisStore } from '../../share/pool/redis.ts';
-import type { PoolStore } from '../../share/pool/store.ts';
+import { dnsPool } from '../../backends/pool/dns-size.ts';
+import { type EtcdStoreOptions, etcdStore } from '../../backends/pool/etcd-store.ts';
+import type { PoolSetting } from '../../backends/pool/membership.ts';
+import { BUCKET_NAMED, isBucket } from '../../backends/pool/nats-bucket.ts';
+import type { NatsStoreOptions } from '../../backends/pool/nats-store.ts';
+import { readPoolOptions } from '../../backends/pool/options.ts';
+import { type RedisStoreOptions, redisStore } from '../../backends/pool/redis-store.ts';
+import { fixedPool, poolFromEnvironment } from '../../backends/pool/static-size.ts';
+import type { PoolStore } from '../../backends/pool/store.ts';
+import { ConfigError } from '../../core/errors.ts';
+import { Fields, isRecord } from '../../core/options.ts';
+import { systemRandom } from '../../core/random.ts';
 import { readEtcdPlace } from './etcd.ts';
 import { readServers } from './peers.ts';
 import { NOBODY, readRedisUrl, safe } from './redis.ts';

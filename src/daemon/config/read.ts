@@ -6,11 +6,11 @@
  * listens on loopback only and has one limit, 1 call a second with a burst of 10 for every key.
  */
 
-import type { Millis } from '../../clock.ts';
-import { ConfigError } from '../../errors.ts';
-import { Fields, isRecord } from '../../options.ts';
-import { KEYS_MAX_DEFAULT, KEYS_MAX_MAX } from '../../share/table.ts';
-import { type Pattern, readPatterns } from '../pattern.ts';
+import { KEYS_MAX_DEFAULT, KEYS_MAX_MAX } from '../../backends/local/table.ts';
+import type { Millis } from '../../core/clock.ts';
+import { ConfigError } from '../../core/errors.ts';
+import { Fields, isRecord } from '../../core/options.ts';
+import { type Pattern, readPatterns } from '../keys/pattern.ts';
 import { type GroupsConfig, readGroups } from './groups.ts';
 import { type HttpConfig, readHttp } from './http.ts';
 import { type LimitConfig, readLimits } from './limits.ts';

@@ -3,10 +3,10 @@
  * options of `sluice/redis`.
  */
 
-import { ConfigError } from '../../errors.ts';
-import { Fields, isRecord } from '../../options.ts';
-import { type RedisOptions, redis } from '../../share/redis/redis.ts';
-import type { RemoteShareMaker } from '../../share/remote.ts';
+import { type RedisOptions, redis } from '../../backends/redis/backend.ts';
+import type { RemoteShareMaker } from '../../backends/remote-backend.ts';
+import { ConfigError } from '../../core/errors.ts';
+import { Fields, isRecord } from '../../core/options.ts';
 
 export interface RedisConfig {
   readonly url: string;

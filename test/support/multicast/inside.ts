@@ -2,7 +2,7 @@
 
 import { networkInterfaces } from 'node:os';
 import { describe, expect, test } from 'vitest';
-import { udp } from '../../../src/peers/udp.ts';
+import { udp } from '../../../src/backends/peers/udp-transport.ts';
 import { has, openNode, transportContract, until } from '../transport-contract.ts';
 
 const OWN = '10.77.0.1';

@@ -1,4 +1,4 @@
-/** For what src/peers/udp.test.ts runs inside a network of its own. */
+/** For what src/backends/peers/udp-transport.test.ts runs inside a network of its own. */
 
 import { defineConfig } from 'vitest/config';
 

@@ -1,0 +1,90 @@
+import { describe, expect, test } from 'vitest';
+import { DRIFT } from '../../core/clock-offset.ts';
+import { seededRandom } from '../../core/random.ts';
+import { policyOf } from '../../policies/limit.ts';
+import { type Grant, Rule, type Told } from './delayed-rule.ts';
+
+const SLACK_MS = 5;
+const EVERY_MS = 100;
+/** As far apart as places are: a clock may go faster, and a permit begin late. */
+const WIDE_MS = EVERY_MS * (1 + DRIFT) + SLACK_MS;
+
+function spaced(reserve = 0): { rule: Rule; state: Float64Array } {
+  const policy = policyOf({ spacing: { every: EVERY_MS, reserve } }, seededRandom(1));
+  const state = new Float64Array([1000]);
+  return { rule: new Rule(policy, SLACK_MS), state };
+}
+
+const granted = (told: Told): Grant => {
+  if (told.verdict === 'grant') return told;
+  throw new Error('it was refused');
+};
+
+describe('a spacing', () => {
+  test('is handed out for the time a swap may take, and the next one keeps its distance from the end of that', () => {
+    const { rule, state } = spaced();
+    const told = granted(rule.ask(state, 1, { now: 2000, tripMs: 10 }, false));
+    expect(told).toMatchObject({ dueAt: 2000, latest: 2015 });
+    expect(state[0]).toBeCloseTo(2010 + WIDE_MS, 6);
+    expect(state[0] - told.latest).toBeGreaterThanOrEqual(EVERY_MS);
+    expect(rule.ask(state, 1, { now: 2110, tripMs: 10 }, false)).toEqual({
+      verdict: 'deny',
+      retryAfterMs: 6,
+    });
+  });
+
+  test('a line has its place ahead, and loses nothing by the swap', () => {
+    const { rule, state } = spaced();
+    rule.ask(state, 1, { now: 2000, tripMs: 10 }, false);
+    const opensAt = state[0];
+    const moment = { now: opensAt - 20, tripMs: 10 };
+    expect(rule.line(state, [1, 1], moment, 19)).toMatchObject([{ verdict: 'deny' }]);
+    const told = rule.line(state, [1, 1], moment, 21);
+    expect(told).toMatchObject([{ verdict: 'grant', dueAt: opensAt, latest: opensAt + SLACK_MS }]);
+    expect(state[0]).toBeCloseTo(opensAt + WIDE_MS, 6);
+  });
+
+  test('places are reserved ahead, so many and no more', () => {
+    const { rule, state } = spaced(2);
+    const moment = { now: 2000, tripMs: 10 };
+    const due = [1, 2, 3].map(() => granted(rule.ask(state, 1, moment, true)).dueAt);
+    expect(due[1] - due[0]).toBeCloseTo(10 + WIDE_MS, 6);
+    expect(due[2] - due[1]).toBeCloseTo(WIDE_MS, 6);
+    expect(rule.ask(state, 1, moment, true).verdict).toBe('deny');
+  });
+
+  test('a place comes back if it was the last, whenever in its span it was handed out', () => {
+    for (const lateMs of [0, 10, 15]) {
+      const { rule, state } = spaced();
+      rule.ask(state, 1, { now: 2000, tripMs: 10 }, false);
+      rule.settle(state, { outcome: 'ignored', cost: 1, dueAt: 2000 + lateMs }, 2020);
+      expect(state[0]).toBeCloseTo(2010, 6);
+    }
+    const { rule, state } = spaced();
+    rule.ask(state, 1, { now: 2000, tripMs: 10 }, false);
+    rule.ask(state, 1, { now: 2200, tripMs: 10 }, false);
+    rule.settle(state, { outcome: 'ignored', cost: 1, dueAt: 2015 }, 2220);
+    expect(state[0]).toBeCloseTo(2210 + WIDE_MS, 6);
+  });
+});
+
+describe('a bucket', () => {
+  const rule = new Rule(policyOf({ bucket: { rate: 10, burst: 3 } }, seededRandom(1)), SLACK_MS);
+  const moment = { now: 2000, tripMs: 10 };
+
+  test('counts when it is decided, and is never too late', () => {
+    const state = new Float64Array([0, 1000]);
+    const told = granted(rule.ask(state, 2, moment, false));
+    expect(told).toMatchObject({ remaining: 1, latest: Infinity });
+    expect([...state]).toEqual([2, 2000]);
+    expect(rule.take(state, 5, moment)).toMatchObject({ remaining: 1 });
+    expect(rule.take(state, 5, moment)).toMatchObject({ verdict: 'deny' });
+    expect(rule.ask(state, 1, moment, false)).toEqual({ verdict: 'deny', retryAfterMs: 100 });
+  });
+
+  test('a look takes nothing', () => {
+    const state = new Float64Array([1, 2000]);
+    expect(rule.ask(state, 0, moment, true)).toMatchObject({ verdict: 'grant', remaining: 2 });
+    expect([...state]).toEqual([1, 2000]);
+  });
+});

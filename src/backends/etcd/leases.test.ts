@@ -1,0 +1,48 @@
+import { expect, test } from 'vitest';
+import { VirtualClock } from '../../testing/virtual-clock.ts';
+import { Leases } from './leases.ts';
+import { Trips } from './rtt-estimator.ts';
+import type { RegisterServer } from './store.ts';
+
+function setUp() {
+  const clock = new VirtualClock(1_000_000);
+  const asked: number[] = [];
+  const server: Pick<RegisterServer, 'lease'> = {
+    lease: async (seconds) => `lease ${asked.push(seconds)}`,
+  };
+  const leases = new Leases(server as RegisterServer, clock, new Trips(1000));
+  /** The lease of something that matters for so long. */
+  const of = async (ms: number): Promise<string | undefined> => {
+    const at = clock.now() + ms;
+    if (leases.until(at) === undefined) await leases.ask(at);
+    return leases.until(at);
+  };
+  return { clock, asked, leases, of };
+}
+
+test('one lease serves all keys for half of its time, and then another does', async () => {
+  const { clock, asked, of } = setUp();
+  expect(await of(100)).toBe('lease 1');
+  clock.advance(30_000);
+  expect(await of(30_000)).toBe('lease 1'); // it lasts 64 s
+  clock.advance(10_000);
+  expect(await of(30_000)).toBe('lease 2');
+  expect(asked).toEqual([64, 64]);
+});
+
+test('what matters for long has a lease that lasts, and never one that may end before', async () => {
+  const { asked, of } = setUp();
+  expect(await of(3_600_000)).toBe('lease 1');
+  expect(await of(100)).toBe('lease 2');
+  expect(await of(Infinity)).toBe('lease 3');
+  expect(asked).toEqual([8192, 64, 2 ** 33]);
+});
+
+test('many who need one at once ask once', async () => {
+  const { clock, asked, leases } = setUp();
+  const at = clock.now() + 100;
+  await Promise.all([leases.ask(at), leases.ask(at), leases.ask(at)]);
+  expect(asked).toEqual([64]);
+  leases.forget();
+  expect(leases.until(at)).toBeUndefined();
+});

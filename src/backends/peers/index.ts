@@ -1,0 +1,14 @@
+/** Limits that a fleet keeps without a server: `sluice/peers`. NATS has an entry of its own: `sluice/nats`. */
+
+export type { FleetView } from './node.ts';
+export { type Peers, type PeersOptions, peers } from './options.ts';
+export type { PeerView } from './peer-table.ts';
+export { redisChannel } from './redis-transport.ts';
+export type { PeerCounts } from './sender.ts';
+export type { Hear, Transport, TransportCounts } from './transport.ts';
+export {
+  type UdpGroupOptions,
+  type UdpOptions,
+  type UdpPeersOptions,
+  udp,
+} from './udp-transport.ts';

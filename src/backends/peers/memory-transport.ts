@@ -1,0 +1,89 @@
+/**
+ * A network inside one process, as bad as one likes: for tests.
+ *
+ *     const hub = new MemoryHub({ clock, seed: 7, loss: 0.1 });
+ *     const one = hub.transport('one');
+ *
+ * The same seed and the same clock, the same losses.
+ */
+
+import { alarm, type Clock, type Millis } from '../../core/clock.ts';
+import { type Random, seededRandom } from '../../core/random.ts';
+import { type Hear, noCounts, type Transport } from './transport.ts';
+
+export interface MemoryHubOptions {
+  readonly clock: Clock;
+  readonly seed?: number;
+  /** What part of all datagrams never comes, and comes twice. */
+  readonly loss?: number;
+  readonly duplication?: number;
+  /** How long one takes; each copy by itself, so that one overtakes another if these differ. */
+  readonly delayMs?: readonly [from: Millis, to: Millis];
+  /** Whether it passes for a network of one machine. */
+  readonly isLoopback?: boolean;
+}
+
+/** Datagrams on their way; more are lost, as in a real network. */
+const UNDERWAY_MAX = 100_000;
+
+export class MemoryHub {
+  readonly #options: MemoryHubOptions;
+  readonly #random: Random;
+  readonly #hearers = new Map<string, Hear>();
+  #underway = 0;
+
+  constructor(options: MemoryHubOptions) {
+    this.#options = options;
+    this.#random = seededRandom(options.seed ?? 1);
+  }
+
+  /** A place in this network. Two with the same address are one after the other, as after a restart. */
+  transport(address: string): Transport {
+    const counts = noCounts();
+    let own: Hear | undefined;
+    const put = (to: string, bytes: Uint8Array): void => {
+      if (own === undefined) return;
+      counts.sent++;
+      this.carry(address, to, bytes);
+    };
+    return {
+      name: `memory ${address}`,
+      isLoopback: this.#options.isLoopback ?? true,
+      counts,
+      open: async (hear) => {
+        own = (bytes, from) => {
+          counts.heard++;
+          hear(bytes, from);
+        };
+        this.#hearers.set(address, own);
+      },
+      broadcast: (bytes) => {
+        for (const to of this.#hearers.keys()) if (to !== address) put(to, bytes);
+      },
+      send: put,
+      close: async () => {
+        if (this.#hearers.get(address) === own) this.#hearers.delete(address);
+        own = undefined;
+      },
+    };
+  }
+
+  /** Brings a datagram from one place to another, whoever really sent it: also for forgers. */
+  carry(from: string, to: string, bytes: Uint8Array): void {
+    const { loss = 0, duplication = 0, delayMs = [0, 0], clock } = this.#options;
+    if (this.#random() < loss) return;
+    const copies = this.#random() < duplication ? 2 : 1;
+    const [least, most] = delayMs;
+    for (let n = 0; n < copies && this.#underway < UNDERWAY_MAX; n++) {
+      const copy = bytes.slice();
+      const afterMs = least + (most - least) * this.#random();
+      this.#underway++;
+      alarm(clock, clock.now() + afterMs, () => this.#arrive(from, to, copy), false);
+    }
+  }
+
+  #arrive(from: string, to: string, bytes: Uint8Array): void {
+    this.#underway--;
+    this.#hearers.get(to)?.(bytes, from);
+  }
+}

@@ -1,0 +1,50 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { Hits } from './pending-hits.ts';
+
+describe('hits that nobody was told of', () => {
+  test('are summed up by limit and key', () => {
+    const key = fc.tuple(
+      fc.constantFrom(0, 1, 2 ** 32 - 1),
+      fc.integer({ min: -3, max: 3 }),
+      fc.constantFrom(1, 2, 8192),
+    );
+    fc.assert(
+      fc.property(
+        fc.array(fc.tuple(key, fc.integer({ min: 1, max: 5 })), { maxLength: 200 }),
+        (own) => {
+          const hits = new Hits();
+          const expected = new Map<string, number>();
+          for (const [[limit, low, high], count] of own) {
+            hits.add(limit, low, high, count);
+            const name = `${limit},${low},${high}`;
+            expected.set(name, (expected.get(name) ?? 0) + count);
+          }
+          const drained = hits.drain();
+          const seen = new Map<string, number>();
+          for (let n = 0; n < drained.length; n += 4) {
+            seen.set(drained.slice(n, n + 3).join(','), drained[n + 3]);
+          }
+          expect(seen).toEqual(expected);
+          expect(hits.size).toBe(0);
+          expect(hits.drain()).toEqual([]);
+        },
+      ),
+    );
+  });
+
+  test('what did not happen is taken back as far as it was not told yet', () => {
+    const hits = new Hits();
+    hits.add(7, 1, 1, 3);
+    expect(hits.takeBack(7, 1, 1, 2)).toBe(2);
+    expect(hits.takeBack(7, 9, 9, 2)).toBe(0);
+    expect(hits.drain()).toEqual([7, 1, 1, 1]);
+  });
+
+  test('say when there are too many keys to keep', () => {
+    const hits = new Hits();
+    for (let n = 1; !hits.isFull; n++) hits.add(0, n * 8192, n, 1);
+    expect(hits.size).toBe(4096);
+    expect(hits.drain()).toHaveLength(4096 * 4);
+  });
+});

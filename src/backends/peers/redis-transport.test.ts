@@ -1,0 +1,57 @@
+import { describe, expect, test } from 'vitest';
+import { type Client, ioRedis, nodeRedis } from '../../../test/support/redis-clients.ts';
+import { redisServer, startRedis } from '../../../test/support/services.ts';
+import { transportContract } from '../../../test/support/transport-contract.ts';
+import type { RedisClient } from '../redis/client.ts';
+import { redisChannel } from './redis-transport.ts';
+
+const CLIENTS = { 'node-redis': nodeRedis, ioredis: (port: number) => ioRedis(port) };
+
+if (redisServer() !== undefined) {
+  for (const [name, connect] of Object.entries(CLIENTS)) {
+    transportContract(`Redis by ${name}`, { isAddressed: false, isLoopback: false }, async () => {
+      const server = await startRedis();
+      const clients: Client[] = [];
+      for (let n = 0; n < 3; n++) clients.push(await connect(server.port));
+      return {
+        server,
+        node: (n) => redisChannel(clients[n].client),
+        async stop() {
+          for (const client of clients) client.end();
+          await server.stop();
+        },
+      };
+    });
+
+    test(`a channel by ${name} can be closed while its server is away`, async () => {
+      const server = await startRedis();
+      const own = await connect(server.port);
+      await server.kill();
+      const transport = redisChannel(own.client);
+      const opened = transport.open(() => {});
+      const refused = expect(opened).rejects.toThrow();
+      await transport.close();
+      await refused;
+      own.end();
+      await server.stop();
+    });
+  }
+}
+
+describe('a channel of Redis', () => {
+  test('can be closed while its client waits for a server, and says nothing', async () => {
+    const twin = { on() {}, subscribe: () => new Promise(() => {}), disconnect() {} };
+    const client = { evalsha() {}, publish() {}, duplicate: () => twin } as unknown as RedisClient;
+    const transport = redisChannel(client);
+    const refused = expect(transport.open(() => {})).rejects.toThrow(/closed before it was open/);
+    await transport.close();
+    await refused;
+  });
+
+  test('needs a client and a name', () => {
+    const client = { publish() {} } as unknown as RedisClient;
+    expect(() => redisChannel({} as RedisClient)).toThrow(/`client` to be a client of node-redis/);
+    expect(() => redisChannel(client, '')).toThrow(/`channel` to be a name/);
+    expect(redisChannel(client, 'us').name).toBe('redis us');
+  });
+});

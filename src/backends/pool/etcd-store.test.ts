@@ -1,0 +1,104 @@
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { poolStoreContract } from '../../../test/support/pool-store-contract.ts';
+import { poolStory } from '../../../test/support/pool-story.ts';
+import { etcdServer, freePort, type Service, startEtcd } from '../../../test/support/services.ts';
+import { systemClock } from '../../core/clock.ts';
+import { etcdStore } from './etcd-store.ts';
+
+async function stage() {
+  const server = await startEtcd();
+  const endpoints = [`http://127.0.0.1:${server.port}`];
+  return {
+    server,
+    clock: systemClock,
+    pass: (ms: number) => sleep(ms),
+    store: (clock: typeof systemClock) => etcdStore({ endpoints, clock }),
+    stop: () => server.stop(),
+  };
+}
+
+const OPTIONS = { staleMs: 1000, isStrict: false };
+const REQUEST = { id: 'a', seq: 1, using: { size: 0, rank: -1, round: 0 } };
+
+if (etcdServer() !== undefined) {
+  poolStoreContract('etcd', { isServer: true }, stage);
+  poolStory('etcd', stage);
+
+  describe('an etcd', () => {
+    let server: Service;
+    let address: string;
+    beforeEach(async () => {
+      server = await startEtcd();
+      address = `http://127.0.0.1:${server.port}`;
+    });
+    afterEach(() => server.stop());
+
+    const call = async (path: string, body: object): Promise<unknown> =>
+      (await fetch(`${address}/v3/${path}`, { method: 'POST', body: JSON.stringify(body) })).json();
+
+    test('that does not answer is passed over for the next', async () => {
+      const gone = `http://127.0.0.1:${await freePort()}`;
+      const store = etcdStore({ endpoints: [gone, address] });
+      expect(await store.sync('p', REQUEST, OPTIONS)).toMatchObject({ active: 1 });
+      await store.close();
+    });
+
+    test('that wants a password is given it, and nobody gets in without', async () => {
+      const root = { name: 'root', password: 'secret' };
+      await call('auth/user/add', root);
+      await call('auth/role/add', { name: 'root' });
+      await call('auth/user/grant', { user: 'root', role: 'root' });
+      await call('auth/enable', {});
+      const patient = { endpoints: [address], deadline: '5s' }; // it takes its time to look at a password
+      const open = etcdStore(patient);
+      await expect(open.sync('p', REQUEST, OPTIONS)).rejects.toThrow(/it says 4\d\d: .*user name/);
+      const wrong = etcdStore({ ...patient, auth: { ...root, password: 'guess' } });
+      await expect(wrong.sync('p', REQUEST, OPTIONS)).rejects.toThrow(/it says 4\d\d: .*invalid/);
+      const known = etcdStore({ ...patient, auth: root });
+      expect(await known.sync('p', REQUEST, OPTIONS)).toMatchObject({ active: 1 });
+      // Tokens do not outlive the server: another is asked for.
+      await server.kill();
+      await server.restart();
+      const answer = vi.waitFor(() => known.members('p'), { timeout: 10_000, interval: 50 });
+      expect(await answer).toMatchObject([{ id: 'a' }]);
+      for (const store of [open, wrong, known]) await store.close();
+    });
+
+    test('that hangs is given up at the deadline', async () => {
+      const store = etcdStore({ endpoints: [address], deadline: '200ms' });
+      await store.sync('p', REQUEST, OPTIONS);
+      server.pause();
+      const at = systemClock.now();
+      await expect(store.sync('p', { ...REQUEST, seq: 2 }, OPTIONS)).rejects.toThrow('200 ms');
+      expect(systemClock.now() - at).toBeLessThan(1000);
+      server.resume();
+      await store.close();
+    });
+  });
+}
+
+describe('a server that is not etcd', () => {
+  test('is told apart', async () => {
+    const server = createServer((_, response) => response.end('hello'));
+    await new Promise<void>((ready) => server.listen(0, '127.0.0.1', ready));
+    const { port } = server.address() as AddressInfo;
+    const store = etcdStore({ endpoints: [`http://127.0.0.1:${port}`] });
+    await expect(store.sync('p', REQUEST, OPTIONS)).rejects.toThrow('is this etcd?');
+    await store.close();
+    await new Promise((closed) => server.close(closed));
+  });
+
+  test.each([
+    [{}, /`endpoints` to be 1 to 20 addresses, got nothing/],
+    [{ endpoints: [] }, /`endpoints` to be 1 to 20 addresses/],
+    [{ endpoints: ['etcd:2379'] }, /`endpoints\[0\]` to be an address .* got "etcd:2379"/],
+    [{ endpoints: ['http://a'], auth: { name: 'root' } }, /`auth`/],
+    [{ endpoints: ['http://a'], user: 'root' }, /`user`/],
+    [{ endpoints: ['http://a'], tls: { crt: 'x' } }, /`tls.crt` to be one of ca, cert, key/],
+  ])('nor are options that make no sense: %o', (setting, message) => {
+    expect(() => etcdStore(setting as never)).toThrow(message);
+  });
+});

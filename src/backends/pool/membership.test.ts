@@ -1,0 +1,218 @@
+import { afterEach, expect, test, vi } from 'vitest';
+import { engineOf } from '../../limiter/limiter.ts';
+import { VirtualClock } from '../../testing/virtual-clock.ts';
+import { PoolShare } from './backend.ts';
+import { Pool, type PoolSetting } from './membership.ts';
+import { memoryStore } from './memory-store.ts';
+import type { PoolStore } from './store.ts';
+
+const OPTIONS: PoolSetting = {
+  ...{ name: 'p', id: 'a', onUnavailable: 'deny' },
+  ...{ syncMs: 100, staleMs: 1000, holdMs: 5000 },
+};
+
+/** A store that takes its time, and can be out of reach. */
+function world(answerMs = 0) {
+  const clock = new VirtualClock(1_000_000);
+  const memory = memoryStore(clock);
+  const seen = { syncs: 0, closed: 0, isDown: false };
+  const later = (): Promise<void> =>
+    new Promise((done) => void clock.wakeAt(clock.now() + answerMs, done));
+  const store: PoolStore = {
+    ...memory,
+    async sync(...asked) {
+      seen.syncs++;
+      if (answerMs > 0) await later();
+      if (seen.isDown) throw new Error('nobody is there');
+      return memory.sync(...asked);
+    },
+    async close() {
+      seen.closed++;
+    },
+  };
+  const join = (options: Partial<PoolSetting> = {}, own = store): Pool => {
+    const pool = new Pool(own, { ...OPTIONS, ...options }, clock, () => 0.5);
+    pool.open();
+    return pool;
+  };
+  return { clock, store, seen, join, members: () => memory.members('p') };
+}
+
+const AGREED_MS = 3500;
+
+/** A limit of a hundred a second that is divided in it. */
+const limitIn = (pool: Pool, clock: VirtualClock) =>
+  engineOf({
+    limit: { ramp: { min: 100, max: 100, over: '1s' } },
+    share: { isRemote: false, make: (policy, setting) => new PoolShare(policy, setting, pool) },
+    clock,
+  });
+
+const warnings = vi.spyOn(process, 'emitWarning').mockImplementation(() => {});
+afterEach(() => warnings.mockClear());
+
+test('one that is paused and resumed has one heartbeat still, and its part', async () => {
+  const { clock, seen, join } = world(30);
+  const pool = join();
+  for (let n = 0; n < 10; n++) {
+    await clock.pass(10); // a sync is under way
+    void pool.pause();
+    void pool.pause();
+    pool.resume();
+    pool.resume();
+  }
+  await clock.pass(AGREED_MS);
+  expect(pool.view()).toMatchObject({ size: 1, rank: 0, failures: 0 });
+  seen.syncs = 0;
+  await clock.pass(1000);
+  expect(seen.syncs).toBeLessThanOrEqual(10);
+});
+
+test('one that leaves during a sync is gone', async () => {
+  const { clock, join, members } = world(30);
+  const pool = join();
+  await clock.pass(10);
+  const closed = Promise.all([pool.close(), pool.close()]);
+  await clock.pass(100);
+  await closed;
+  expect(await members()).toEqual([]);
+});
+
+test('what one says comes in order: who resumes is not taken out by its own leave', async () => {
+  const { clock, store, seen, join, members } = world();
+  const leaving: (() => void)[] = [];
+  const slow: PoolStore = {
+    ...store,
+    async leave(...asked) {
+      await new Promise<void>((done) => leaving.push(done));
+      await store.leave(...asked);
+    },
+  };
+  const pool = join({}, slow);
+  await clock.pass(AGREED_MS);
+  void pool.pause();
+  pool.resume();
+  const { syncs } = seen;
+  await clock.pass(500);
+  expect(seen.syncs).toBe(syncs);
+  leaving.shift()?.();
+  await clock.pass(AGREED_MS);
+  expect(await members()).toHaveLength(1);
+  expect(pool.view()).toMatchObject({ size: 1, isAgreed: true });
+});
+
+test('a store that answers nothing, not even that it does not, stops neither heartbeat nor leaving', async () => {
+  const { clock, store, join } = world();
+  const pool = join({}, { ...store, sync: () => new Promise(() => {}) });
+  await clock.pass(12_000);
+  expect(pool.view()).toMatchObject({ syncs: 3, failures: 2 });
+  const closed = pool.close();
+  await clock.pass(6000);
+  await closed;
+});
+
+test('two of the same id: the second is told, not ignored', async () => {
+  const { clock, join } = world();
+  const first = join();
+  await clock.pass(AGREED_MS);
+  const second = join();
+  const types: string[] = [];
+  second.on(({ type }) => types.push(type));
+  await clock.pass(2000);
+  expect(second.view()).toMatchObject({ size: 0, reason: expect.stringMatching(/called a\b/) });
+  await expect(second.opened).rejects.toThrow(
+    'the pool p is out of reach: another member is called a, or was a moment ago',
+  );
+  expect(types).toEqual(['out-of-reach']);
+  expect(first.view()).toMatchObject({ size: 1, failures: 0 });
+});
+
+test('whoever waits for it is told why it is not there, in one sentence', async () => {
+  const { clock, seen, join } = world();
+  seen.isDown = true;
+  const pool = join();
+  await clock.pass(1200);
+  await expect(pool.opened).rejects.toThrow(/^the pool p is out of reach: nobody is there$/);
+  const other = join();
+  void other.close();
+  await expect(other.opened).rejects.toThrow(/^the pool p is out of reach: it was closed$/);
+});
+
+test('a listener that fails stops no heartbeat, and others hear all the same', async () => {
+  const { clock, join } = world();
+  const pool = join();
+  const heard: string[] = [];
+  pool.on(() => {
+    throw new Error('oh');
+  });
+  pool.on(({ type }) => heard.push(type));
+  await clock.pass(AGREED_MS);
+  expect(pool.view().size).toBe(1);
+  expect(heard).toEqual(['size']);
+  expect(warnings.mock.calls.map(([message]) => message)).toEqual([
+    'a listener of the pool p failed: oh',
+  ]);
+  await pool.close();
+});
+
+test('if nobody listens, the process is warned of a store that is out of reach for too long', async () => {
+  const { clock, seen, join } = world();
+  const pool = join({ name: 'unheard' });
+  await clock.pass(AGREED_MS);
+  seen.isDown = true;
+  await clock.pass(4000);
+  expect(warnings).not.toHaveBeenCalled(); // it holds on
+  await clock.pass(4000);
+  expect(warnings.mock.calls.map(([message]) => message)).toEqual([
+    'the pool unheard is out of reach: nobody is there; until it is back, onUnavailable answers: deny',
+  ]);
+  await pool.close();
+});
+
+test('a pool does not close the store: others may meet in it', async () => {
+  const { seen, join } = world();
+  await join().close();
+  expect(seen.closed).toBe(0);
+});
+
+test('`allow` is for a store out of reach: not for who has just come, pauses or has left', async () => {
+  const { clock, seen, join } = world(30);
+  const pool = join({ onUnavailable: 'allow' });
+  const own = limitIn(pool, clock);
+  expect(own.take('', 7)).toBe(0); // the first answer is on its way
+  await clock.pass(AGREED_MS);
+  expect(own.take('', 7)).toBe(7);
+  void pool.pause();
+  expect(own.take('', 7)).toBe(0);
+  pool.resume();
+  await clock.pass(AGREED_MS);
+  seen.isDown = true;
+  await clock.pass(6000);
+  expect(own.take('', 7000)).toBe(7000);
+  void pool.close();
+  expect(own.take('', 7)).toBe(0);
+});
+
+test('the process stays until whoever waits for the store is told, and no longer', async () => {
+  const { clock, seen, store } = world(30);
+  const kept: boolean[] = [];
+  const watched = {
+    now: () => clock.now(),
+    wakeAt(at: number, act: () => void, keepAlive: boolean) {
+      kept.push(keepAlive);
+      return clock.wakeAt(at, act);
+    },
+  };
+  seen.isDown = true;
+  const pool = new Pool(store, OPTIONS, watched, () => 0.5);
+  pool.open();
+  await clock.pass(900);
+  expect(new Set(kept)).toEqual(new Set([true])); // during a sync, and between two
+  await clock.pass(500);
+  kept.splice(0);
+  await clock.pass(500);
+  expect(new Set(kept)).toEqual(new Set([false]));
+  void pool.close();
+  await clock.pass(100);
+  expect(kept.at(-1)).toBe(true); // until it has left
+});

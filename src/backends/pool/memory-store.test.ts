@@ -1,0 +1,11 @@
+/** What every store of pools does, in this process. */
+
+import { poolStoreContract } from '../../../test/support/pool-store-contract.ts';
+import { VirtualClock } from '../../testing/virtual-clock.ts';
+import { memoryStore } from './memory-store.ts';
+
+poolStoreContract('memory', { isServer: false }, async () => {
+  const clock = new VirtualClock(1_000_000);
+  const store = memoryStore(clock);
+  return { clock, pass: (ms) => clock.pass(ms), store: () => store, stop: async () => {} };
+});

@@ -1,0 +1,41 @@
+/** A store in this process: for tests, and for limits that several parts of one process share. */
+
+import { type Clock, type Millis, systemClock } from '../../core/clock.ts';
+import { emptyPool, leave, type PoolState, sync } from './agreement.ts';
+import type { PoolStore } from './store.ts';
+
+/** A store for members of one process: tests, and workers that are not processes. */
+export function memoryStore(clock: Clock = systemClock): PoolStore {
+  const pools = new Map<string, PoolState>();
+  const notes = new Map<string, { readonly text: string; readonly keptTo: Millis }>();
+  return {
+    name: 'memory',
+    async sync(name, request, options) {
+      const now = clock.now();
+      const pool = pools.get(name) ?? emptyPool(now, options);
+      pools.set(name, pool);
+      return sync(pool, request, now, options);
+    },
+    async leave(name, id) {
+      const pool = pools.get(name);
+      if (pool) leave(pool, id, clock.now());
+    },
+    async note(name, text, keepMs) {
+      notes.set(name, { text, keptTo: clock.now() + keepMs });
+    },
+    async recall(name) {
+      const note = notes.get(name);
+      return note && clock.now() < note.keptTo ? note.text : undefined;
+    },
+    async members(name) {
+      const now = clock.now();
+      return (pools.get(name)?.members ?? []).map(({ id, claim, heardAt }) => ({
+        id,
+        size: claim.size,
+        rank: claim.rank,
+        ageMs: now - heardAt,
+      }));
+    },
+    async close() {},
+  };
+}

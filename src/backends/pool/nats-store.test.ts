@@ -1,0 +1,65 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Kvm } from '@nats-io/kv';
+import { connect } from '@nats-io/transport-node';
+import { describe, expect, test } from 'vitest';
+import { poolStoreContract } from '../../../test/support/pool-store-contract.ts';
+import { poolStory } from '../../../test/support/pool-story.ts';
+import { natsServer, startJetStream, startNats } from '../../../test/support/services.ts';
+import { systemClock } from '../../core/clock.ts';
+import { natsStore } from './nats-store.ts';
+
+async function stage() {
+  const server = await startJetStream();
+  const options = { maxReconnectAttempts: -1, reconnectTimeWait: 50, reconnectJitter: 10 };
+  const connection = await connect({ servers: `127.0.0.1:${server.port}`, ...options });
+  return {
+    server,
+    connection,
+    clock: systemClock,
+    pass: (ms: number) => sleep(ms),
+    store: (clock: typeof systemClock) => natsStore(connection, { clock }),
+    async stop() {
+      await connection.close();
+      await server.stop();
+    },
+  };
+}
+
+const OPTIONS = { staleMs: 1000, isStrict: false };
+const REQUEST = { id: 'a', seq: 1, using: { size: 0, rank: -1, round: 0 } };
+
+if (natsServer() !== undefined) {
+  poolStoreContract('NATS', { isServer: true }, stage);
+  poolStory('NATS', stage);
+
+  describe('a NATS', () => {
+    test('without JetStream keeps nothing, and says so', async () => {
+      const server = await startNats();
+      const connection = await connect({ servers: `127.0.0.1:${server.port}` });
+      const store = natsStore(connection);
+      await expect(store.sync('p', REQUEST, OPTIONS)).rejects.toThrow(/jetstream|no answer/i);
+      await connection.close();
+      await expect(store.sync('p', REQUEST, OPTIONS)).rejects.toThrow('connection was closed');
+      await server.stop();
+    });
+
+    test('has a bucket already: it is used as it is', async () => {
+      const { connection, stop } = await stage();
+      const kv = await new Kvm(connection).create('own', { history: 5 });
+      const store = natsStore(connection, { bucket: 'own' });
+      expect(await store.sync('p', REQUEST, OPTIONS)).toMatchObject({ active: 1 });
+      expect((await kv.get('pool.p'))?.json()).toMatchObject({ members: [{ id: 'a' }] });
+      await kv.delete('pool.p'); // leaves a revision without a document
+      expect(await store.sync('p', REQUEST, OPTIONS)).toMatchObject({ active: 1 });
+      await stop();
+    });
+
+    test('takes no nonsense', async () => {
+      expect(() => natsStore({} as never)).toThrow('`connection`');
+      const { connection, stop } = await stage();
+      expect(() => natsStore(connection, { bucket: 'a.b' })).toThrow('`bucket`');
+      expect(() => natsStore(connection, { deadline: 0 })).toThrow('`deadline`');
+      await stop();
+    });
+  });
+}

@@ -1,0 +1,279 @@
+import { describe, expect, test } from 'vitest';
+import { prometheus } from '../../adapters/metrics/prometheus.ts';
+import { limiter } from '../../limiter/limiter.ts';
+import type { Limit } from '../../policies/limit.ts';
+import { VirtualClock } from '../../testing/virtual-clock.ts';
+import { memoryStore } from './memory-store.ts';
+import { type PoolOptions, pool } from './options.ts';
+import { fixedPool } from './static-size.ts';
+import type { PoolStore } from './store.ts';
+
+/** Pods on virtual time that take all they can get, ten times a second. */
+function world(limit: Limit, setting: PoolOptions = {}) {
+  const clock = new VirtualClock(1_000_000);
+  const all = memoryStore(clock);
+  /** Who is dead: what it asks comes nowhere. */
+  const dead = new Set<string>();
+  const store: PoolStore = {
+    ...all,
+    sync: (name, request, options) =>
+      dead.has(request.id) ? new Promise(() => {}) : all.sync(name, request, options),
+  };
+  let born = 0;
+  const start = () => {
+    const id = `pod${++born}`;
+    const place = pool(store, { random: () => 0.5, ...setting, id, clock }); // syncs fall on the steps of `pass`
+    const own = limiter({ limit, share: place, clock });
+    const stop = (): void => {
+      pod.isRunning = false;
+    };
+    const crash = (): void => {
+      stop();
+      dead.add(id);
+    };
+    const pod = { place, own, taken: new Map<number, number>(), isRunning: true, stop, crash };
+    return pod;
+  };
+  const pods: ReturnType<typeof start>[] = [];
+  const add = () => {
+    const pod = start();
+    pods.push(pod);
+    return pod;
+  };
+  const pass = async (ms: number): Promise<void> => {
+    for (const until = clock.now() + ms; clock.now() < until; ) {
+      clock.advance(10);
+      for (let n = 0; n < 8; n++) await Promise.resolve();
+      const second = Math.floor(clock.now() / 1000);
+      for (const pod of pods) {
+        if (!pod.isRunning) continue;
+        const got = pod.own.take('', Infinity);
+        pod.taken.set(second, (pod.taken.get(second) ?? 0) + got);
+      }
+    }
+  };
+  const sums = (): number[] => {
+    const seconds = [...new Set(pods.flatMap(({ taken }) => [...taken.keys()]))].sort();
+    return seconds.map((s) => pods.reduce((sum, { taken }) => sum + (taken.get(s) ?? 0), 0));
+  };
+  return { clock, pods, add, pass, sums };
+}
+
+const RAMP: Limit = { ramp: { min: 100, max: 100, over: '1s' } };
+
+describe('a pool of pods', () => {
+  test('one alone has all of it, once the store has waited for others', async () => {
+    const { add, pass, sums, pods } = world(RAMP);
+    add();
+    await pass(6000);
+    expect(sums().slice(0, 2)).toEqual([0, 0]);
+    expect(sums().slice(3, 6)).toEqual([100, 100, 100]);
+    expect(pods[0].place.view()).toMatchObject({ size: 1, rank: 0, active: 1, isAgreed: true });
+  });
+
+  test('seven share it to the last token, and none is lost or doubled as they come and go', async () => {
+    const { add, pass, sums, pods } = world(RAMP);
+    add();
+    await pass(4000);
+    for (let n = 0; n < 6; n++) {
+      add();
+      await pass(700);
+    }
+    await pass(4000);
+    expect(pods.map(({ place }) => place.view().size)).toEqual(pods.map(() => 7));
+    expect(sums().at(-2)).toBe(100);
+    await pods[0].place.close();
+    pods[0].stop();
+    await pass(3000);
+    expect(sums().at(-2)).toBe(100);
+    expect(Math.max(...sums())).toBe(100);
+  });
+
+  test('five tokens over eight pods serve somebody every second', async () => {
+    const { add, pass, sums, pods } = world({ ramp: { min: 5, max: 5, over: '1s' } });
+    for (let n = 0; n < 8; n++) add();
+    await pass(12_000);
+    expect(sums().slice(-6, -1)).toEqual([5, 5, 5, 5, 5]);
+    expect(pods.every(({ taken }) => [...taken.values()].some((own) => own > 0))).toBe(true);
+  });
+
+  test('one that crashes is missed after two seconds, and the others have its part', async () => {
+    const { add, pass, sums, pods, clock } = world(RAMP);
+    for (let n = 0; n < 3; n++) add();
+    await pass(5000);
+    expect(sums().at(-2)).toBe(100);
+    pods[1].crash();
+    const at = clock.now();
+    await pass(3000);
+    expect(pods[0].place.view()).toMatchObject({ size: 2, isAgreed: true });
+    await pass(2000);
+    expect(clock.now() - at).toBe(5000);
+    expect(sums().at(-2)).toBe(100);
+    expect(Math.max(...sums())).toBe(100);
+  });
+});
+
+test('metrics say in how many parts a limit is divided, and that one has none', async () => {
+  const clock = new VirtualClock(0);
+  const pods = pool(fixedPool(3, 0, clock), { clock });
+  const alone = limiter({ name: 'alone', limit: { bucket: { rate: 1 } }, clock });
+  const api = limiter({ name: 'api', limit: { bucket: { rate: 1 } }, share: pods, clock });
+  const shown = (): string[] =>
+    prometheus([api, alone])
+      .text()
+      .match(/^sluice_parts.*$/gm) ?? [];
+  await clock.pass(10);
+  expect(shown()).toEqual(['sluice_parts{limit="api"} 3']);
+  await pods.close();
+  expect(shown()).toEqual(['sluice_parts{limit="api"} 0']);
+});
+
+test('what a crashed one leaves is used in the very second in which the others agree', async () => {
+  const { add, pass, pods, clock } = world(RAMP);
+  for (let n = 0; n < 5; n++) add();
+  await pass(6500);
+  pods[0].crash();
+  const crashedIn = Math.floor(clock.now() / 1000);
+  await pass(4000);
+  const sumOf = (second: number): number =>
+    pods.reduce((sum, { taken }) => sum + (taken.get(second) ?? 0), 0);
+  expect([1, 2, 3].map((later) => sumOf(crashedIn + later))).toEqual([80, 100, 100]);
+});
+
+describe('a bucket in a pool', () => {
+  test.each([
+    [{ rate: '30/s', burst: 60 }, 3, 0.93],
+    [{ rate: '100/s', burst: 7 }, 7, 0.93],
+    [{ rate: '5/s', burst: 5 }, 8, 0.75], // turns cost something where there are fewer tokens than pods
+  ] as const)(
+    '%j over %i pods is never more than one would be, and at least %f of it',
+    async (bucket, count, least) => {
+      const { add, pass, pods } = world({ bucket });
+      for (let n = 0; n < count; n++) add();
+      await pass(30_000);
+      const perSecond = Number.parseInt(bucket.rate, 10);
+      const times = pods.flatMap(({ taken }) => [...taken]);
+      const of = (from: number, to: number): number =>
+        times.reduce((sum, [second, got]) => (second >= from && second < to ? sum + got : sum), 0);
+      const first = Math.min(...times.map(([second]) => second));
+      for (let s = first; s < first + 30; s++) {
+        for (const seconds of [1, 2, 5]) {
+          expect(of(s, s + seconds)).toBeLessThanOrEqual(bucket.burst + perSecond * seconds + 1e-9);
+        }
+      }
+      expect(of(first + 15, first + 30)).toBeGreaterThan(15 * perSecond * least);
+    },
+  );
+
+  test('nor does one that was away for a moment, whether or not somebody asked meanwhile', async () => {
+    const { add, pass, pods } = world({ bucket: { rate: '1/s', burst: 100 } });
+    const [idle] = [add(), add()];
+    await pass(5000);
+    idle.stop(); // nobody asks it any more, and it fills up
+    await pass(120_000);
+    void idle.place.pause(); // all of it is the other's now, and is spent
+    await pass(120_000);
+    expect(pods[1].place.view().size).toBe(1);
+    idle.place.resume();
+    await pass(4000);
+    expect(idle.place.view().size).toBe(2);
+    expect(idle.own.take('', Infinity)).toBeLessThanOrEqual(3);
+  });
+
+  test('a limit made in a pool fills up from then on, not from when it is first asked', async () => {
+    const clock = new VirtualClock(0);
+    const pods = pool(fixedPool(2, 0, clock), { clock });
+    await clock.pass(1000);
+    const own = limiter({ limit: { bucket: { rate: '10/s', burst: 10 } }, share: pods, clock });
+    await clock.pass(600);
+    expect(own.take('', Infinity)).toBe(3); // of five a second
+  });
+
+  test('one that comes to others brings no burst along', async () => {
+    const { add, pass, pods } = world({ bucket: { rate: '10/s', burst: 100 } });
+    add();
+    await pass(16_000); // what it had saved up is spent
+    add();
+    await pass(5000);
+    const got = [...pods[1].taken.values()].reduce((sum, own) => sum + own, 0);
+    expect(got).toBeLessThanOrEqual(25);
+    expect(got).toBeGreaterThan(10);
+  });
+});
+
+test('one that comes back alone has not saved up what others have spent meanwhile', async () => {
+  const { add, pass, pods } = world({ bucket: { rate: '10/s', burst: 100 } });
+  add();
+  await pass(20_000); // spends its burst
+  await pods[0].place.pause();
+  pods[0].taken.clear();
+  await pass(20_000);
+  pods[0].place.resume();
+  await pass(5000);
+  const got = [...pods[0].taken.values()].reduce((sum, own) => sum + own, 0);
+  expect(got).toBeLessThanOrEqual(50);
+  expect(got).toBeGreaterThan(15);
+});
+
+test('members do not sync in step: each is a little early or late, by chance', async () => {
+  const clock = new VirtualClock(1_000_000);
+  const store = memoryStore(clock);
+  const syncedAt: number[] = [];
+  const watched: PoolStore = {
+    ...store,
+    sync(...asked) {
+      syncedAt.push(clock.now());
+      return store.sync(...asked);
+    },
+  };
+  let chance = 0;
+  const random = (): number => chance;
+  const place = pool(watched, { id: 'a', clock, random, sync: 100, stale: 1000 });
+  await clock.pass(5000);
+  for (const [next, ms] of [
+    [0, 90],
+    [0.5, 100],
+    [0.75, 105],
+  ]) {
+    chance = next;
+    await clock.pass(250);
+    syncedAt.splice(0);
+    await clock.pass(500);
+    expect([next, syncedAt[1] - syncedAt[0]]).toEqual([next, expect.closeTo(ms, 6)]);
+  }
+  await place.close();
+});
+
+test.each([
+  ['no store', undefined, {}, '`store` to be one such as redisStore(client), got nothing'],
+  ['a client of Redis, which has a `sync` too', { sync() {} }, {}, '`store`'],
+  ['no options', memoryStore(), null, 'an object, got null'],
+  ['a store twice', memoryStore(), { store: 1 }, '`store` to be one of clock'],
+  ['a sync that is too rare', memoryStore(), { sync: '1s' }, '`sync` to be at most a quarter'],
+  ['a hold between two syncs', memoryStore(), { hold: 150 }, '`hold` to be at least twice `sync`'],
+])('options that make no sense are refused in words: %s', (_, store, setting, message) => {
+  expect(() => pool(store as never, setting as never)).toThrow(message);
+});
+
+test.each([
+  [5, 25],
+  [60, 60],
+  [1000, 100],
+])('while members differ, one of %i syncs every %i ms', async (active, everyMs) => {
+  const clock = new VirtualClock(1_000_000);
+  const sentAt: number[] = [];
+  const claim = { size: 0, rank: -1, round: 0 };
+  const store: PoolStore = {
+    ...memoryStore(clock),
+    sync: async () => {
+      sentAt.push(clock.now());
+      return { claim, fromAt: 0, active, isAgreed: false, now: clock.now() };
+    },
+  };
+  const place = pool(store, { clock, random: () => 0.5 });
+  await clock.pass(350);
+  await place.close();
+  expect(sentAt.slice(0, 4).map((at) => at - 1_000_000)).toEqual(
+    [0, 1, 2, 3].map((n) => n * everyMs),
+  );
+});

@@ -1,0 +1,57 @@
+/** The seed's seven tables, through a pool: by one pod, and by several that divide each second's tokens. */
+
+import { describe, expect, test } from 'vitest';
+import { tables } from '../../../test/support/ramp-tables.ts';
+import { limiter } from '../../limiter/limiter.ts';
+import { VirtualClock } from '../../testing/virtual-clock.ts';
+import { memoryStore } from './memory-store.ts';
+import { pool } from './options.ts';
+
+const ORIGIN = 1_000_000;
+/** By then they agree. */
+const BEGIN_AT = ORIGIN + 6000;
+
+const sum = (numbers: readonly number[]): number => numbers.reduce((a, b) => a + b, 0);
+
+/** What each uses if so much is used of all parts together: everybody about the same part of its own. */
+function usesOf(parts: readonly number[], used: number): number[] {
+  const uses = parts.map((part) => Math.floor((part * used) / sum(parts)));
+  while (sum(uses) < used) {
+    const unused = parts.map((part, n) => part - uses[n]);
+    uses[unused.indexOf(Math.max(...unused))]++;
+  }
+  return uses;
+}
+
+describe('the seven tables through a pool', () => {
+  for (const { id, mode, min, max, overSeconds, thresholdPercent, rows } of tables) {
+    test.each([1, 2, 3, 7])(`${id}, over %i pods`, async (count) => {
+      const clock = new VirtualClock(ORIGIN);
+      const store = memoryStore(clock);
+      const options = { min, max, over: overSeconds * 1000, mode, threshold: thresholdPercent };
+      const pods = Array.from({ length: count }, (_, n) => {
+        const share = pool(store, { id: `pod${n}`, clock });
+        return { share, own: limiter({ limit: { ramp: options }, share, clock }) };
+      });
+      await clock.pass(BEGIN_AT - clock.now());
+
+      for (const { second, pool: expected, used } of rows) {
+        await clock.pass(BEGIN_AT + second * 1000 + 250 - clock.now());
+        const at = `second ${second}`;
+        expect(pods.map(({ share }) => share.view().size)).toEqual(pods.map(() => count));
+        if (expected === null) continue;
+        const views = pods.map(({ own }) => own.inspect(''));
+        expect([at, ...views.map((view) => view.pool)]).toEqual([at, ...pods.map(() => expected)]);
+        if (used === null) continue; // a second without a call
+        const parts = views.map(({ remaining }) => remaining);
+        expect([at, sum(parts)]).toEqual([at, expected]);
+        const uses = usesOf(parts, used);
+        // They reach for more than they use, as readers of batches do, and give back the rest.
+        const got = pods.map(({ own }) => own.take('', Infinity));
+        expect([at, sum(got)]).toEqual([at, expected]);
+        for (const [n, { own }] of pods.entries()) own.give('', got[n] - uses[n]);
+      }
+      for (const { share } of pods) await share.close();
+    });
+  }
+});

@@ -1,0 +1,209 @@
+/** Pods that meet in a real Redis, in real time, through all that can happen to it and to them. */
+
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { type Client, nodeRedis } from '../../../test/support/redis-clients.ts';
+import { redisCli, redisServer, type Service, startRedis } from '../../../test/support/services.ts';
+import { systemClock } from '../../core/clock.ts';
+import { limiter } from '../../limiter/limiter.ts';
+import type { Limiter } from '../../limiter/sync-limiter.ts';
+import { type PoolOptions, type PoolPlace, pool } from './options.ts';
+import { redisStore } from './redis-store.ts';
+import type { PoolStore } from './store.ts';
+
+const LIMIT = 100;
+const WITHIN_MS = 10_000;
+/** Nobody takes anything so close to the end of a second that one could not say in which it was. */
+const EDGE_MS = 20;
+
+const later = (ms: number): Promise<void> => new Promise((done) => setTimeout(done, ms));
+
+/** How far Redis's clock is ahead of ours: the middle of the shortest of some trips. */
+function aheadOf(port: number): number {
+  const trips = Array.from({ length: 5 }, () => {
+    const sentAt = systemClock.now();
+    const [seconds, micros] = redisCli(port, 'TIME').split('\n').map(Number);
+    const heardAt = systemClock.now();
+    return { ms: heardAt - sentAt, ahead: seconds * 1000 + micros / 1000 - (sentAt + heardAt) / 2 };
+  });
+  return trips.sort((a, b) => a.ms - b.ms)[0].ahead;
+}
+
+class Pod {
+  readonly place: PoolPlace;
+  readonly own: Limiter;
+  isRunning = true;
+  #isDead = false;
+
+  constructor({ client }: Client, setting: PoolOptions) {
+    const store = redisStore(client, { deadline: '200ms' });
+    const mortal: PoolStore = {
+      ...store,
+      sync: (...args) => (this.#isDead ? new Promise(() => {}) : store.sync(...args)),
+    };
+    this.place = pool(mortal, setting);
+    const limit = { ramp: { min: LIMIT, max: LIMIT, over: '1s' } } as const;
+    this.own = limiter({ limit, share: this.place });
+  }
+
+  async leave(): Promise<void> {
+    await this.place.close();
+    this.isRunning = false;
+  }
+
+  crash(): void {
+    this.#isDead = true;
+    this.isRunning = false;
+  }
+}
+
+/** Pods that take all they can get, many times a second. */
+class Pods {
+  readonly #client: Client;
+  readonly #setting: PoolOptions;
+  readonly #aheadMs: number;
+  readonly #taken = new Map<number, number>();
+  readonly all: Pod[] = [];
+  readonly #timer: ReturnType<typeof setInterval>;
+
+  constructor(client: Client, port: number, setting: PoolOptions) {
+    this.#client = client;
+    this.#setting = setting;
+    this.#aheadMs = aheadOf(port);
+    this.#timer = setInterval(() => this.#take(), 5);
+  }
+
+  add(): Pod {
+    const pod = new Pod(this.#client, { id: `pod${this.all.length + 1}`, ...this.#setting });
+    this.all.push(pod);
+    return pod;
+  }
+
+  get running(): Pod[] {
+    return this.all.filter(({ isRunning }) => isRunning);
+  }
+
+  #take(): void {
+    const now = systemClock.now() + this.#aheadMs;
+    const intoMs = now % 1000;
+    if (intoMs < EDGE_MS || intoMs > 1000 - EDGE_MS) return;
+    const second = Math.floor(now / 1000);
+    for (const { own } of this.running) {
+      this.#taken.set(second, (this.#taken.get(second) ?? 0) + own.take('', Infinity));
+    }
+  }
+
+  /** What was taken in each second. */
+  get sums(): number[] {
+    return [...this.#taken.values()];
+  }
+
+  /** Waits until those that run share the limit, and have taken all of it in a whole second. */
+  async whole(): Promise<void> {
+    const size = this.running.length;
+    await this.until(`${size} share it`, () =>
+      this.running.every(({ place }) => place.view().size === size && place.view().isAgreed),
+    );
+    const from = Math.floor((systemClock.now() + this.#aheadMs) / 1000);
+    await this.until('all of it is taken', () =>
+      [...this.#taken].some(([second, sum]) => second > from && sum === LIMIT),
+    );
+  }
+
+  async until(what: string, isSo: () => boolean): Promise<void> {
+    const deadline = performance.now() + WITHIN_MS;
+    while (!isSo()) {
+      if (performance.now() > deadline) {
+        const views = JSON.stringify(this.running.map(({ place }) => place.view()));
+        throw new Error(`waited ${WITHIN_MS} ms until ${what}: ${views} ${this.sums}`);
+      }
+      await later(10);
+    }
+  }
+
+  async stop(): Promise<void> {
+    clearInterval(this.#timer);
+    await Promise.all(this.all.map(({ place }) => place.close()));
+  }
+}
+
+describe.skipIf(redisServer() === undefined)('a pool of pods in Redis', () => {
+  let service: Service;
+  let client: Client;
+  let pods: Pods;
+  beforeEach(async () => {
+    service = await startRedis();
+    client = await nodeRedis(service.port);
+  });
+  afterEach(async () => {
+    await pods?.stop();
+    client.end();
+    await service.stop();
+  });
+  const start = (count: number, setting: PoolOptions = {}): void => {
+    pods = new Pods(client, service.port, { stale: '600ms', sync: '50ms', ...setting });
+    for (let n = 0; n < count; n++) pods.add();
+  };
+
+  test('come, leave and crash, and never take more than the limit', async () => {
+    start(1);
+    await pods.whole();
+    const second = pods.add();
+    const third = pods.add();
+    await pods.whole();
+    await second.leave();
+    await pods.whole();
+    pods.add();
+    await pods.whole();
+    third.crash();
+    await pods.whole();
+    expect(pods.running.length).toBe(2);
+    expect(Math.max(...pods.sums)).toBe(LIMIT);
+  });
+
+  test('go on with what they had when Redis has lost everything, and agree anew', async () => {
+    start(3);
+    await pods.whole();
+    redisCli(service.port, 'FLUSHALL');
+    await pods.until('it is known again', () =>
+      pods.running.every(({ place }) => place.view().active === 3),
+    );
+    expect(pods.running.map(({ place }) => place.view().size)).toEqual([3, 3, 3]);
+    await pods.whole();
+    pods.add();
+    redisCli(service.port, 'FLUSHALL');
+    redisCli(service.port, 'SCRIPT', 'FLUSH');
+    await pods.whole();
+    expect(Math.max(...pods.sums)).toBe(LIMIT);
+  });
+
+  test('go on while Redis is out of reach, and take nothing once that was too long', async () => {
+    start(3, { hold: '2s' });
+    await pods.whole();
+    await service.kill();
+    await pods.until('somebody has noticed', () =>
+      pods.running.every(({ place }) => place.view().failures > 0),
+    );
+    expect(pods.running.map(({ place }) => place.view().size)).toEqual([3, 3, 3]);
+    await pods.until('nobody goes on', () =>
+      pods.running.every(({ place }) => place.view().size === 0 && !place.view().isAvailable),
+    );
+    expect(pods.running.map(({ own }) => own.ask('').verdict)).toEqual(['deny', 'deny', 'deny']);
+    await service.restart();
+    await pods.whole();
+    expect(Math.max(...pods.sums)).toBe(LIMIT);
+  });
+
+  test('outlast a Redis that stands still, with a part for each that comes meanwhile', async () => {
+    start(2);
+    await pods.whole();
+    service.pause();
+    pods.add();
+    await pods.until('all have noticed', () =>
+      pods.running.every(({ place }) => place.view().failures > 1),
+    );
+    expect(pods.running.map(({ place }) => place.view().size)).toEqual([2, 2, 0]);
+    service.resume();
+    await pods.whole();
+    expect(Math.max(...pods.sums)).toBe(LIMIT);
+  });
+});

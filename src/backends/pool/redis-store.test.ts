@@ -1,0 +1,238 @@
+/** Pools in one real Redis: what every store does, the rule in Lua beside the rule here, and what only Redis does. */
+
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { poolStoreContract } from '../../../test/support/pool-store-contract.ts';
+import { type Client, ioRedis, nodeRedis } from '../../../test/support/redis-clients.ts';
+import {
+  freePort,
+  redisCli,
+  redisServer,
+  type Service,
+  startRedis,
+} from '../../../test/support/services.ts';
+import { systemClock } from '../../core/clock.ts';
+import { seededRandom } from '../../core/random.ts';
+import type { RedisClient } from '../redis/client.ts';
+import { slotOf } from '../redis/slot.ts';
+import { type AgreementOptions, type Claim, NOTHING } from './agreement.ts';
+import { memoryStore } from './memory-store.ts';
+import { poolKeys } from './redis-script.ts';
+import { redisStore, redisStoreAt } from './redis-store.ts';
+
+const TRACES = Number(process.env.TRACES ?? 2000);
+const STEPS = 60;
+const AT_ONCE = 20;
+
+const ids = ['a', 'b', 'c', 'd', 'e', 'f'];
+
+/** Plays syncs by chance through both stores, and says where they first told something different. */
+async function play(seed: number, { client }: Client): Promise<string | undefined> {
+  const random = seededRandom(seed);
+  const below = (n: number): number => Math.floor(random() * n);
+  const options: AgreementOptions = { staleMs: 2000, isStrict: random() < 0.5 };
+  const clock = { at: 1.7e12 + below(8e6) / 8, now: () => clock.at };
+  let pool = `trace ${seed}`;
+  const there = redisStoreAt(client, {}, clock.now);
+  const here = memoryStore(clock);
+  const seqs = new Map<string, number>();
+  const uses = new Map<string, Claim>();
+  const rounds = [0];
+
+  /** Mostly what it was told last; now and then anything at all. */
+  const usingOf = (id: string): Claim => {
+    if (random() < 0.95) return uses.get(id) ?? NOTHING;
+    const size = below(8);
+    const rank = size === 0 ? -1 : below(size + 1) - 1;
+    return { size, rank, round: rank < 0 ? 0 : rounds[below(rounds.length)] };
+  };
+  const passTime = (): void => {
+    const chance = random();
+    if (chance < 0.7) clock.at += below(400) / 8;
+    else if (chance < 0.9) clock.at += below(4000) / 8;
+    else if (chance < 0.97) clock.at += below(30_000) / 8;
+    else if (chance > 0.99) clock.at -= below(1000) / 8;
+  };
+  const step = async (): Promise<[unknown, unknown]> => {
+    const id = ids[below(ids.length)];
+    const chance = random();
+    if (chance < 0.005) pool += '.'; // a store that has forgotten everything
+    if (chance < 0.05) return [await here.leave(pool, id), await there.leave(pool, id)];
+    if (chance < 0.1) return [await here.members(pool), await there.members(pool)];
+    const seq = Math.max(1, (seqs.get(id) ?? 0) + (random() < 0.95 ? 1 : -below(3)));
+    const request = { id, seq, using: usingOf(id) };
+    seqs.set(id, Math.max(seq, seqs.get(id) ?? 0));
+    const expected = await here.sync(pool, request, options);
+    if (expected && random() < 0.9) uses.set(id, expected.claim);
+    if (expected) rounds.push(expected.claim.round);
+    return [expected, await there.sync(pool, request, options)];
+  };
+
+  for (let n = 0; n < STEPS; n++) {
+    passTime();
+    const [expected, got] = (await step()).map((told) => JSON.stringify(told));
+    if (expected !== got) return `seed ${seed}, step ${n}: ${got} instead of ${expected}`;
+  }
+  return undefined;
+}
+
+/** An ioredis that does this whenever it is to run a script. */
+const clientThat = (evalsha: () => Promise<unknown>): RedisClient => ({
+  script: async () => 'digest',
+  evalsha,
+  eval: evalsha,
+});
+
+const CONNECT = { 'node-redis': nodeRedis, ioredis: ioRedis };
+
+/** A Redis of its own, which can be killed. */
+async function stageOf(connect: (port: number) => Promise<Client>) {
+  const server = await startRedis();
+  const { client, end } = await connect(server.port);
+  return {
+    server,
+    clock: systemClock,
+    pass: (ms: number) => sleep(ms),
+    store: () => redisStore(client),
+    async stop() {
+      end();
+      await server.stop();
+    },
+  };
+}
+
+describe.skipIf(redisServer() === undefined)('pools in Redis', () => {
+  let service: Service;
+  const clients: Client[] = [];
+  const connect = async (): Promise<Client> => {
+    const own = await nodeRedis(service.port);
+    clients.push(own);
+    return own;
+  };
+  beforeAll(async () => {
+    service = await startRedis();
+  });
+  afterAll(async () => {
+    for (const { end } of clients) end();
+    await service?.stop();
+  });
+
+  for (const [by, start] of Object.entries(CONNECT)) {
+    poolStoreContract(`Redis, through ${by}`, { isServer: true }, () => stageOf(start));
+  }
+
+  test('the rule in Lua answers as the rule here, whatever happens', async () => {
+    const client = await connect();
+    const differences: string[] = [];
+    for (let from = 1; from <= TRACES; from += AT_ONCE) {
+      const seeds = Array.from({ length: AT_ONCE }, (_, n) => from + n);
+      const found = await Promise.all(seeds.map((seed) => play(seed, client)));
+      differences.push(...found.filter((own) => own !== undefined));
+    }
+    expect(differences.slice(0, 3)).toEqual([]);
+  }, 120_000);
+
+  test('a pool of which Redis has dropped a part is one it has forgotten', async () => {
+    const { client } = await connect();
+    for (const lost of poolKeys('sluice', 'torn')) {
+      let now = 1e12;
+      const store = redisStoreAt(client, {}, () => now);
+      const sync = (seq: number) =>
+        store.sync('torn', { id: 'one', seq, using: NOTHING }, { staleMs: 2000, isStrict: false });
+      await sync(1);
+      now += 900;
+      await sync(2);
+      now += 900;
+      await sync(3);
+      now += 900;
+      expect([lost, (await sync(4))?.claim.size]).toEqual([lost, 1]);
+      redisCli(service.port, 'DEL', lost);
+      now += 900;
+      expect([lost, (await sync(5))?.claim.size]).toEqual([lost, 0]);
+      expect(await store.members('torn')).toMatchObject([{ id: 'one', size: 0 }]);
+      redisCli(service.port, 'DEL', ...poolKeys('sluice', 'torn'));
+    }
+  });
+
+  test('what nobody syncs with is forgotten after some hours', async () => {
+    const { client } = await connect();
+    const store = redisStore(client);
+    const sync = (id: string) =>
+      store.sync('kept', { id, seq: 1, using: NOTHING }, { staleMs: 2000, isStrict: false });
+    await sync('one');
+    await store.leave('kept', 'one'); // all but the state is gone, and comes again as new keys
+    await sync('two');
+    const kept = poolKeys('sluice', 'kept').map((key) =>
+      Number(redisCli(service.port, 'TTL', key)),
+    );
+    for (const seconds of kept) expect(Math.abs(seconds - 6 * 3600)).toBeLessThan(60);
+  });
+
+  test('all keys of a pool live in one slot, whatever it is called', () => {
+    for (const name of ['a', '}', '{}', 'a:b', '{a}b', '%7D', 'ü']) {
+      expect(new Set(poolKeys('sluice', name).map(slotOf)).size).toBe(1);
+    }
+    const names = ['a', '}', '%7D', '{}', 'a:b'];
+    expect(new Set(names.map((name) => poolKeys('sluice', name)[0])).size).toBe(names.length);
+  });
+
+  test('says why it cannot sync', async () => {
+    const own = await startRedis();
+    const client = await nodeRedis(own.port);
+    const store = redisStore(client.client, { deadline: '200ms' });
+    const sync = () =>
+      store.sync('x', { id: 'one', seq: 1, using: NOTHING }, { staleMs: 2000, isStrict: false });
+    try {
+      await sync();
+      const [state] = poolKeys('sluice', 'x');
+      redisCli(own.port, 'DEL', state);
+      redisCli(own.port, 'LPUSH', state, 'not ours');
+      await expect(sync()).rejects.toThrow(
+        /^redis is out of reach: somebody else has written to its keys \(WRONGTYPE/,
+      );
+      redisCli(own.port, 'DEL', state);
+      redisCli(own.port, 'REPLICAOF', '127.0.0.1', `${await freePort()}`);
+      await expect(sync()).rejects.toThrow(/this Redis is a replica, and takes no writes/);
+      redisCli(own.port, 'REPLICAOF', 'NO', 'ONE');
+      own.pause();
+      const since = performance.now();
+      await expect(sync()).rejects.toThrow(/no answer within 200 ms$/);
+      expect(performance.now() - since).toBeLessThan(1500);
+    } finally {
+      client.end();
+      await own.stop();
+    }
+  });
+
+  test('says so while Redis has yet to read what it had', async () => {
+    const loading = clientThat(async () => {
+      throw new Error('LOADING Redis is loading the dataset in memory');
+    });
+    await expect(redisStore(loading).leave('x', 'one')).rejects.toThrow(
+      /this Redis has just started, and still reads what it had \(LOADING/,
+    );
+  });
+
+  test('hands a client that never answers no more than so many calls', async () => {
+    let calls = 0;
+    const silent = clientThat(() => {
+      calls++;
+      return new Promise(() => {});
+    });
+    const store = redisStore(silent, { deadline: '50ms' });
+    const told = await Promise.allSettled(
+      Array.from({ length: 5000 }, () => store.leave('x', 'one')),
+    );
+    expect(told.every(({ status }) => status === 'rejected')).toBe(true);
+    expect(calls).toBe(4096);
+    await expect(store.leave('x', 'one')).rejects.toThrow(/4096 calls are not answered$/);
+  });
+
+  test('refuses options that make no sense', async () => {
+    const { client } = await connect();
+    expect(() => redisStore(client, { prefix: 'a{b}' })).toThrow('`prefix` to be a text without');
+    expect(() => redisStore(client, { deadline: 0 })).toThrow('`deadline`');
+    expect(() => redisStore(client, { dedline: 5 } as object)).toThrow('`dedline`');
+    expect(() => redisStore({} as never)).toThrow('a client of node-redis or ioredis');
+  });
+});

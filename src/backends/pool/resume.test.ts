@@ -1,0 +1,168 @@
+/** What a ramp has reached survives those who reached it, for as long as the limit says. */
+
+import { describe, expect, test } from 'vitest';
+import type { Clock } from '../../core/clock.ts';
+import { limiter } from '../../limiter/limiter.ts';
+import type { Limiter } from '../../limiter/sync-limiter.ts';
+import type { Limit } from '../../policies/limit.ts';
+import { VirtualClock } from '../../testing/virtual-clock.ts';
+import { memoryStore } from './memory-store.ts';
+import { pool } from './options.ts';
+import type { PoolStore } from './store.ts';
+
+const CLIMBS = { min: 10, max: 110, over: '10s' } as const;
+const RESUMES: Limit = { ramp: { ...CLIMBS, resumeFor: '60s' } };
+
+function world(limit: Limit) {
+  const clock = new VirtualClock(1_000_250);
+  const store = memoryStore(clock);
+  let born = 0;
+  /** A pod whose own clock is wrong by an hour, one way or the other. */
+  const start = (through: PoolStore = store) => {
+    const wrongByMs = born++ % 2 === 0 ? 3_600_000 : -3_600_000;
+    const own: Clock = {
+      now: () => clock.now() + wrongByMs,
+      wakeAt: (at, act) => clock.wakeAt(at - wrongByMs, act),
+    };
+    const share = pool(through, { id: `pod${born}`, clock: own, random: () => 0.5 });
+    return { share, llm: limiter({ name: 'llm', limit, share, clock: own }) };
+  };
+  /** It calls every second for so long, for each of these keys. */
+  const climb = async (pod: ReturnType<typeof start>, seconds: number, ...keys: string[]) => {
+    for (let n = 0; n < seconds; n++) {
+      await clock.pass(1000);
+      for (const key of keys) pod.llm.take(key, Infinity);
+    }
+  };
+  return { clock, store, start, climb };
+}
+
+const poolOf = ({ llm }: { llm: Limiter }, key = ''): number | undefined => {
+  llm.take(key, 1);
+  return llm.inspect(key).pool;
+};
+
+describe('a ramp in a pool', () => {
+  test('goes on after a redeploy from where it was, key by key', async () => {
+    const { clock, start, climb } = world(RESUMES);
+    const first = start();
+    await climb(first, 8, 'a');
+    await climb(first, 3, 'a', 'b');
+    const [a, b] = [poolOf(first, 'a'), poolOf(first, 'b')];
+    expect([a, b]).toEqual([expect.closeTo(90, -1.5), 30]);
+    await first.share.close();
+    await clock.pass(20_000);
+
+    const second = start();
+    await clock.pass(4000);
+    expect([poolOf(second, 'a'), poolOf(second, 'b'), poolOf(second, 'c')]).toEqual([a, b, 10]);
+  });
+
+  test('begins anew once that is older than `resumeFor`, and if nobody asked for it', async () => {
+    const late = world(RESUMES);
+    const forgetful = world({ ramp: CLIMBS });
+    for (const { clock, start, climb } of [late, forgetful]) {
+      const first = start();
+      await climb(first, 8, '');
+      await first.share.close();
+      await clock.pass(clock === late.clock ? 60_000 : 1000);
+      const second = start();
+      await clock.pass(4000);
+      expect(poolOf(second)).toBe(10);
+    }
+  });
+
+  test('has one that comes later begin about where the others are, also after a crash', async () => {
+    const { clock, store, start, climb } = world(RESUMES);
+    let isDead = false;
+    const first = start({
+      ...store,
+      sync: (...asked) => (isDead ? new Promise(() => {}) : store.sync(...asked)),
+    });
+    await climb(first, 12, '');
+    const reached = poolOf(first) ?? 0;
+    expect(reached).toBeGreaterThan(80);
+    const byAsMuchAsNotesAreApart = 50;
+
+    const joins = start();
+    await climb(first, 4, '');
+    expect(poolOf(joins)).toBeGreaterThanOrEqual(reached - byAsMuchAsNotesAreApart);
+
+    isDead = true;
+    await joins.share.pause();
+    const last = start();
+    await clock.pass(6000);
+    expect(poolOf(last)).toBeGreaterThanOrEqual(reached - byAsMuchAsNotesAreApart);
+  });
+
+  test('is what several members noted last, none of them lost', async () => {
+    const { clock, start, climb } = world(RESUMES);
+    const [one, two] = [start(), start()];
+    await climb(one, 5, '');
+    await Promise.all([climb(one, 6, 'mine'), climb(two, 6, 'yours')]);
+    await one.share.close();
+    await two.share.close();
+    const next = start();
+    await clock.pass(4000);
+    expect(poolOf(next, 'mine')).toBeGreaterThan(50);
+    expect(poolOf(next, 'yours')).toBeGreaterThan(50);
+  });
+
+  test('begins at the least if what the store holds is not ours', async () => {
+    for (const text of ['', '{', '[1]', '[["llm",[["",["x",1]]]]]', '[["llm",5]]', 'null']) {
+      const { clock, store, start } = world(RESUMES);
+      await store.note('sluice', text, 60_000);
+      const pod = start();
+      await clock.pass(4000);
+      expect([text, poolOf(pod)]).toEqual([text, 10]);
+    }
+  });
+});
+
+describe('saturation', () => {
+  test('is how much of its part a member used in the last seconds that are over', async () => {
+    const { clock, start } = world({ ramp: { min: 100, max: 100, over: '1s' } });
+    const [one, two] = [start(), start()];
+    await clock.pass(4000);
+    for (let second = 0; second < 12; second++) {
+      await clock.pass(1000);
+      expect(one.llm.take('', 20)).toBe(20); // of fifty
+      expect(two.llm.take('', Infinity)).toBe(50);
+      two.llm.give('', 10);
+    }
+    expect(one.share.view().saturation).toEqual({ llm: expect.closeTo(0.4, 5) });
+    expect(two.share.view().saturation).toEqual({ llm: expect.closeTo(0.8, 5) });
+    await clock.pass(5500);
+    expect(one.share.view().saturation.llm).toBeCloseTo(0.2, 1);
+    await clock.pass(60_000);
+    expect(one.share.view().saturation.llm).toBe(0);
+  });
+
+  test.each([
+    [{ bucket: { rate: '100/s', burst: 10 } }, 10, 0.2],
+    [{ spacing: { every: '100ms' } }, 1, 0.2],
+    [{ all: [{ bucket: { rate: '1000/s' } }, { spacing: { every: '100ms' } }] }, 1, 0.2],
+  ] as const)('of %j in a pool of two', async (limit, calls, expected) => {
+    const { clock, start } = world(limit as unknown as Limit);
+    const [one] = [start(), start()];
+    await clock.pass(4000);
+    for (let second = 0; second < 12; second++) {
+      for (const key of ['a', 'b']) {
+        for (let n = 0; n < calls; n++) {
+          expect(one.llm.ask(key).verdict).toBe('allow');
+          await clock.pass(20);
+        }
+      }
+      await clock.pass(1000 - 2 * calls * 20);
+    }
+    expect(one.share.view().saturation.llm).toBeCloseTo(expected, 1);
+  });
+
+  test('of adaptive is calls in flight beside how many may be', async () => {
+    const { clock, start } = world({ adaptive: { max: 20, initial: 20 } });
+    const [one] = [start(), start()];
+    await clock.pass(4000);
+    for (let n = 0; n < 5; n++) one.llm.tryAcquire('');
+    expect(one.share.view().saturation.llm).toBeCloseTo(0.5, 5);
+  });
+});

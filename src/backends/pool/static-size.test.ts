@@ -1,0 +1,61 @@
+import { describe, expect, test } from 'vitest';
+import { limiter } from '../../limiter/limiter.ts';
+import { VirtualClock } from '../../testing/virtual-clock.ts';
+import { pool } from './options.ts';
+import { fixedPool, poolFromEnvironment } from './static-size.ts';
+
+const OPTIONS = { staleMs: 2000, isStrict: false };
+const REQUEST = { id: 'a', seq: 1, using: { size: 0, rank: -1, round: 0 } };
+
+describe('a pool of a fixed size', () => {
+  test('divides a limit at once', async () => {
+    const clock = new VirtualClock(5_000);
+    const limit = { ramp: { min: 100, max: 100, over: '1s' } };
+    const pods = [0, 1, 2].map((rank) => pool(fixedPool(3, rank, clock), { clock }));
+    const own = pods.map((share) => limiter({ limit, share, clock }));
+    await clock.pass(0);
+    const taken = own.map((each) => each.take('', Infinity));
+    expect(taken.sort()).toEqual([33, 33, 34]);
+    for (const pod of pods) await pod.close();
+  });
+
+  test.each([
+    ['a number', { PODS: '5', RANK: '2' }, { size: 5, rank: 2 }],
+    ['a name', { PODS: '5', RANK: 'worker-3' }, { size: 5, rank: 3 }],
+    ['a long name', { PODS: '12', RANK: 'job-7-worker-11' }, { size: 12, rank: 11 }],
+  ])('comes from the environment: %s', async (_, environment, claim) => {
+    const store = poolFromEnvironment('PODS', 'RANK', environment);
+    expect(await store.sync('', REQUEST, OPTIONS)).toMatchObject({ claim, active: claim.size });
+  });
+
+  test('without a rank nobody has a turn at the remainder', async () => {
+    const store = poolFromEnvironment('PODS', undefined, { PODS: '5' });
+    expect(await store.sync('', REQUEST, OPTIONS)).toMatchObject({ claim: { size: 5, rank: -1 } });
+  });
+
+  test.each([
+    [{ RANK: '1' }, /`PODS` to be a whole number from 1 on, got nothing/],
+    [{ PODS: '0', RANK: '0' }, /`PODS` to be a whole number from 1 on, got "0"/],
+    [{ PODS: '3', RANK: '3' }, /`RANK` to be a number from 0 to 2, or a name .* got "3"/],
+    [{ PODS: '3', RANK: 'worker' }, /`RANK` .* got "worker"/],
+    [{ PODS: '3' }, /`RANK` .* got nothing/],
+  ])('says what makes no sense: %o', (environment, message) => {
+    expect(() => poolFromEnvironment('PODS', 'RANK', environment)).toThrow(message);
+  });
+
+  test.each([
+    [0, -1, /size/],
+    [2.5, 0, /size/],
+    [3, 3, /rank/],
+    [3, -2, /rank/],
+    [1e308, 0, /size/],
+  ])('takes no size %s with rank %s', (size, rank, message) => {
+    expect(() => fixedPool(size, rank)).toThrow(message);
+  });
+
+  test('takes no clock that is none, and no variables without a name', () => {
+    expect(() => fixedPool(3, 0, 5 as never)).toThrow('`clock`');
+    expect(() => poolFromEnvironment(undefined as never)).toThrow('`sizeVariable`');
+    expect(() => poolFromEnvironment('PODS', '', { PODS: '3' })).toThrow('`rankVariable`');
+  });
+});

@@ -1,0 +1,71 @@
+/**
+ * A pool without a store: how many there are is written down.
+ *
+ *     pool(fixedPool(5))                                  a fifth of everything
+ *     pool(fixedPool(5, 2))                               and the third turn at what is left over
+ *     pool(poolFromEnvironment('PODS', 'POD_NAME'))       PODS=5, POD_NAME=worker-2, as a StatefulSet names them
+ *
+ * Nobody is asked, so nobody agrees: while some have been started with one number and some with another, their parts
+ * may add up to more than the limit. Seconds are the system clock's, and as much alike as the clocks are.
+ */
+
+import { type Clock, isClock, systemClock } from '../../core/clock.ts';
+import { ConfigError } from '../../core/errors.ts';
+import { requireNumber } from '../../core/options.ts';
+import type { Claim } from './agreement.ts';
+import type { PoolStore } from './store.ts';
+
+/** Nine digits: beyond any pool, and before numbers lose their last one. */
+const SIZE_MAX = 999_999_999;
+
+/** @throws {ConfigError} unless `size` is a whole number from 1 on, and `rank` one below it. */
+export function fixedPool(size: number, rank = -1, clock: Clock = systemClock): PoolStore {
+  requireNumber('size', size, { min: 1, max: SIZE_MAX, whole: true });
+  requireNumber('rank', rank, { min: -1, max: size - 1, whole: true });
+  if (!isClock(clock)) throw new ConfigError('clock', 'a clock', clock);
+  return unagreed('fixed', clock, async () => ({ size, rank, round: 0 }));
+}
+
+/** Variables by name, such as `process.env`. */
+export type Environment = Readonly<Record<string, string | undefined>>;
+
+/**
+ * @param rankVariable holds a number from 0 on, or a name that ends in one.
+ * @throws {ConfigError} if a variable is not set or makes no sense.
+ */
+export function poolFromEnvironment(
+  sizeVariable: string,
+  rankVariable?: string,
+  environment: Environment = process.env,
+): PoolStore {
+  if (!isName(sizeVariable)) throw new ConfigError('sizeVariable', NAME, sizeVariable);
+  const sizeText = environment[sizeVariable];
+  const size = /^\d{1,9}$/.test(sizeText ?? '') ? Number(sizeText) : 0;
+  if (size === 0) throw new ConfigError(sizeVariable, 'a whole number from 1 on', sizeText);
+  if (rankVariable === undefined) return fixedPool(size);
+  if (!isName(rankVariable)) throw new ConfigError('rankVariable', NAME, rankVariable);
+  const rankText = environment[rankVariable];
+  const rank = Number(/(?:^|-)(\d{1,9})$/.exec(rankText ?? '')?.[1] ?? Number.NaN);
+  if (rank < size) return fixedPool(size, rank);
+  const expected = `a number from 0 to ${size - 1}, or a name such as worker-0 that ends in one`;
+  throw new ConfigError(rankVariable, expected, rankText);
+}
+
+const NAME = 'the name of a variable';
+const isName = (value: unknown): boolean => typeof value === 'string' && value !== '';
+
+/** A store that has everybody use what it finds, at once. */
+export function unagreed(name: string, clock: Clock, find: () => Promise<Claim>): PoolStore {
+  return {
+    name,
+    async sync() {
+      const claim = await find();
+      return { claim, fromAt: 0, active: claim.size, isAgreed: true, now: clock.now() };
+    },
+    async leave() {},
+    async note() {},
+    recall: async () => undefined,
+    members: async () => [],
+    async close() {},
+  };
+}

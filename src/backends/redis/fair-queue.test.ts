@@ -1,0 +1,231 @@
+/** One line for all processes, in trouble: nobody hangs, and nobody is forgotten. */
+
+import { describe, expect, test, vi } from 'vitest';
+import { ownRedis } from '../../../test/support/own-redis.ts';
+import { ioRedis, nodeRedis } from '../../../test/support/redis-clients.ts';
+import { redisServer, startRedis } from '../../../test/support/services.ts';
+import { alarm, type Clock, systemClock } from '../../core/clock.ts';
+import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
+import { limiter } from '../../limiter/limiter.ts';
+import { VirtualClock } from '../../testing/index.ts';
+import { type RedisOptions, redis } from './backend.ts';
+import type { Answered, Pipe } from './batcher.ts';
+import { FairRoom } from './fair-queue.ts';
+
+const LINE = 'sluice:{api:token}:spacing:line';
+const ALIVE = 'sluice:{api:token}:spacing:alive';
+const LATER = '9999999999999';
+
+describe.skipIf(redisServer() === undefined).each([
+  ['node-redis', nodeRedis],
+  ['ioredis', ioRedis],
+])('waiting fairly by %s, in trouble', (_name, connect) => {
+  const stage = ownRedis(connect);
+
+  function fair(every: number, options: RedisOptions = {}, from = stage.own): RemoteLimiter {
+    const share = redis(from.client, { fair: true, deadline: 50, ...options });
+    const api = limiter({ name: 'api', limit: { spacing: { every } }, share });
+    stage.made.push(api);
+    return api;
+  }
+
+  const lineIs = (length: number) =>
+    vi.waitFor(() => expect(stage.cli('LLEN', LINE)).toBe(String(length)), {
+      timeout: 5000,
+    });
+
+  /** Redis stands still, and whoever asks finds out. */
+  async function inSilence(api: RemoteLimiter, act: () => Promise<void>): Promise<void> {
+    stage.service.pause();
+    try {
+      await api.ask('another');
+      expect(api.stats().isReachable).toBe(false);
+      await act();
+    } finally {
+      stage.service.resume();
+    }
+  }
+
+  test('whoever comes while Redis is away can give up, and is served when it is back', async () => {
+    const api = fair(10);
+    let staying: Promise<unknown> = Promise.resolve();
+    await inSilence(api, async () => {
+      const giveUp = new AbortController();
+      staying = api.acquire('token');
+      const leaving = api.acquire('token', 1, { signal: giveUp.signal });
+      const impatient = api.acquire('token', 1, { wait: 50 });
+      expect(await impatient).toMatchObject({ verdict: 'deny', reason: 'too-long' });
+      giveUp.abort(new Error('enough'));
+      await expect(leaving).rejects.toThrow('enough');
+      expect(api.stats().waiting).toBe(1);
+    });
+    expect(await staying).toMatchObject({ verdict: 'allow' });
+    expect((await api.acquire('token')).verdict).toBe('allow');
+  });
+
+  test('those in line go ahead while Redis is away, if whoever stands in lets them', async () => {
+    const api = fair(60_000, { onUnavailable: 'allow' });
+    await api.acquire('token');
+    const waiting = [api.acquire('token'), api.acquire('token')];
+    await lineIs(2);
+    await inSilence(api, async () => {
+      const entries = await Promise.all(waiting);
+      expect(entries.map(({ verdict }) => verdict)).toEqual(['allow', 'allow']);
+      expect(api.stats()).toMatchObject({ waiting: 0, makeshift: 3 });
+    });
+  });
+
+  test('those in line count with those who only ask, while Redis is away', async () => {
+    const api = fair(60_000, { onUnavailable: 'local' });
+    await inSilence(api, async () => {
+      expect((await api.ask('token')).verdict).toBe('allow');
+      const impatient = await api.acquire('token', 1, { wait: 100 });
+      expect(impatient).toMatchObject({ verdict: 'deny', reason: 'too-long' });
+      expect((await api.acquire('third')).verdict).toBe('allow');
+      expect((await api.ask('third')).verdict).toBe('deny');
+    });
+  });
+
+  test('while Redis is away those in line for a call in flight are let in as calls settle here', async () => {
+    const alarms: number[] = [];
+    const clock: Clock = {
+      now: () => systemClock.now(),
+      wakeAt(at, act, keepAlive) {
+        alarms.push(at);
+        return alarm(systemClock, at, act, keepAlive);
+      },
+    };
+    const share = redis(stage.own.client, { fair: true, deadline: 50 });
+    const api = limiter({ name: 'api', limit: { adaptive: { fixed: 1 } }, share, clock });
+    stage.made.push(api);
+    await api.inspect('sink');
+    await inSilence(api, async () => {
+      const held = await api.acquire('sink');
+      const waiting = [api.acquire('sink'), api.acquire('sink')];
+      const asked = alarms.length;
+      await new Promise((later) => setTimeout(later, 100));
+      expect(alarms.length - asked).toBeLessThan(5); // nobody looks
+      const since = performance.now();
+      if (held.verdict === 'allow') held.settle();
+      for (const one of waiting) {
+        const permit = await one;
+        expect(permit.verdict).toBe('allow');
+        if (permit.verdict === 'allow') permit.settle();
+      }
+      expect(performance.now() - since).toBeLessThan(500); // nor was it a beat
+      expect(api.stats()).toMatchObject({ waiting: 0, held: 0 });
+    });
+    await vi.waitFor(() => expect(api.stats().isReachable).toBe(true), { timeout: 3000 });
+    expect((await api.inspect('sink'))?.inFlight).toBe(0);
+  });
+
+  test('a line that Redis has forgotten is joined again by all, whoever else has come since', async () => {
+    const [a, b] = [fair(300), fair(300, {}, stage.other)];
+    await a.acquire('token');
+    const waiting = [a.acquire('token'), b.acquire('token'), b.acquire('token')];
+    await lineIs(3);
+    stage.cli('FLUSHALL');
+    stage.cli('RPUSH', LINE, 'ghost/1/1');
+    stage.cli('HSET', ALIVE, 'ghost', LATER);
+    await lineIs(4);
+    stage.cli('LPOP', LINE);
+    const entries = await Promise.all(waiting);
+    expect(entries.map(({ verdict }) => verdict)).toEqual(['allow', 'allow', 'allow']);
+  }, 10_000);
+
+  test('a place in line that nobody waits for any more is given up', async () => {
+    const api = fair(50);
+    await api.acquire('token');
+    await api.acquire('token');
+    stage.cli('RPUSH', LINE, 'ghost/1/1');
+    stage.cli('HSET', ALIVE, 'ghost', LATER);
+    const giveUp = new AbortController();
+    const leaving = [1, 2, 3].map(() => api.acquire('token', 1, { signal: giveUp.signal }));
+    const left = Promise.allSettled(leaving);
+    await lineIs(4);
+    const staying = api.acquire('token');
+    await lineIs(5);
+    await inSilence(api, async () => {
+      giveUp.abort(new Error('enough'));
+      await left;
+    });
+    await vi.waitFor(() => expect(api.stats().isReachable).toBe(true), { timeout: 3000 });
+    stage.cli('LPOP', LINE);
+    expect((await staying).verdict).toBe('allow');
+  }, 10_000);
+
+  test('a line nobody asks about any more is forgotten', async () => {
+    const api = fair(60_000);
+    await api.acquire('token');
+    expect(stage.cli('EXISTS', LINE, ALIVE)).toBe('0');
+    const waiting = api.acquire('token', 1, { wait: 300 });
+    await lineIs(1);
+    for (const key of [LINE, ALIVE]) {
+      expect(Number(stage.cli('PTTL', key))).toBeGreaterThan(0);
+    }
+    await waiting;
+  });
+});
+
+describe.skipIf(redisServer() === undefined)('waiting fairly by ioredis with a prefix', () => {
+  test('whoever is next is told', async () => {
+    const service = await startRedis();
+    const { client, end } = await ioRedis(service.port, 'app:');
+    const share = redis(client, { fair: true });
+    const api = limiter({ name: 'api', limit: { spacing: { every: 20 } }, share });
+    try {
+      await api.acquire('token');
+      const since = performance.now();
+      await Promise.all(Array.from({ length: 10 }, () => api.acquire('token')));
+      expect(performance.now() - since).toBeLessThan(900); // a beat is a second
+    } finally {
+      await api.close();
+      end();
+      await service.stop();
+    }
+  });
+});
+
+describe('somebody who left the line while its ask was under way', () => {
+  /** A room whose way to Redis keeps what is sent, until it is answered. */
+  function stage() {
+    const sent: { text: string; answer: (told: string | number) => void }[] = [];
+    const send = (_key: string, text: string): Promise<Answered> =>
+      new Promise((resolve) => {
+        sent.push({ text: text.split(' ')[0], answer: (told) => resolve({ told, at: 0 }) });
+      });
+    const room = new FairRoom({
+      pipe: { send } as unknown as Pipe,
+      clock: new VirtualClock(),
+      random: () => 0.5,
+      subscriber: { listen: async () => {}, listenBytes: async () => {}, stop: async () => {} },
+      waitersMax: 9,
+      keepAlive: false,
+      keyOf: (key) => key,
+      standIn: { ask: () => ({ verdict: 'deny', retryAfterMs: 500 }) },
+      giveBack: (id) => `s${id}`,
+    });
+    return { room, sent };
+  }
+
+  test.each([
+    ['stands in line', '-', 'x'],
+    ['stands there as the first', -7, 'x'],
+    ['is let in', 0, 's'],
+  ])('and %s all the same, because it was sent again, is taken back', async (_how, told, back) => {
+    const { room, sent } = stage();
+    const giveUp = new AbortController();
+    const leaving = room.enter('token', 1, { waitMsMax: Infinity, signal: giveUp.signal });
+    giveUp.abort(new Error('enough'));
+    await expect(leaving).rejects.toThrow('enough');
+    const [asked, left] = sent;
+    left.answer(0);
+    asked.answer(told);
+    const closing = room.close();
+    await vi.waitFor(() => expect(sent.length).toBe(3));
+    const id = asked.text.slice(1);
+    expect(sent.map(({ text }) => text)).toEqual([`f${id}`, `x${id}`, `${back}${id}`]);
+    sent[2].answer(0);
+    await closing;
+  });
+});

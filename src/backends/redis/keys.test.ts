@@ -1,0 +1,151 @@
+/** What limits keep in Redis: under which keys, for how long, and what happens to what is not theirs. */
+
+import { createClient, RESP_TYPES } from 'redis';
+import { describe, expect, test, vi } from 'vitest';
+import { ownRedis } from '../../../test/support/own-redis.ts';
+import { nodeRedis } from '../../../test/support/redis-clients.ts';
+import { redisServer } from '../../../test/support/services.ts';
+import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
+import { limiter } from '../../limiter/limiter.ts';
+import type { Limit } from '../../policies/limit.ts';
+import { redis } from './backend.ts';
+
+describe.skipIf(redisServer() === undefined)('what limits keep in Redis', () => {
+  const stage = ownRedis(nodeRedis);
+
+  function shared(limit: Limit, name?: string): RemoteLimiter {
+    const api = limiter({ ...(name && { name }), limit, share: redis(stage.own.client) });
+    stage.made.push(api);
+    return api;
+  }
+
+  const once: Limit = { bucket: { rate: '1/h', burst: 1 } };
+  const inFlight: Limit = { adaptive: { fixed: 1 } };
+
+  test('limits of one name and different kinds do not spoil each other', async () => {
+    const kinds: Limit[] = [
+      once,
+      { spacing: { every: '1h' } },
+      { all: [once, { spacing: { every: '1h' } }] },
+      inFlight,
+    ];
+    const limits = kinds.map((limit) => shared(limit, 'api'));
+    const verdicts = async () => {
+      const answers: string[] = [];
+      for (const api of limits) answers.push((await api.ask('x')).verdict);
+      return answers;
+    };
+    expect(await verdicts()).toEqual(['allow', 'allow', 'allow', 'allow']);
+    expect(await verdicts()).toEqual(['deny', 'deny', 'deny', 'deny']);
+    expect(limits.map((api) => api.stats().makeshift)).toEqual([0, 0, 0, 0]);
+  });
+
+  test('where a name ends and a key begins is plain', async () => {
+    expect((await shared(once, 'a').ask('b:c')).verdict).toBe('allow');
+    expect((await shared(once, 'a:b').ask('c')).verdict).toBe('allow');
+    expect((await shared(once, '}').ask('c')).verdict).toBe('allow');
+    const keys = stage.cli('KEYS', '*').split('\n').sort();
+    expect(keys).toEqual([
+      'sluice:{%7D:c}:bucket',
+      'sluice:{a%3Ab:c}:bucket',
+      'sluice:{a:b:c}:bucket',
+    ]);
+  });
+
+  test('limits without a name share a count only if they are the same', async () => {
+    expect((await shared({ bucket: { rate: '1/h', burst: 5 } }).ask('x', 5)).verdict).toBe('allow');
+    expect((await shared(once).ask('x')).verdict).toBe('allow');
+    expect((await shared(once).ask('x')).verdict).toBe('deny');
+  });
+
+  test('a limit that takes longer than a day to open again is remembered as long', async () => {
+    const DAY_MS = 86_400_000;
+    const daysOf = (key: string) => Number(stage.cli('PTTL', key)) / DAY_MS;
+    await shared({ spacing: { every: '7d' } }, 'api').ask('x');
+    expect(daysOf('sluice:{api:x}:spacing')).toBeCloseTo(7, 3);
+    const weekly = shared({ bucket: { rate: '1/7d', burst: 3 } }, 'api');
+    await weekly.ask('x', 3);
+    expect(daysOf('sluice:{api:x}:bucket')).toBeCloseTo(21, 3);
+    await weekly.give('x', 1); // told by another script
+    expect(daysOf('sluice:{api:x}:bucket')).toBeCloseTo(14, 3);
+    const never = shared({ bucket: { rate: 1e-18, burst: 3 } }, 'never');
+    await never.ask('x');
+    expect(daysOf('sluice:{never:x}:bucket')).toBeGreaterThan(10_000_000);
+    await shared({ ramp: { min: 1, max: 9, over: '4s' } }, 'api').ask('x');
+    expect(daysOf('sluice:{api:x}:ramp')).toBeCloseTo(1, 3);
+    const both: Limit = {
+      all: [{ ramp: { min: 1, max: 9, over: '4s' } }, { spacing: { every: '7d' } }],
+    };
+    await shared(both, 'api').ask('x');
+    expect(daysOf('sluice:{api:x}:ramp+spacing')).toBeCloseTo(7, 3);
+    expect([weekly, never].map((api) => api.stats().makeshift)).toEqual([0, 0]);
+  });
+
+  test('a client that hands out bytes is understood', async () => {
+    const client = createClient({
+      socket: { port: stage.service.port, host: '127.0.0.1' },
+    });
+    await client.connect();
+    const share = redis(client.withTypeMapping({ [RESP_TYPES.BLOB_STRING]: Buffer }));
+    const api = limiter({ name: 'api', limit: { spacing: { every: '1h', reserve: 1 } }, share });
+    try {
+      expect((await api.ask('x')).verdict).toBe('allow');
+      expect(await api.ask('x')).toMatchObject({
+        verdict: 'wait',
+        waitMs: expect.closeTo(3.6e6, -3),
+      });
+    } finally {
+      await api.close();
+      client.destroy();
+    }
+  });
+
+  test('what somebody else wrote there is written over, and troubles nobody', async () => {
+    const limits: [string, Limit][] = [
+      ['bucket', once],
+      ['spacing', { spacing: { every: '1h' } }],
+      ['flights', inFlight],
+    ];
+    for (const [kind, limit] of limits) {
+      const api = shared(limit, 'api');
+      const wrong = kind === 'flights' ? ['SET'] : ['LPUSH'];
+      stage.cli(...wrong, `sluice:{api:x}:${kind}`, 'surprise');
+      const answers = await Promise.all([api.ask('x'), api.ask('y'), api.ask('x')]);
+      expect(answers.map(({ verdict }) => verdict)).toEqual(['allow', 'allow', 'deny']);
+      expect(api.stats()).toMatchObject({ isReachable: true, makeshift: 0 });
+    }
+  });
+
+  test.each([
+    ['is a replica', 'REPLICAOF 127.0.0.1 1', 'REPLICAOF NO ONE', [once, inFlight]],
+    ['has no memory left', 'CONFIG SET maxmemory 1', 'CONFIG SET maxmemory 0', [once]],
+    [
+      'has lost its replicas',
+      'CONFIG SET min-replicas-to-write 1',
+      'CONFIG SET min-replicas-to-write 0',
+      [once, inFlight],
+    ],
+    ['may not write', 'ACL SETUSER default -set', 'ACL SETUSER default +set', [once]],
+  ])(
+    'a Redis that %s is out of reach until it can decide again',
+    async (_why, lose, mend, limits) => {
+      for (const limit of limits) {
+        const api = shared(limit, 'api');
+        await api.ask('before');
+        const reached: boolean[] = [];
+        api.on((event) => event.type === 'reach' && reached.push(event.isReachable));
+        stage.cli(...lose.split(' '));
+        try {
+          for (let n = 0; n < 10; n++) {
+            await api.ask(`key ${n}`);
+            await new Promise((later) => setTimeout(later, 30));
+          }
+          expect(reached).toEqual([false]);
+        } finally {
+          stage.cli(...mend.split(' '));
+        }
+        await vi.waitFor(() => expect(reached).toEqual([false, true]), { timeout: 2000 });
+      }
+    },
+  );
+});

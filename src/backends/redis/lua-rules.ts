@@ -1,0 +1,372 @@
+/**
+ * The rules once more, in Lua, for a Redis that decides.
+ *
+ * A limit shared through Redis must be decided atomically, so the rule runs where the numbers are.
+ * The numbers of a key are the very same as in `policy/*.ts`, in the same order, packed as doubles:
+ * what Redis keeps is the memory of a Float64Array. So a rule is the same arithmetic in the same
+ * order, and the tests hold the two forms together: the same asks over both must give the same
+ * answers and leave the same bytes.
+ *
+ * A rule is a table of functions over a state `s` that begins at index `o + 1`:
+ *
+ *     start(s, o, now)                 begins a key
+ *     ask(s, o, cost, now)             0 allow: remaining · 1 wait: ms · 2 deny: ms, -1 for never
+ *     postpone(s, o, dueAt)            another limit says that it happens only then
+ *     available(s, o, now)             the most whole units an ask would get
+ *     settle(s, o, ignored, cost, used, dueAt, now)
+ *     hits(s, o, n, now)               what others served
+ *     gain(s, o, units, upTo, now)     what came from another bucket; only of a bucket
+ *     forgetAt(s, o)                   when a key begun anew would decide the same; of `all` also when it
+ *                                      would, were it not for those that never do
+ *     opensAt(s, o)                    to the digit; only a rule that opens for one call at a time
+ */
+
+import type { Formula } from '../../policies/policy.ts';
+
+/** What all rules need. */
+const COMMON = `
+local floor, ceil, max, min, abs, huge = math.floor, math.ceil, math.max, math.min, math.abs, math.huge
+local ALLOW, WAIT, DENY, NEVER = 0, 1, 2, -1
+local EPSILON = 2.220446049250313e-16
+
+-- The first instant at least span after at: far from zero a sum of milliseconds is rounded.
+local function later(at, span)
+  local sum = at + span
+  if sum - at >= span then return sum end
+  return sum + abs(sum) * EPSILON
+end
+`;
+
+const BUCKET = `
+local function bucket(perMs, burst, debtMax, grace)
+
+  local function spentAt(s, o, now)
+    local spent, elapsed = s[o + 1], now - s[o + 2]
+    if elapsed > 0 then return max(0, spent - elapsed * perMs) end
+    return spent
+  end
+
+  local function write(s, o, spent, now)
+    s[o + 1] = spent
+    if now > s[o + 2] then s[o + 2] = now end
+  end
+
+  local function left(spent) return floor(burst - spent + grace) end
+
+  local function fits(s, o, cost, now) return spentAt(s, o, now) + cost <= burst + grace end
+
+  local function retryAfter(s, o, cost, now)
+    local missing = spentAt(s, o, now) + cost - burst - grace
+    local behind = max(0, s[o + 2] - now)
+    local ms = max(1, ceil(behind + missing / perMs))
+    if fits(s, o, cost, now + ms) then return ms end
+    return ms + 1
+  end
+
+  return {
+    width = 2,
+    start = function(s, o, now) s[o + 1], s[o + 2] = 0, now end,
+    ask = function(s, o, cost, now)
+      local after = spentAt(s, o, now) + cost
+      if after <= burst + grace then
+        if cost > 0 then write(s, o, after, now) end
+        return ALLOW, max(0, left(after))
+      end
+      if cost > burst + grace then return DENY, NEVER end
+      if cost == 0 then return ALLOW, 0 end
+      return DENY, retryAfter(s, o, cost, now)
+    end,
+    available = function(s, o, now) return max(0, left(spentAt(s, o, now))) end,
+    settle = function(s, o, ignored, cost, used, dueAt, now)
+      local unused = cost - used
+      if ignored then unused = cost end
+      if unused ~= 0 then write(s, o, max(0, spentAt(s, o, now) - unused), now) end
+    end,
+    hits = function(s, o, n, now)
+      local spent = spentAt(s, o, now)
+      write(s, o, max(spent, min(spent + n, burst + debtMax)), now)
+    end,
+    gain = function(s, o, units, upTo, now)
+      local spent = spentAt(s, o, now)
+      write(s, o, max(min(spent, max(0, burst - upTo)), spent - units), now)
+    end,
+    forgetAt = function(s, o) return later(s[o + 2], s[o + 1] / perMs) end,
+  }
+end
+`;
+
+const SPACING = `
+local function spacing(every, reserve, expire)
+  local DUST = 1e-9
+
+  local function stepAt(at) return later(at, every) - at end
+
+  local function reservedAt(nextAt, now)
+    return max(0, ceil((nextAt - now) / stepAt(now) - 1 - DUST))
+  end
+
+  local function isOpen(nextAt, now) return now >= nextAt or reservedAt(nextAt, now) < reserve end
+
+  local function retryAfter(nextAt, now)
+    local ms = max(1, ceil(nextAt - reserve * stepAt(now) - now - DUST))
+    if isOpen(nextAt, now + ms) then return ms end
+    return ms + 1
+  end
+
+  return {
+    width = 1,
+    start = function(s, o, now) s[o + 1] = now end,
+    ask = function(s, o, cost, now)
+      local nextAt = s[o + 1]
+      if cost > 1 then return DENY, NEVER end
+      if now >= nextAt then
+        if cost > 0 then
+          s[o + 1] = later(now, every)
+          return ALLOW, 0
+        end
+        return ALLOW, 1
+      end
+      if cost == 0 then return ALLOW, 0 end
+      if isOpen(nextAt, now) then
+        s[o + 1] = later(nextAt, every)
+        return WAIT, nextAt - now
+      end
+      return DENY, retryAfter(nextAt, now)
+    end,
+--[[more
+    postpone = function(s, o, dueAt) s[o + 1] = max(s[o + 1], later(dueAt, every)) end,
+    available = function(s, o, now)
+      if now >= s[o + 1] then return 1 end
+      return 0
+    end,
+    settle = function(s, o, ignored, cost, used, dueAt, now)
+      if not ignored or cost <= 0 or now > dueAt + expire then return end
+      local rounding = 2 * EPSILON * abs(s[o + 1])
+      local dust = min(every / 4, max(DUST * every, rounding))
+      if abs(s[o + 1] - later(dueAt, every)) <= dust then s[o + 1] = dueAt end
+    end,
+    hits = function(s, o, n, now)
+      if n > 0 then s[o + 1] = later(max(s[o + 1], now), n * every) end
+    end,
+    opensAt = function(s, o) return s[o + 1] end,
+--more]]
+    forgetAt = function(s, o) return s[o + 1] end,
+  }
+end
+`;
+
+/** One pool for all: there are no members to share it with here, so sizes and ranks are left out. */
+const RAMP = `
+local function ramp(lowest, highest, slope, slopeDown, mode, threshold, coolDown)
+  local DUST = 1e-9
+  local SCHEDULED, RELAXED, ONLY_IF_USED = 0, 1, 2
+
+  local function within(pool) return min(highest, max(lowest, pool)) end
+  local function wholeOf(pool) return floor(pool + DUST) end
+
+  local function isUsed(s, o)
+    local of = s[o + 2]
+    return (of - s[o + 3] + DUST) * 100 >= threshold * of
+  end
+
+  local function nextPool(s, o, gap)
+    local pool = s[o + 2]
+    if mode == SCHEDULED then return within(pool + slope * gap) end
+    if mode == RELAXED then return within(pool + slope) end
+    if mode == ONLY_IF_USED then
+      if isUsed(s, o) then return within(pool + slope) end
+      return within(pool)
+    end
+    local silent = max(0, gap - 1 - coolDown)
+    local step = -slopeDown
+    if isUsed(s, o) then step = slope end
+    return within(within(pool + step) - slopeDown * silent)
+  end
+
+  local function open(s, o, second, pool)
+    s[o + 1], s[o + 2], s[o + 3], s[o + 4] = second, pool, wholeOf(pool), 0
+  end
+
+  local function roll(s, o, now)
+    local second, last = floor(now / 1000), s[o + 1]
+    if last ~= last then
+      open(s, o, second, s[o + 2])
+    elseif second > last then
+      open(s, o, second, nextPool(s, o, second - last))
+    end
+  end
+
+  local function spare(s, o)
+    return max(0, min(wholeOf(s[o + 2]) - s[o + 4], floor(s[o + 3] + DUST)))
+  end
+
+  local function retryAfter(s, o, cost, now)
+    local second, pool = s[o + 1], s[o + 2]
+    if cost > wholeOf(highest) then return NEVER end
+    local climb = 1
+    if mode == SCHEDULED then climb = ceil((cost - pool) / slope - DUST) end
+    local gap = 1
+    if slope > 0 then gap = max(1, climb) end
+    local hoped = pool + slope
+    if mode == SCHEDULED then hoped = pool + slope * gap end
+    if wholeOf(within(hoped)) >= cost then return ceil((second + gap) * 1000 - now) end
+    return ceil((second + 1) * 1000 - now)
+  end
+
+  return {
+    width = 6,
+    start = function(s, o, now)
+      s[o + 1], s[o + 2], s[o + 3], s[o + 4], s[o + 5], s[o + 6] = 0 / 0, lowest, 0, 0, 1, -1
+    end,
+    ask = function(s, o, cost, now)
+      if cost == 0 then
+        local copy = { s[o + 1], s[o + 2], s[o + 3], s[o + 4], 1, -1 }
+        roll(copy, 0, now)
+        return ALLOW, spare(copy, 0)
+      end
+      roll(s, o, now)
+      if cost > spare(s, o) + DUST then return DENY, retryAfter(s, o, cost, now) end
+      s[o + 4] = s[o + 4] + cost
+      s[o + 3] = max(0, s[o + 3] - cost)
+      return ALLOW, spare(s, o)
+    end,
+--[[more
+    available = function(s, o, now)
+      roll(s, o, now)
+      return spare(s, o)
+    end,
+    settle = function(s, o, ignored, cost, used, dueAt, now)
+      local unused = cost - used
+      if ignored then unused = cost end
+      local isLate = floor(now / 1000) > s[o + 1]
+      if isLate or floor(dueAt / 1000) ~= s[o + 1] then return end
+      local back = min(unused, s[o + 4])
+      local left = s[o + 3] + back
+      s[o + 4] = s[o + 4] - back
+      s[o + 3] = max(0, min(wholeOf(s[o + 2]), left))
+    end,
+    hits = function(s, o, n, now)
+      roll(s, o, now)
+      s[o + 3] = max(0, s[o + 3] - n)
+    end,
+--more]]
+    forgetAt = function(s, o)
+      local second = s[o + 1]
+      if second ~= second then return huge end
+      if highest == lowest then return (second + 1) * 1000 end
+      if mode ~= 3 or slopeDown == 0 then return huge end
+      local climbed = within(s[o + 2] + slope) - lowest
+      return (second + 1 + coolDown + ceil(climbed / slopeDown)) * 1000
+    end,
+  }
+end
+`;
+
+/** Several at once: every one must allow; what one took is given back when another refuses. */
+const ALL = `
+local function all(parts)
+  local width = 0
+  for _, part in ipairs(parts) do
+    part.offset = width
+    width = width + part.width
+  end
+
+  local function askAll(s, o, cost, now, took)
+    local remaining, waitMs, retry, never = huge, 0, -1, false
+    for n, part in ipairs(parts) do
+      local verdict, value = part.ask(s, o + part.offset, cost, now)
+      took[n] = verdict ~= DENY
+      if verdict == ALLOW then
+        remaining = min(remaining, value)
+      elseif verdict == WAIT then
+        waitMs = max(waitMs, value)
+      elseif value == NEVER then
+        never = true
+      else
+        retry = max(retry, value)
+      end
+    end
+    if never then return DENY, NEVER end
+    if retry >= 0 then return DENY, retry end
+    if waitMs == 0 then return ALLOW, remaining end
+    for _, part in ipairs(parts) do
+      if part.postpone then part.postpone(s, o + part.offset, now + waitMs) end
+    end
+    return WAIT, waitMs
+  end
+
+  return {
+    width = width,
+    start = function(s, o, now)
+      for _, part in ipairs(parts) do part.start(s, o + part.offset, now) end
+    end,
+    ask = function(s, o, cost, now)
+      if cost > 0 then
+        for _, part in ipairs(parts) do part.available(s, o + part.offset, now) end
+      end
+      local saved, took = {}, {}
+      for n = 1, width do saved[n] = s[o + n] end
+      local verdict, value = askAll(s, o, cost, now, took)
+      if verdict == DENY then
+        for n, part in ipairs(parts) do
+          if took[n] then
+            for i = part.offset + 1, part.offset + part.width do s[o + i] = saved[i] end
+          end
+        end
+      end
+      return verdict, value
+    end,
+    available = function(s, o, now)
+      local least = huge
+      for _, part in ipairs(parts) do least = min(least, part.available(s, o + part.offset, now)) end
+      return least
+    end,
+    settle = function(s, o, ...)
+      for _, part in ipairs(parts) do part.settle(s, o + part.offset, ...) end
+    end,
+    hits = function(s, o, ...)
+      for _, part in ipairs(parts) do part.hits(s, o + part.offset, ...) end
+    end,
+    forgetAt = function(s, o)
+      local last, lastKnown = -huge, -huge
+      for _, part in ipairs(parts) do
+        local at = part.forgetAt(s, o + part.offset)
+        last = max(last, at)
+        if at < huge then lastKnown = max(lastKnown, at) end
+      end
+      return last, lastKnown
+    end,
+  }
+end
+`;
+
+const RULES: Readonly<Record<string, string>> = {
+  bucket: BUCKET,
+  spacing: SPACING,
+  ramp: RAMP,
+};
+
+/** A number in Lua, to the last digit. */
+export const literal = (value: number): string => {
+  if (value === Infinity) return 'huge';
+  return value < 0 ? `(${value})` : String(value);
+};
+
+/** What a plain ask does not need stands between these in the rules above; of a bucket, `lua-bucket.ts` has it. */
+const MORE = /--\[\[more\n([\s\S]*?)--more\]\]\n/g;
+
+/** True if a plain ask of these needs only a part of the rule: `all` also looks and postpones. */
+export const canBeLean = (formulas: readonly Formula[]): boolean => formulas.length === 1;
+
+/** Lua that makes `rule` of these formulas, and nothing it does not need: it runs with every call. */
+export function ruleOf(formulas: readonly Formula[], isLean: boolean): string {
+  const kinds = [...new Set(formulas.map(({ kind }) => kind))];
+  const made = formulas.map(({ kind, numbers }) => `${kind}(${numbers.map(literal).join(', ')})`);
+  const rule = made.length === 1 ? made[0] : `all({ ${made.join(', ')} })`;
+  return [
+    COMMON,
+    ...kinds.map((kind) => RULES[kind].replace(MORE, isLean ? '' : '$1')),
+    made.length > 1 ? ALL : '',
+    `local rule = ${rule}`,
+  ].join('\n');
+}

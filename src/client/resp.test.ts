@@ -1,0 +1,75 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { replyWith, type Value } from '../daemon/protocols/resp/reply.ts';
+import { bytesOf, Complaint, encode, Reader, type Told } from './resp.ts';
+
+function read(bytes: Buffer, size = bytes.length || 1): Told[] | undefined {
+  const reader = new Reader();
+  const told: Told[] = [];
+  for (let at = 0; at < bytes.length; at += size) {
+    if (!reader.read(bytes.subarray(at, at + size), (own) => told.push(own))) return undefined;
+  }
+  return told;
+}
+
+describe('the wire', () => {
+  test('commands count bytes', () => {
+    expect(encode(['PING', bytesOf('é')])).toBe('*2\r\n$4\r\nPING\r\n$2\r\n\u00c3\u00a9\r\n');
+  });
+
+  test('reads what there is in RESP', () => {
+    const said =
+      '+OK\r\n-ERR no\r\n:-7\r\n,1.5\r\n,inf\r\n$-1\r\n_\r\n#t\r\n#f\r\n$2\r\n\u00c3\u00a9\r\n*0\r\n*-1\r\n%1\r\n$1\r\na\r\n*1\r\n:1\r\n';
+    const told = [
+      'OK',
+      new Complaint('ERR no'),
+      -7,
+      1.5,
+      Infinity,
+      null,
+      null,
+      true,
+      false,
+      'é',
+      [],
+    ];
+    for (const size of [1, 2, 3, 7, 1000]) {
+      expect(read(Buffer.from(said, 'latin1'), size)).toEqual([...told, null, { a: [1] }]);
+    }
+  });
+
+  test('reads all that the daemon can say, however it is cut', () => {
+    const { value } = fc.letrec<{ value: Value }>((tie) => ({
+      value: fc.oneof(
+        { maxDepth: 4 },
+        fc.string({ unit: 'grapheme' }),
+        fc.maxSafeInteger(),
+        fc.boolean(),
+        fc.constant(null),
+        fc.array(tie('value'), { maxLength: 3 }),
+        fc.dictionary(fc.string(), tie('value'), { maxKeys: 3, noNullPrototype: true }),
+      ),
+    }));
+    fc.assert(
+      fc.property(
+        fc.array(value, { maxLength: 5 }),
+        fc.integer({ min: 1, max: 50 }),
+        (all, size) => {
+          const said = Buffer.concat(all.map((own) => replyWith(3, (reply) => reply.value(own))));
+          expect(read(said, size)).toEqual(all);
+        },
+      ),
+    );
+  });
+
+  test.each(['HTTP/1.1\r\n', ':x\r\n', '$\r\n', '$9999999999\r\n', '*1\r\n'.repeat(100_000)])(
+    'what is no RESP, or would have no end, is not read: %#',
+    (said) => {
+      expect(read(Buffer.from(said))).toBe(undefined);
+    },
+  );
+
+  test('a text that never ends is given up', () => {
+    expect(read(Buffer.alloc(2_000_000, '+'), 65_536)).toBe(undefined);
+  });
+});

@@ -1,0 +1,31 @@
+/**
+ * What a daemon says while it runs: one line for each thing that happened, for people or for machines.
+ *
+ *     2026-01-31T12:00:00.000Z info listening surface=line at=127.0.0.1:7610
+ *     {"time":"2026-01-31T12:00:00.000Z","level":"info","message":"listening","surface":"line",…}
+ */
+
+import type { Clock } from './clock.ts';
+
+export type Level = 'info' | 'warn' | 'error';
+export type LogFields = Readonly<Record<string, string | number | boolean>>;
+export type Log = (level: Level, message: string, fields?: LogFields) => void;
+
+export type LogFormat = 'text' | 'json';
+
+export function logTo(write: (line: string) => void, format: () => LogFormat, clock: Clock): Log {
+  return (level, message, fields = {}) => {
+    const time = new Date(clock.now()).toISOString();
+    write(
+      format() === 'json'
+        ? JSON.stringify({ time, level, message, ...fields })
+        : [time, level, message, ...Object.entries(fields).map(pair)].join(' '),
+    );
+  };
+}
+
+const pair = ([name, value]: [string, unknown]): string => `${name}=${word(String(value))}`;
+
+/** Quoted if it would not be one word, or would do things to a terminal. */
+const word = (text: string): string =>
+  /^[^\s"=\p{Cc}]+$/u.test(text) ? text : JSON.stringify(text);

@@ -1,0 +1,52 @@
+/**
+ * Whose request it is, where the URL does not say: a proxy that asks for every request it gets cannot
+ * always put the key into the URL, but it sends headers.
+ */
+
+import { networkKey, parseAddress } from '../../../adapters/http/address.ts';
+import type { HttpConfig } from '../../config/http.ts';
+import { tagOf } from '../../keys/binary-key.ts';
+
+/** The least that is needed of a request; Node's own has it. */
+export interface Heard {
+  readonly method?: string | undefined;
+  readonly url?: string | undefined;
+  /** By names in small letters; one character for each byte. */
+  readonly headers: Readonly<Record<string, string | string[] | undefined>>;
+  readonly socket: { readonly remoteAddress?: string | undefined };
+}
+
+/** The key of a request as a tag; undefined if there is none. */
+export type KeyOf = (request: Heard) => string | undefined;
+
+/** How many bits of an IPv6 address make one client. */
+const IPV6_PREFIX = 64;
+
+/**
+ * Takes keys from where the configuration says. Where a header is missing there is no key: if the
+ * address counted instead, a client could write somebody else's into the header.
+ */
+export function keyFrom({ header, prefix, clientOf }: HttpConfig): KeyOf {
+  const start = tagOf(prefix);
+  const find = header === undefined ? fromAddress(clientOf) : fromHeader(header);
+  return (request) => {
+    const found = find(request);
+    return found === undefined ? undefined : start + found;
+  };
+}
+
+const fromHeader =
+  (name: string): KeyOf =>
+  ({ headers }) =>
+    one(headers[name]) || undefined;
+
+const fromAddress =
+  (clientOf: HttpConfig['clientOf']): KeyOf =>
+  ({ headers, socket: { remoteAddress } }) => {
+    const from = remoteAddress === undefined ? undefined : parseAddress(remoteAddress);
+    const client = clientOf ? clientOf(from, one(headers['x-forwarded-for'])) : from;
+    return client && networkKey(client, IPV6_PREFIX);
+  };
+
+const one = (value: string | string[] | undefined): string | undefined =>
+  typeof value === 'object' ? value.join(', ') : value;

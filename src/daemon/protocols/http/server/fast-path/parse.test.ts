@@ -1,0 +1,118 @@
+/** What is a plain check, and what is left to Node. That both read it alike is for `ways.test.ts`. */
+
+import { describe, expect, test } from 'vitest';
+import { HEADER_BYTES_MAX, HEADERS_MAX } from '../../bounds.ts';
+import { type PlainCheck, ReplyWriter, readPlain } from './parse.ts';
+
+const FIRST = 'GET /check?key=a HTTP/1.1';
+
+const read = (text: string): PlainCheck | undefined =>
+  readPlain(Buffer.from(text, 'latin1'), 0, { remoteAddress: '::1' });
+
+const withLines = (...lines: string[]): string => [...lines, '', ''].join('\r\n');
+
+const isPlain = (...headers: string[]): boolean =>
+  read(withLines(FIRST, 'Host: a', ...headers)) !== undefined;
+
+/** Headers of so many bytes in all, the first line and the last included. */
+const headOf = (bytes: number): string => {
+  const rest = withLines(FIRST, 'Host: a', 'X-Long: ').length;
+  return withLines(FIRST, 'Host: a', `X-Long: ${'a'.repeat(bytes - rest)}`);
+};
+
+const numbered = (count: number): string[] =>
+  Array.from({ length: count }, (_, n) => `X-${n}: ${n}`);
+
+describe('a plain check', () => {
+  test('is read to its end and no further', () => {
+    const text = withLines(FIRST, 'Host: localhost', 'X-Real-IP:192.0.2.1');
+    const bytes = Buffer.from(`before${text}GET /che`);
+    expect(readPlain(bytes, 6, {})).toEqual({
+      method: 'GET',
+      url: '/check?key=a',
+      headers: { host: 'localhost', 'x-real-ip': '192.0.2.1' },
+      socket: {},
+      end: 6 + text.length,
+    });
+    expect(readPlain(bytes, 6 + text.length, {})).toBeUndefined();
+    for (let n = 0; n < text.length; n++) expect(read(text.slice(0, n))).toBeUndefined();
+  });
+
+  test('is for the check alone, and asks for nothing else', () => {
+    const paths = ['/check', '/check?', '/check?key=a%20b&cost=1'];
+    for (const path of paths)
+      expect(read(withLines(`GET ${path} HTTP/1.1`, 'Host: a'))?.url).toBe(path);
+    const others = [
+      '/checks',
+      '/check/',
+      '/',
+      '/healthz',
+      '/check?key=é',
+      '/check?a b',
+      '/check?a#b',
+    ];
+    for (const path of others)
+      expect(read(withLines(`GET ${path} HTTP/1.1`, 'Host: a'))).toBeUndefined();
+    for (const first of [
+      'POST /check HTTP/1.1',
+      'GET /check HTTP/1.0',
+      'GET /check',
+      'get /check HTTP/1.1',
+    ])
+      expect(read(withLines(first, 'Host: a'))).toBeUndefined();
+    expect(read(withLines(FIRST))).toBeUndefined(); // whose?
+  });
+
+  test('has nothing in it that could be read in two ways', () => {
+    for (const header of ['Accept: */*', 'connection: Keep-Alive', 'X-A:b', 'X-A: b c']) {
+      expect([header, isPlain(header)]).toEqual([header, true]);
+    }
+    const doubtful = [
+      'Content-Length: 0',
+      'Transfer-Encoding: chunked',
+      'Connection: close',
+      'Host: b',
+    ];
+    doubtful.push(
+      'Expect: 100-continue',
+      'Upgrade: h2c',
+      'X-A : b',
+      'X-A: b ',
+      'X-A:  b',
+      'X-A:',
+      'X-A: é',
+    );
+    doubtful.push(
+      'X-A: b\r\n c',
+      'X-A: b\nc',
+      'X-A: b\rc',
+      'X_A: b',
+      'X-A: \t',
+      'X-A',
+      ': b',
+      ' X-A: b',
+    );
+    for (const header of doubtful) expect([header, isPlain(header)]).toEqual([header, false]);
+    expect(isPlain('X-A: b', 'x-a: b')).toBe(false);
+  });
+
+  test('is no longer than Node takes it', () => {
+    expect(read(headOf(HEADER_BYTES_MAX))?.end).toBe(HEADER_BYTES_MAX);
+    expect(read(headOf(HEADER_BYTES_MAX + 1))).toBeUndefined();
+    expect(isPlain(...numbered(HEADERS_MAX - 1))).toBe(true);
+    expect(isPlain(...numbered(HEADERS_MAX))).toBe(false);
+  });
+});
+
+describe('an answer', () => {
+  test('is dated by the second, and told in bytes', () => {
+    const writer = new ReplyWriter();
+    const reply = { status: 499, headers: ['A', 'b'], body: 'é' };
+    const head = 'HTTP/1.1 499 unknown\r\nA: b\r\nContent-Length: 2\r\n';
+    const rest = 'Connection: keep-alive\r\n';
+    const at = (second: string) => `Date: Thu, 01 Jan 1970 00:00:${second} GMT\r\n`;
+    expect(writer.write(reply, 1999, 0)).toBe(`${head}${at('01')}${rest}\r\n\xc3\xa9`);
+    expect(writer.write(reply, 2000, 0)).toBe(`${head}${at('02')}${rest}\r\n\xc3\xa9`);
+    expect(writer.write(reply, 2001, 5500)).toContain(`${rest}Keep-Alive: timeout=5\r\n\r\n`);
+  });
+});

@@ -1,0 +1,206 @@
+/**
+ * Whatever is asked, there is an answer: random requests, and sensible ones with a few bytes changed.
+ *
+ *     FUZZ=1000000 npx vitest run src/daemon/http/fuzz.test.ts     so many; FUZZ_SEED=7 others
+ */
+
+import { validateHeaderName, validateHeaderValue } from 'node:http';
+import { describe, expect, test } from 'vitest';
+import { Chance } from '../../../../../test/support/chance.ts';
+import { surfaceWith } from '../../../../../test/support/http-surface.ts';
+import { VirtualClock } from '../../../../testing/index.ts';
+import { readHttp } from '../../../config/http.ts';
+import { type Heard, keyFrom } from '../key.ts';
+import { readParameters } from '../parameters.ts';
+import type { Reply } from '../reply.ts';
+
+const COUNT = Number(process.env.FUZZ ?? 100_000);
+const SEED = Number(process.env.FUZZ_SEED ?? 1);
+const MINUTES_MS = 60_000;
+
+const METHODS = ['GET', 'POST', 'HEAD', 'PUT', 'DELETE', 'OPTIONS', 'PROPFIND', ''];
+
+const URLS = [
+  '/check?limit=api&key=alice&cost=2&hold=1&status=403',
+  '/check?key=caf%C3%A9+7&limit=jobs&hold=true',
+  '/check',
+  '/batch',
+  '/settle?permit=1&outcome=ok&used=1&rttMs=2.5&retryAfterMs=0',
+  '/settle',
+  '/inspect?key=alice&limit=api',
+  '/explain?key=%ff%00',
+  '/limits',
+  '/metrics',
+  '/feed',
+  '/reload',
+  '/readyz',
+  '/',
+  'http://localhost:80/check?key=a',
+  '*',
+];
+
+const BODIES = [
+  '{"limit":"api","key":"alice","cost":1.5,"hold":true,"status":403}',
+  '[{"key":"a"},{"key":"café","limit":"jobs","hold":true},{"key":"eve","cost":0}]',
+  '{"permit":"1-0","outcome":"failed","used":0,"rttMs":12,"retryAfterMs":1000}',
+  '{"__proto__":{"key":"a"},"constructor":1}',
+  'limit=api&key=alice&cost=1&hold=0',
+  'permit=3&outcome=busy&rttMs=7',
+  '[[[[[[[[',
+  '',
+];
+
+/** Pieces that parsers stumble over. */
+const SPICE = [
+  '%',
+  '%%',
+  '%zz',
+  '&',
+  '=',
+  '&&key=',
+  '+',
+  '#',
+  '?',
+  '/',
+  '\\',
+  '"',
+  '\0',
+  '\xff',
+  '\xc3',
+].concat([
+  '1e999',
+  '-1',
+  'NaN',
+  '9'.repeat(20),
+  '__proto__',
+  'null',
+  '[',
+  '{',
+  ',',
+  ' ',
+  'key=',
+  'limit=',
+  '\u2028',
+]);
+
+const TYPES = [
+  'application/json',
+  'application/x-www-form-urlencoded',
+  'Application/JSON; charset=utf-8',
+].concat(['text/plain', '', ';', 'application/json,']);
+
+/** A text with some of it cut out, doubled, or replaced. */
+function mutated(chance: Chance, text: string): string {
+  let own = text;
+  for (let times = chance.below(4); times > 0; times--) {
+    const [from, length] = [chance.below(own.length + 1), chance.below(6)];
+    const middle = chance.oneOf([
+      '',
+      chance.oneOf(SPICE),
+      chance.bytes(6),
+      own.slice(from, from + length).repeat(2),
+    ]);
+    own = own.slice(0, from) + middle + own.slice(from + length);
+  }
+  return own;
+}
+
+function requestOf(chance: Chance): { request: Heard; body: Buffer; isLoopback: boolean } {
+  const url = chance.below(20) === 0 ? chance.bytes(60) : mutated(chance, chance.oneOf(URLS));
+  const headers: Record<string, string> = {
+    host: 'localhost',
+    'content-type': chance.oneOf(TYPES),
+  };
+  const names = [
+    'x-forwarded-for',
+    'x-real-ip',
+    'authorization',
+    'origin',
+    'host',
+    'x-forwarded-uri',
+  ];
+  for (let n = chance.below(3); n > 0; n--) {
+    const values = ['192.0.2.1, ::1', 'Bearer secret', 'http://localhost', '[::1]:80', ''];
+    headers[chance.oneOf(names)] = mutated(chance, chance.oneOf(values));
+  }
+  const text = chance.below(3) === 0 ? '' : mutated(chance, chance.oneOf(BODIES));
+  const remoteAddress = chance.oneOf([undefined, '127.0.0.1', '::ffff:10.0.0.1', 'nonsense']);
+  return {
+    request: { method: chance.oneOf(METHODS), url, headers, socket: { remoteAddress } },
+    body: Buffer.from(text, chance.below(2) === 0 ? 'latin1' : 'utf8'),
+    isLoopback: chance.below(4) > 0,
+  };
+}
+
+const STATUSES = [200, 400, 401, 403, 404, 405, 415, 422, 429, 503];
+
+/** What a client must be able to rely on, whatever it sent. */
+function requireSound({ status, headers, body, isFeed }: Reply, asked: string): void {
+  const isAsked = asked.includes('status') && status >= 400 && status <= 599;
+  if (!STATUSES.includes(status) && !isAsked) throw new Error(`status ${status}: ${body}`);
+  for (let n = 0; n < headers.length; n += 2) {
+    validateHeaderName(headers[n]);
+    validateHeaderValue(headers[n], headers[n + 1]);
+  }
+  const type = headers[headers.indexOf('Content-Type') + 1];
+  if (type.endsWith('json') && !isFeed) JSON.parse(body);
+  if (type === 'application/problem+json' && JSON.parse(body).status !== status) {
+    throw new Error(`status ${status}, but ${body}`);
+  }
+}
+
+describe('whatever is asked', () => {
+  test(
+    'there is an answer',
+    async () => {
+      const chance = new Chance(SEED);
+      const failed: unknown[] = [];
+      const clock = new VirtualClock(1e9);
+      const { desk } = surfaceWith({
+        clock,
+        limits: {
+          api: { bucket: { rate: '1/s', burst: 3 }, deny: 'mallory' },
+          jobs: { adaptive: { fixed: 3 }, holdMax: '1000h', match: { regex: 'c.*' } },
+          slowly: { spacing: { every: '1s' }, match: 'x*', always: true },
+        },
+        deny: 'eve',
+        keyOf: keyFrom(readHttp({ trustProxy: 1, prefix: 'ip:' }, 'http')),
+        bounds: { keyMax: 64, batchMax: 2 },
+        onError: (error) => failed.push(error),
+      });
+      const seen = new Set<number>();
+      for (let n = 0; n < COUNT; n++) {
+        const { request, body, isLoopback } = requestOf(chance);
+        const reply = await desk.answer(request, isLoopback, body);
+        try {
+          requireSound(reply, request.url + body.toString('latin1'));
+        } catch (error) {
+          throw new Error(`${JSON.stringify({ request, body: body.toString('latin1') })}`, {
+            cause: error,
+          });
+        }
+        seen.add(reply.status);
+        if (n % 64 === 0) clock.advance(500);
+        if (failed.length > 0) throw new Error(JSON.stringify(request), { cause: failed[0] });
+      }
+      for (const status of [200, 400, 403, 404, 405, 415, 429]) expect(seen).toContain(status);
+    },
+    30 * MINUTES_MS,
+  );
+
+  test('a key comes through as the bytes it was', () => {
+    const chance = new Chance(SEED + 1);
+    for (let n = 0; n < COUNT / 10; n++) {
+      const tag = chance.bytes(20);
+      const escaped = [...tag].map((own) => {
+        const hex = own.charCodeAt(0).toString(16).padStart(2, '0');
+        const isPlain = /[\w.~\x80-\xff-]/.test(own) && chance.below(2) === 0;
+        return isPlain ? own : `%${chance.below(2) === 0 ? hex : hex.toUpperCase()}`;
+      });
+      expect(readParameters(`limit=a&key=${escaped.join('')}`, 0, ['key', 'limit'])).toEqual([
+        tag,
+        'a',
+      ]);
+    }
+  });
+});

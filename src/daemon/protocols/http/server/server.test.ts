@@ -1,0 +1,568 @@
+/** The HTTP surface on a real socket. */
+
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import { afterEach, describe, expect, test } from 'vitest';
+import {
+  type Asked,
+  type Given,
+  type Served,
+  serve,
+  somebodyElse,
+  surfaceWith,
+} from '../../../../../test/support/http-surface.ts';
+import { deny } from '../../../../core/decision.ts';
+import { VirtualClock } from '../../../../testing/index.ts';
+import { readHttp } from '../../../config/http.ts';
+import { keyFrom } from '../key.ts';
+
+const open: Served[] = [];
+
+afterEach(async () => {
+  await Promise.all(open.splice(0).map((own) => own.stop()));
+});
+
+async function served(given: Given = {}, isLoopback = true): Promise<Served> {
+  const clock = new VirtualClock(1e6);
+  const own = await serve(surfaceWith({ clock, ...given }), isLoopback);
+  open.push(own);
+  return own;
+}
+
+const post = (body: unknown, headers: Asked['headers'] = {}): Asked => ({
+  method: 'POST',
+  headers: { 'content-type': 'application/json', ...headers },
+  body: JSON.stringify(body),
+});
+
+const form = (body: string): Asked => ({
+  method: 'POST',
+  headers: { 'content-type': 'application/x-www-form-urlencoded' },
+  body,
+});
+
+const PROBLEM = 'application/problem+json';
+
+describe('a check', () => {
+  test('is told what is left, and then to come back later', async () => {
+    const { ask } = await served();
+    const first = await ask('/check?limit=api&key=alice');
+    expect(first.status).toBe(200);
+    expect(first.json).toEqual({ verdict: 'allow', remaining: 2 });
+    expect(first.headers).toMatchObject({
+      'content-type': 'application/json',
+      'ratelimit-policy': '"api";q=3;w=3',
+      ratelimit: '"api";r=2;t=1',
+    });
+    expect((await ask('/check?key=alice&cost=2')).json.remaining).toBe(0);
+    const refused = await ask('/check?key=alice');
+    expect(refused.status).toBe(429);
+    expect(refused.headers).toMatchObject({
+      'content-type': PROBLEM,
+      'retry-after': '1',
+      ratelimit: '"api";r=0;t=1',
+    });
+    expect(refused.json).toMatchObject({
+      type: 'https://iana.org/assignments/http-problem-types#quota-exceeded',
+      status: 429,
+      'violated-policies': ['api'],
+      verdict: 'deny',
+      remaining: 0,
+      retryAfterMs: 1000,
+      limit: 'api',
+    });
+    expect((await ask('/check?key=bob')).status).toBe(200);
+    const large = await ask('/check?key=bob&cost=9');
+    expect(large.headers.ratelimit).toBe('"api";r=2');
+    expect(large.json).toMatchObject({ remaining: 2, retryAfterMs: null }); // as the header has it
+  });
+
+  test('comes with any method, as proxies send them, and then no body counts', async () => {
+    const { ask } = await served({
+      keyOf: keyFrom(readHttp({ key: { header: 'X-Real-IP' } }, 'http')),
+    });
+    const headers = { 'x-real-ip': '192.0.2.1', 'x-forwarded-method': 'PUT' };
+    expect((await ask('/check', { method: 'HEAD', headers })).text).toBe('');
+    expect((await ask('/check', { method: 'DELETE', headers })).status).toBe(200);
+    const forged = { ...post({ key: 'bob' }), headers: { ...headers, 'x-forwarded-uri': '/' } };
+    expect((await ask('/check', forged)).status).toBe(200);
+    expect((await ask('/check', { method: 'OPTIONS', headers })).status).toBe(429);
+    expect((await ask('/check', { headers: { 'x-real-ip': '192.0.2.2' } })).status).toBe(200);
+  });
+
+  test('comes as a form or as JSON, and means the same key in bytes', async () => {
+    const { ask } = await served();
+    expect((await ask('/check', form('key=caf%C3%A9'))).json.remaining).toBe(2);
+    expect((await ask('/check', post({ key: 'café' }))).json.remaining).toBe(1);
+    expect((await ask('/check?key=caf%C3%A9')).json.remaining).toBe(0);
+    expect((await ask('/check?key=caf%E9')).json.remaining).toBe(2); // other bytes, another key
+  });
+
+  test('can be refused with another status, for those who understand no other', async () => {
+    const { ask } = await served();
+    const refused = await ask('/check?key=alice&cost=4&status=403');
+    expect([refused.status, refused.json.status]).toEqual([403, 403]);
+    expect(refused.headers['retry-after']).toBeUndefined(); // it can never fit
+    expect(refused.json.retryAfterMs).toBeNull();
+    expect((await ask('/check?key=alice&cost=3&status=403')).status).toBe(200);
+    const later = await ask('/check?key=alice&status=403');
+    expect([later.status, later.headers['retry-after']]).toEqual([403, '1']);
+  });
+
+  test('meets several limits at once and hears of all of them', async () => {
+    const { ask } = await served({
+      limits: {
+        user: { bucket: { rate: '1/s', burst: 3 } },
+        all: { bucket: { rate: '1/s', burst: 2 }, per: 'limit', always: true },
+      },
+    });
+    const first = await ask('/check?key=alice');
+    expect(first.headers.ratelimit).toBe('"user";r=2;t=1, "all";r=1;t=1');
+    expect(first.json.remaining).toBe(1);
+    await ask('/check?key=bob');
+    const refused = await ask('/check?key=carol');
+    expect(refused.json).toMatchObject({ limit: 'all', 'violated-policies': ['all'] });
+  });
+
+  test('says nothing of a limit that only counts', async () => {
+    const { ask } = await served({
+      limits: { api: { bucket: { rate: '1/s', burst: 1 }, shadow: true } },
+    });
+    await ask('/check?key=alice');
+    const second = await ask('/check?key=alice');
+    expect([second.status, second.headers.ratelimit]).toEqual([200, undefined]);
+    expect(second.json).toEqual({ verdict: 'allow' });
+  });
+
+  test('that is refused as nobody could be asked says nothing of what is left', async () => {
+    const redis = { url: 'redis://127.0.0.1' };
+    const { ask } = await served({
+      limits: { api: { bucket: { rate: '1/s', burst: 3 }, redis } },
+      share: somebodyElse(deny(500)),
+    });
+    const { status, headers, json } = await ask('/check?key=a');
+    expect([status, headers['retry-after'], headers.ratelimit]).toEqual([503, '1', undefined]);
+    expect(json).toMatchObject({
+      type: 'https://iana.org/assignments/http-problem-types#temporary-reduced-capacity',
+      detail: 'The limit could not be checked. Try again in 1 second.',
+      'violated-policies': ['api'],
+      verdict: 'deny',
+      reason: 'unavailable',
+      limit: 'api',
+      retryAfterMs: 500,
+    });
+    expect(json).not.toHaveProperty('remaining');
+    expect((await ask('/check?key=a&status=403')).status).toBe(403); // as nginx wants it
+    const batch = await ask('/batch', post([{ key: 'a' }]));
+    expect(batch.json).toEqual([
+      { verdict: 'deny', retryAfterMs: 500, limit: 'api', reason: 'unavailable' },
+    ]);
+  });
+
+  test('is told of a limit whose decider is out of reach, when it is looked at', async () => {
+    const { ask } = await served({
+      limits: { far: { bucket: { rate: '1/s' }, redis: { url: 'redis://127.0.0.1' } } },
+      share: somebodyElse(deny(500)),
+    });
+    const { json } = await ask('/inspect?key=a');
+    expect(json.limits).toEqual([{ name: 'far', isReachable: false }]);
+  });
+
+  test('that nobody could be asked about accuses no other limit', async () => {
+    const { ask } = await served({
+      limits: {
+        far: { bucket: { rate: '1/s' }, redis: { url: 'redis://127.0.0.1' } },
+        near: { bucket: { rate: '1/s', burst: 3 }, always: true },
+      },
+      share: somebodyElse(deny(500)),
+    });
+    const { status, headers, json } = await ask('/check?key=a');
+    expect([status, headers.ratelimit]).toEqual([503, expect.stringMatching(/^"near";r=3/)]);
+    expect(json['violated-policies']).toEqual(['far']);
+  });
+
+  test('that a part of the limit refused here while its decider is away is over the limit', async () => {
+    const { ask } = await served({
+      limits: { api: { bucket: { rate: '1/s' }, redis: { url: 'redis://127.0.0.1' } } },
+      share: somebodyElse(deny(500), [], 'local'),
+    });
+    const { status, json } = await ask('/check?key=a');
+    expect([status, json.reason]).toEqual([429, undefined]);
+  });
+
+  test('of a key on a list is not counted', async () => {
+    const { ask } = await served({ deny: 'eve', allow: 'root' });
+    expect((await ask('/check?key=root&cost=99')).json).toEqual({ verdict: 'allow' });
+    const denied = await ask('/check?key=eve');
+    expect(denied.status).toBe(403);
+    expect(denied.json).toMatchObject({
+      detail: 'The key is on the deny list (eve).',
+      verdict: 'deny',
+      reason: 'deny-list',
+      retryAfterMs: null,
+    });
+    expect((await ask('/check?key=eve&status=429')).status).toBe(429);
+    const strict = await served({
+      unmatched: 'deny',
+      limits: { a: { bucket: { rate: 1 }, match: 'a' } },
+    });
+    expect((await strict.ask('/check?key=b')).json.reason).toBe('unmatched');
+  });
+
+  test('that makes no sense is refused by name, and takes nothing', async () => {
+    const { ask } = await served();
+    const wrong = async (path: string, asked?: Asked): Promise<string> => {
+      const { status, headers, json } = await ask(path, asked);
+      expect([path, headers['content-type']]).toEqual([path, PROBLEM]);
+      expect(json.status).toBe(status);
+      return `${status} ${json.detail}`;
+    };
+    expect(await wrong('/check?limit=nope&key=a')).toBe('404 There is no limit "nope".');
+    expect(await wrong('/check')).toBe('400 expected `key` to be a text, got nothing');
+    expect(await wrong(`/check?key=${'a'.repeat(1025)}`)).toMatch(
+      /^400 expected `key` to be at most 1024 bytes, got "a{59}…$/,
+    );
+    expect(await wrong('/check?key=a&key=b')).toBe('400 expected `key` to be there once, got "b"');
+    expect(await wrong('/check?key=a&hold=maybe')).toBe(
+      '400 expected `hold` to be 1 or 0, got "maybe"',
+    );
+    for (const cost of ['-1', 'x', '', '1e3', 'Infinity', '0x10', '9999999999999999']) {
+      expect(await wrong(`/check?key=a&cost=${cost}`)).toBe(
+        `400 expected \`cost\` to be a number of at least 0, got "${cost}"`,
+      );
+    }
+    expect(await wrong('/check?key=a&status=200')).toContain(
+      '400 expected `status` to be a whole number from 400 to 599',
+    );
+    expect(await wrong('/check?key=a', form('key=b'))).toContain(
+      '400 Ask in the URL or in the body',
+    );
+    expect(await wrong('/check', form('key=%'))).toContain(
+      '400 expected `key` to be percent-encoded',
+    );
+    expect(await wrong('/check', post(7))).toBe('400 expected an object, got 7');
+    expect(await wrong('/check', post({ key: 7 }))).toBe('400 expected `key` to be a text, got 7');
+    expect(await wrong('/check', post({ kye: 'a' }))).toContain(
+      '400 expected one of limit, key, cost, hold, status, got "kye"',
+    );
+    expect(await wrong('/check', { ...post({}), body: '{' })).toBe(
+      '400 expected `body` to be JSON, got "{"',
+    );
+    const latin = { ...post({}), body: Buffer.from('{"key":"caf\xe9"}', 'latin1') };
+    expect(await wrong('/check', latin)).toContain('400 expected `body` to be UTF-8, got ');
+    const plain = { ...post({}), headers: { 'content-type': 'text/plain' } };
+    expect(await wrong('/check', plain)).toContain('415');
+    expect((await ask('/check?key=a')).json.remaining).toBe(2);
+  });
+});
+
+describe('a batch', () => {
+  test('is answered in order', async () => {
+    const { ask } = await served({ deny: 'eve' });
+    const asked = [
+      { key: 'alice', cost: 3 },
+      { key: 'alice' },
+      { key: 'eve' },
+      { key: 'bob', limit: 'api' },
+    ];
+    const answers = [
+      { verdict: 'allow', remaining: 0 },
+      { verdict: 'deny', retryAfterMs: 1000, limit: 'api' },
+      { verdict: 'deny', retryAfterMs: null, reason: 'deny-list' },
+      { verdict: 'allow', remaining: 2 },
+    ];
+    expect((await ask('/batch', post(asked))).json).toEqual(answers);
+    expect((await ask('/check', post([]))).json).toEqual([]);
+  });
+
+  test('that makes no sense in one place takes nothing in another', async () => {
+    const { ask } = await served({ bounds: { batchMax: 3 } });
+    const wrong = async (body: unknown) => (await ask('/batch', post(body))).json.detail;
+    expect(await wrong([{ key: 'a' }, { key: 'a', cost: -1 }])).toBe(
+      'expected `[1].cost` to be a number of at least 0, got -1',
+    );
+    expect(await wrong([{ key: 'a' }, {}])).toBe('expected `[1].key` to be a text, got nothing');
+    expect(await wrong([{ key: 'a' }, 7])).toBe('expected `[1]` to be an object, got 7');
+    expect(await wrong([{ key: 'a' }, { key: 'a', limit: 'nope' }])).toBe(
+      '[1]: There is no limit "nope".',
+    );
+    expect(await wrong(Array(4).fill({ key: 'a' }))).toBe(
+      'expected `body` to be at most 3 questions at once, got 4',
+    );
+    expect(await wrong({ key: 'a' })).toBe('expected `body` to be a list of questions, got "one"');
+    expect((await ask('/check?key=a')).json.remaining).toBe(2);
+  });
+});
+
+describe('a permit', () => {
+  const limits = { jobs: { adaptive: { fixed: 1 } } };
+
+  test('is held from a check to its settling', async () => {
+    const { ask } = await served({ limits });
+    const { json } = await ask('/check?key=a&hold=1');
+    expect(json).toMatchObject({ verdict: 'allow', remaining: 0 });
+    const full = await ask('/check?key=a&hold=1');
+    expect([full.status, full.headers['retry-after']]).toEqual([503, '1']);
+    const settled = await ask('/settle', post({ permit: json.permit, outcome: 'ok', rttMs: 5 }));
+    expect([settled.status, settled.json]).toEqual([200, { settled: true }]);
+    expect((await ask('/settle', post({ permit: json.permit }))).status).toBe(404);
+    expect((await ask('/check?key=a&hold=1')).status).toBe(200);
+  });
+
+  test('is settled by a form and by a URL too, and by nothing that makes no sense', async () => {
+    const { ask } = await served({ limits: { jobs: { adaptive: { fixed: 3 } } } });
+    const hold = async () => (await ask('/check?key=a&hold=true')).json.permit;
+    expect((await ask('/settle', form(`permit=${await hold()}&outcome=failed`))).status).toBe(200);
+    const url = `/settle?permit=${await hold()}&used=2&rttMs=1.5`;
+    expect((await ask(url, { method: 'POST' })).status).toBe(200);
+    const permit = await hold();
+    for (const wrong of [{ outcome: 'fine' }, { used: -1 }, { rttMs: 'x' }, { usd: 1 }]) {
+      expect((await ask('/settle', post({ permit, ...wrong }))).status).toBe(400);
+    }
+    expect((await ask('/settle', post({ outcome: 'ok' }))).json.detail).toBe(
+      'expected `permit` to be a text, got nothing',
+    );
+    expect((await ask('/settle', post({ permit }))).status).toBe(200);
+  });
+});
+
+describe('whoever looks', () => {
+  test('finds what there is', async () => {
+    const { ask } = await served();
+    expect((await ask('/')).text).toContain('sluice 0.0.0');
+    expect((await ask('/limits')).json).toEqual({ api: { bucket: { rate: '1/s', burst: 3 } } });
+    const metrics = await ask('/metrics');
+    expect(metrics.headers['content-type']).toBe('text/plain; version=0.0.4; charset=utf-8');
+    expect(metrics.text).toBe('up 1\n');
+    expect((await ask('/nothing')).status).toBe(404);
+    expect((await ask('http://localhost/healthz')).text).toBe('ok\n');
+    const wrong = await ask('/limits', { method: 'DELETE' });
+    expect([wrong.status, wrong.headers.allow]).toEqual([405, 'GET, HEAD']);
+    expect((await ask('/reload')).headers.allow).toBe('POST');
+  });
+
+  test('sees how a key stands, and why', async () => {
+    const { ask } = await served({
+      deny: 'eve',
+      limits: { api: { bucket: { rate: '1/s', burst: 3 }, match: 'caf*' } },
+    });
+    await ask('/check?key=caf%C3%A9');
+    const { json } = await ask('/inspect?key=caf%C3%A9');
+    expect(json).toMatchObject({ key: 'café', limits: [{ name: 'api', remaining: 2 }] });
+    expect((await ask('/explain?key=caf%C3%A9')).json).toMatchObject({
+      key: 'café',
+      summary: 'one limit decides',
+      limits: [{ name: 'api', isApplied: true, reason: 'matches caf*, is the most specific' }],
+    });
+    expect((await ask('/explain?key=eve')).json.summary).toBe(
+      'always denied: the deny list has eve',
+    );
+    expect((await ask('/inspect?key=eve')).json).toEqual({
+      key: 'eve',
+      verdict: 'deny',
+      reason: 'deny-list',
+      by: 'eve',
+      limits: [],
+    });
+    expect((await ask('/inspect')).status).toBe(400);
+    expect((await ask('/inspect?key=a&limit=nope')).status).toBe(404);
+  });
+
+  test('needs a token elsewhere; whoever asks does not', async () => {
+    const { ask } = await served({}, false);
+    for (const path of ['/', '/limits', '/metrics', '/feed', '/inspect?key=a', '/explain?key=a']) {
+      expect([path, (await ask(path)).status]).toEqual([path, 403]);
+    }
+    expect((await ask('/reload', { method: 'POST' })).status).toBe(403);
+    for (const path of ['/check?key=a', '/healthz', '/readyz']) {
+      expect([path, (await ask(path)).status]).toEqual([path, 200]);
+    }
+    const withToken = await served({ admin: { token: 'secret' } }, false);
+    const headers = { authorization: 'Bearer secret' };
+    expect((await withToken.ask('/limits', { headers })).status).toBe(200);
+    expect((await withToken.ask('/limits')).status).toBe(401);
+  });
+
+  test('can have the configuration taken in again, but no page of another site can', async () => {
+    let times = 0;
+    const reload = async () => {
+      times++;
+      return times === 1
+        ? { ok: true as const, limits: 2 }
+        : { ok: false as const, problems: ['line 3', 'line 4'] };
+    };
+    const { ask } = await served({ reload });
+    expect((await ask('/reload', { method: 'POST' })).json).toEqual({ ok: true, limits: 2 });
+    const bad = await ask('/reload', { method: 'POST' });
+    expect([bad.status, bad.json.detail]).toEqual([422, 'line 3\nline 4']);
+    const headers = { origin: 'http://evil.example' };
+    expect((await ask('/reload', { method: 'POST', headers })).status).toBe(403);
+    expect((await ask('/batch', post([{ key: 'a' }], headers))).status).toBe(403);
+    expect(times).toBe(2);
+  });
+
+  test('is not told of what went wrong inside; somebody else is', async () => {
+    const errors: unknown[] = [];
+    const { ask } = await served({
+      metrics: () => {
+        throw new Error('secret');
+      },
+      reload: () => Promise.reject(new Error('secret')),
+      onError: (error) => errors.push(error),
+    });
+    const failed = await ask('/metrics');
+    expect([failed.status, failed.text.includes('secret')]).toEqual([500, false]);
+    expect((await ask('/reload', { method: 'POST' })).status).toBe(500);
+    expect(errors).toHaveLength(2);
+  });
+});
+
+describe('a server', () => {
+  test('that drains says so, answers, and hangs up', async () => {
+    let isReady = true;
+    const { ask } = await served({ isReady: () => isReady });
+    expect((await ask('/readyz')).text).toBe('ready\n');
+    isReady = false;
+    const draining = await ask('/readyz', { headers: { connection: 'keep-alive' } });
+    expect([draining.status, draining.headers.connection]).toEqual([503, 'close']);
+    expect((await ask('/healthz')).status).toBe(200);
+    expect((await ask('/check?key=a')).status).toBe(200);
+  });
+
+  test('takes no body longer than its bound, announced or not', async () => {
+    const { ask } = await served({ bounds: { bodyMax: 100 } });
+    const long = post([{ key: 'a'.repeat(200) }]);
+    expect((await ask('/batch', long)).status).toBe(413);
+    const chunked = post([{ key: 'a'.repeat(200) }], { 'transfer-encoding': 'chunked' });
+    expect((await ask('/batch', chunked)).status).toBe(413);
+    expect((await ask('/batch', post([{ key: 'a' }]))).status).toBe(200);
+  });
+
+  /** What comes back for raw bytes, until the other side hangs up. */
+  const raw = (port: number, bytes: string): Promise<string> =>
+    new Promise((resolve, reject) => {
+      let text = '';
+      const socket = connect(port, '127.0.0.1', () => socket.write(bytes, 'latin1'));
+      socket.setEncoding('latin1').on('data', (chunk) => {
+        text += chunk;
+      });
+      socket.on('end', () => resolve(text)).on('error', reject);
+    });
+
+  test('answers what is no HTTP, too long or too slow, and hangs up', async () => {
+    const { port } = await served({ bounds: { slowMs: 100 } });
+    expect(await raw(port, 'hello\r\n\r\n')).toMatch(
+      /^HTTP\/1.1 400 Bad Request\r\nContent-Type: application\/problem\+json/,
+    );
+    const long = `GET / HTTP/1.1\r\nx: ${'a'.repeat(20_000)}\r\n\r\n`;
+    expect(await raw(port, long)).toMatch(/^HTTP\/1.1 431 /);
+    expect(await raw(port, 'GET /healthz HTTP/1.1\r\n')).toMatch(/^HTTP\/1.1 408 /);
+  });
+
+  test('takes no more connections than it may', async () => {
+    const { port, ask } = await served({ bounds: { connectionsMax: 1 } });
+    const first = connect(port, '127.0.0.1');
+    await once(first, 'connect');
+    await expect(ask('/healthz')).rejects.toThrow(/hang up|ECONNRESET/);
+    first.destroy();
+    await once(first, 'close');
+    await expect
+      .poll(() =>
+        ask('/healthz').then(
+          ({ status }) => status,
+          () => 0,
+        ),
+      )
+      .toBe(200);
+  });
+
+  test('that is drained hangs up at once where nothing is being asked', async () => {
+    const surface = surfaceWith({ clock: new VirtualClock() });
+    const { port } = await serve(surface);
+    const idle = connect(port, '127.0.0.1', () => {
+      idle.write('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n');
+    });
+    const silent = connect(port, '127.0.0.1');
+    await Promise.all([once(idle, 'data'), once(silent, 'connect')]);
+    await expect.poll(() => surface.counts.open).toBe(2);
+    await surface.drain(60_000); // no time passes on this clock
+    await once(idle, 'close');
+    expect(surface.counts.open).toBe(0);
+  });
+
+  test('goes by a new configuration from one request to the next', async () => {
+    const surface = surfaceWith({ clock: new VirtualClock() });
+    const own = await serve(surface);
+    open.push(own);
+    expect((await own.ask('/limits')).status).toBe(200);
+    surface.change({ admin: { token: 'secret' }, bounds: { keyMax: 3 } });
+    expect((await own.ask('/limits')).status).toBe(401);
+    expect((await own.ask('/check?key=alice')).status).toBe(400);
+  });
+
+  test('lets go who asks and asks and never reads', async () => {
+    const clock = new VirtualClock();
+    const surface = surfaceWith({ clock });
+    const own = await serve(surface);
+    open.push(own);
+    const deaf = connect(own.port, '127.0.0.1').pause();
+    deaf.on('error', () => {});
+    deaf.write('GET / HTTP/1.1\r\nHost: localhost\r\n\r\n'.repeat(20_000));
+    await expect.poll(() => surface.counts.answered[200]).toBeGreaterThan(100);
+    for (let n = 0; surface.counts.slow === 0 && n < 100; n++) {
+      await new Promise((later) => setTimeout(later, 20)); // what the system can still take, it takes
+      clock.advance(10_000);
+    }
+    expect(surface.counts.slow).toBe(1);
+    expect(surface.counts.answered[200]).toBeLessThan(20_000); // it was not read any further
+    expect((await own.ask('/healthz')).status).toBe(200);
+  });
+
+  test('answers many questions on one connection, in their order', async () => {
+    const { port } = await served();
+    const one = 'GET /check?key=a HTTP/1.1\r\nHost: localhost\r\n\r\n';
+    const last = one.replace('\r\n\r\n', '\r\nConnection: close\r\n\r\n');
+    const told = await raw(port, one.repeat(4) + last);
+    expect([...told.matchAll(/HTTP\/1.1 (\d+)/g)].map(([, status]) => status)).toEqual([
+      '200',
+      '200',
+      '200',
+      '429',
+      '429',
+    ]);
+  });
+
+  test('counts what it answered', async () => {
+    const surface = surfaceWith({ clock: new VirtualClock() });
+    const own = await serve(surface);
+    open.push(own);
+    await own.ask('/check?key=a&cost=3');
+    await own.ask('/check?key=a');
+    await own.ask('/healthz');
+    expect(surface.counts).toMatchObject({
+      accepted: 3,
+      refused: 0,
+      answered: { 200: 2, 429: 1 },
+      feed: { listeners: 0, slow: 0 },
+    });
+  });
+
+  test('tells whoever listens what happened, until it closes', async () => {
+    const clock = new VirtualClock();
+    const surface = surfaceWith({ clock, bounds: { feedMax: 1 } });
+    const own = await serve(surface);
+    open.push(own);
+    const response = await fetch(`http://127.0.0.1:${own.port}/feed`);
+    expect(response.headers.get('content-type')).toBe('text/event-stream');
+    const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
+    expect((await reader?.read())?.value).toContain('event: snapshot\ndata: {');
+    expect((await own.ask('/feed')).status).toBe(503);
+    await own.ask('/check?key=a');
+    clock.advance(1000);
+    expect((await reader?.read())?.value).toMatch(/^event: second\ndata: .*"allowed":1/);
+    const drained = surface.drain(1000);
+    expect((await reader?.read())?.done).toBe(true);
+    clock.advance(1000);
+    await drained;
+  });
+});

@@ -1,0 +1,170 @@
+/**
+ * Clients and tools that were made for Redis, unchanged and as they come.
+ */
+
+import { execFile } from 'node:child_process';
+import { connect } from 'node:net';
+import { promisify } from 'node:util';
+import { Redis } from 'ioredis';
+import { createClient } from 'redis';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { redisServer, type Service, startRedis } from '../../../../test/support/services.ts';
+import { type Listening, listen, smallDaemon } from '../../../../test/support/small-daemon.ts';
+
+const run = promisify(execFile);
+
+let server: Listening;
+beforeAll(async () => {
+  const daemon = smallDaemon(undefined, { clients: () => server.streams.counts.open });
+  server = await listen(daemon.resp);
+});
+afterAll(() => server.close());
+
+test.each([2, 3] as const)('node-redis, RESP%i', async (RESP) => {
+  const client = createClient({ url: `redis://127.0.0.1:${server.port}`, RESP, name: 'me' });
+  await client.connect();
+  const answer = await client.sendCommand(['CL.THROTTLE', `node-redis ${RESP}`, '4', '1', '1']);
+  expect(answer).toEqual([0, 5, 4, -1, 1]);
+  expect(await client.ping()).toBe('PONG');
+  expect(await client.clientGetName()).toBe('me');
+  const many = await Promise.all(
+    [1, 2, 3].map((n) => client.sendCommand(['SLUICE.ASK', '*', `node ${RESP}`, `${n}`])),
+  );
+  expect(many).toEqual([
+    [1, 4, 0, '', '', ''],
+    [1, 2, 0, '', '', ''],
+    [0, 0, expect.any(Number), 'everybody', '', ''],
+  ]);
+  const seen = await client.sendCommand(['SLUICE.INSPECT', `node ${RESP}`]);
+  expect(JSON.stringify(seen)).toContain('everybody');
+  await expect(client.sendCommand(['NONSENSE'])).rejects.toThrow(/unknown command 'NONSENSE'/);
+  await client.close();
+});
+
+test('node-redis as it comes', async () => {
+  const client = createClient({ url: `redis://127.0.0.1:${server.port}` });
+  await client.connect();
+  expect(await client.sendCommand(['CL.THROTTLE', 'as it comes', '0', '1', '9'])).toEqual([
+    0, 1, 0, -1, 9,
+  ]);
+  await client.quit();
+});
+
+test('ioredis as it comes', async () => {
+  const client = new Redis({ port: server.port });
+  const throttle = () => client.call('CL.THROTTLE', 'ioredis', '1', '1', '60');
+  expect(await throttle()).toEqual([0, 2, 1, -1, 60]);
+  expect(await Promise.all([throttle(), throttle()])).toEqual([
+    [0, 2, 0, -1, 120],
+    [1, 2, 0, 60, 120],
+  ]);
+  expect(await client.info()).toContain('sluice_version:1.2.3');
+  expect(await client.quit()).toBe('OK');
+  await expect.poll(() => server.streams.counts.senseless).toBe(0); // goodbye is no nonsense
+});
+
+describe.skipIf(redisServer() === undefined)('tools of Redis', () => {
+  const cli = async (...args: string[]): Promise<string> => {
+    const { stdout } = await run('redis-cli', ['-p', `${server.port}`, ...args], {
+      timeout: 10_000,
+    });
+    return stdout.trim();
+  };
+
+  test('redis-cli', async () => {
+    expect(await cli('CL.THROTTLE', 'cli', '15', '30', '60')).toBe('0\n16\n15\n-1\n2');
+    expect(await cli('-3', 'SLUICE.ASK', '*', 'cli')).toBe('1\n4\n0');
+    expect(await cli('PING')).toBe('PONG');
+    expect(await cli('-3', '--json', 'SLUICE.INSPECT', 'cli')).toMatch(
+      /^\{"key":"cli","limits":\[\{/,
+    );
+  });
+
+  test('redis-benchmark', async () => {
+    const flags = [
+      '-p',
+      `${server.port}`,
+      '-n',
+      '20000',
+      '-c',
+      '8',
+      '-P',
+      '16',
+      '-q',
+      '-r',
+      '1000',
+    ];
+    const throttle = ['CL.THROTTLE', 'bench:__rand_int__', '4', '1', '1'];
+    const { stdout, stderr } = await run('redis-benchmark', [...flags, ...throttle], {
+      timeout: 20_000,
+    });
+    expect(stdout).toMatch(/requests per second/);
+    expect(stdout + stderr).not.toMatch(/error|warning/i);
+  });
+
+  /** Everything that comes back within a moment. */
+  const reply = (port: number, said: string): Promise<string> =>
+    new Promise((tell) => {
+      let heard = '';
+      const socket = connect(port, '127.0.0.1', () => socket.write(said));
+      socket.on('data', (bytes) => {
+        heard += bytes.toString('latin1');
+        if (heard.endsWith('+last\r\n') || heard.endsWith('$4\r\nlast\r\n')) socket.destroy();
+      });
+      socket.on('close', () => tell(heard));
+      socket.on('error', () => {});
+    });
+
+  describe('says what Redis says', () => {
+    let redis: Service;
+    beforeAll(async () => {
+      redis = await startRedis();
+    });
+    afterAll(() => redis.stop());
+
+    test.each([
+      ...['PING', 'PING a', 'PING a b', 'ECHO', 'ECHO a', 'FOO', 'FOO a b', 'SELECT 0', 'SELECT x'],
+      ...['HELLO 4', 'HELLO x', 'HELLO 3 FOO', 'HELLO 3 AUTH a', 'AUTH x', 'AUTH a b', 'RESET'],
+      ...['CLIENT', 'CLIENT FOO', 'CLIENT SETNAME', 'CLIENT SETNAME "a b"', 'CLIENT SETNAME a'],
+      ...['CLIENT GETNAME', 'CLIENT GETNAME x', 'COMMAND FOO', 'COMMAND DOCS foo', 'CONFIG FOO'],
+      ...['CONFIG GET', 'CONFIG GET save', 'CONFIG GET appendonly', 'QUIT', 'QUIT x', 'ping "a'],
+      ...[
+        'ping "a"b',
+        'ping "\\x41\\n\\q"',
+        "ping 'a\\'b\\n'",
+        'ping a"b c"',
+        '*1',
+        '*x',
+        '*01',
+        '* 1',
+      ],
+      ...[
+        '*1\r\n+PING',
+        '*1\r\n$-1',
+        '*1\r\n$x',
+        '*1\r\n$04',
+        '*1\r\n$600000000',
+        '*0',
+        '*-1',
+        '*-7',
+      ],
+      ...[
+        '*1\r\n$0\r\n',
+        '*1\r\n$4\r\nPINGxxPING',
+        `FOO ${'x'.repeat(200)} y`,
+        'FOO a\x01b',
+        '   ',
+      ],
+      ...[
+        'POST / HTTP/1.1',
+        'Host: x',
+        'AUTH a b c',
+        'COMMAND INFO nonsense',
+        'HELLO 3 SETNAME "a b"',
+      ],
+    ])('to %j', async (said) => {
+      const whole = `${said}\r\nPING last\r\n`;
+      expect(await reply(server.port, whole)).toBe(await reply(redis.port, whole));
+    });
+  });
+});

@@ -1,0 +1,57 @@
+/**
+ * CL.THROTTLE, as redis-cell answers it: the limit comes with the call.
+ *
+ *     CL.THROTTLE user123 15 30 60 1        a burst of 15, then 30 in 60 seconds; takes 1
+ *     ──▶  0     allowed (1: limited)
+ *          16    the limit: max_burst + 1
+ *          15    remaining
+ *          -1    seconds until it would be allowed; -1 if it was, or never will be
+ *          2     seconds until the limit is as good as new
+ *
+ * Seconds are rounded up, so that nobody comes too early.
+ */
+
+import { NEVER } from '../../../core/decision.ts';
+import { type Call, type Command, NOT_AN_INTEGER } from './command.ts';
+
+const SECOND_MS = 1000;
+
+/** What part of a second may be floating-point dust. */
+const DUST = 1e-6;
+
+const secondsUp = (ms: number): number => Math.max(0, Math.ceil(ms / SECOND_MS - DUST));
+
+export function throttle({ args, reply, served }: Call): undefined {
+  const { cells } = served;
+  const maxBurst = args.integer(2);
+  const count = args.integer(3);
+  const period = args.integer(4);
+  const quantity = args.count > 5 ? args.integer(5) : 1;
+  const makesSense =
+    !Number.isNaN(maxBurst + count + period + quantity) &&
+    cells.throttle(
+      args.source,
+      args.from(1),
+      args.to(1),
+      maxBurst + 1,
+      count,
+      period * SECOND_MS,
+      quantity,
+    );
+  if (!makesSense) return reply.error(NOT_AN_INTEGER);
+  const { isLimited, retryAfterMs } = cells;
+  const retryAfter =
+    isLimited && retryAfterMs !== NEVER ? Math.max(1, secondsUp(retryAfterMs)) : -1;
+  const resetAfter = secondsUp(cells.resetAfterMs);
+  return reply.five(isLimited ? 1 : 0, maxBurst + 1, cells.remaining, retryAfter, resetAfter);
+}
+
+export const clThrottle: Command = {
+  name: 'cl.throttle',
+  arity: -5,
+  most: 6,
+  key: 1,
+  summary: 'Asks a limit that comes with the call, as redis-cell does',
+  usage: 'key max_burst count period [quantity]',
+  run: throttle,
+};

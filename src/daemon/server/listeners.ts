@@ -1,0 +1,256 @@
+/**
+ * The addresses a daemon listens on: opened all or none, changed while it runs, closed when it stops.
+ */
+
+import { chmodSync, existsSync, lstatSync, readFileSync, unlinkSync } from 'node:fs';
+import { connect, createServer, type Server, type Socket } from 'node:net';
+import { dirname, resolve } from 'node:path';
+import {
+  createSecureContext,
+  createServer as createTlsServer,
+  type TlsOptions,
+  type Server as TlsServer,
+} from 'node:tls';
+import { ConfigError, reasonOf } from '../../core/errors.ts';
+import { type Listen, showListen, type TlsConfig } from '../config/listen.ts';
+
+/** Takes over a connection that came in at this address. */
+export type Accept = (socket: Socket, listen: Listen) => void;
+
+/** Connections the system holds until they are taken; thousands may come at once. */
+const BACKLOG = 4096;
+
+/** How long a client may take to agree on a key. */
+const HANDSHAKE_MS = 10_000;
+
+export class Listeners<Surface extends string> {
+  readonly #accept: Readonly<Record<Surface, Accept>>;
+  #open = new Map<string, Opened<Surface>>();
+
+  constructor(accept: Readonly<Record<Surface, Accept>>) {
+    this.#accept = accept;
+  }
+
+  /** Where each surface can be reached, with the ports the system picked. */
+  get addresses(): readonly { readonly surface: Surface; readonly listen: Listen }[] {
+    return [...this.#open.values()].map(({ surface, listen }) => ({ surface, listen }));
+  }
+
+  /**
+   * From now on at these addresses, or nothing changes. New ones are opened before old ones close, but
+   * for one that an old one stands in the way of: that one closes first, and opens again if need be.
+   */
+  async change(wanted: Readonly<Record<Surface, readonly Listen[]>>): Promise<Changed<Surface>> {
+    const plan = planOf(wanted);
+    const kept = new Map([...this.#open].filter(([name, own]) => plan.has(name) && isThere(own)));
+    const old = new Map([...this.#open].filter(([name]) => !kept.has(name)));
+    const renewed = [...plan].flatMap(([name, own]) => renewalOf(kept.get(name), own));
+    const fresh = new Map<string, Opened<Surface>>();
+    const closed = new Map<string, Opened<Surface>>();
+    const closeFirst = async (listen: Listen): Promise<boolean> => {
+      const inTheWay = [...old].filter(
+        ([name, own]) => !closed.has(name) && isSamePlace(own.listen, listen),
+      );
+      for (const [name, own] of inTheWay) {
+        closed.set(name, own);
+        await own.close();
+      }
+      return inTheWay.length > 0;
+    };
+    try {
+      for (const [name, { surface, listen }] of plan) {
+        if (kept.has(name)) continue;
+        if (old.has(name)) await closeFirst(listen); // closing removes its path, whoever has it by then
+        const accept = this.#accept[surface];
+        fresh.set(name, await openAt(surface, listen, accept, () => closeFirst(listen)));
+      }
+    } catch (error) {
+      await Promise.all([...fresh.values()].map((own) => own.close()));
+      await this.#reopen(closed);
+      throw error;
+    }
+    for (const renew of renewed) renew();
+    await Promise.all([...old].flatMap(([name, own]) => (closed.has(name) ? [] : [own.close()])));
+    this.#open = new Map(
+      [...plan.keys()].map((name) => [
+        name,
+        (fresh.get(name) ?? kept.get(name)) as Opened<Surface>,
+      ]),
+    );
+    return { opened: [...fresh.values()], closed: [...old.values()] };
+  }
+
+  /** One that cannot be had back is forgotten, and tried again with the next change. */
+  async #reopen(closed: ReadonlyMap<string, Opened<Surface>>): Promise<void> {
+    const lost: unknown[] = [];
+    for (const [name, { surface, listen }] of closed) {
+      this.#open.delete(name);
+      await openAt(surface, listen, this.#accept[surface], NO_ROOM).then(
+        (own) => this.#open.set(name, own),
+        (error: unknown) => lost.push(error),
+      );
+    }
+    if (lost.length > 0) throw lost[0]; // worse than what went wrong before
+  }
+
+  /** Takes no more connections; those there are stay. */
+  async close(): Promise<void> {
+    await Promise.all([...this.#open.values()].map((opened) => opened.close()));
+    this.#open.clear();
+  }
+}
+
+interface Place<Surface> {
+  readonly surface: Surface;
+  readonly listen: Listen;
+}
+
+interface Opened<Surface> extends Place<Surface> {
+  readonly server: Server;
+  close(): Promise<void>;
+}
+
+/** Where it is listened now, and where no longer. */
+export interface Changed<Surface> {
+  readonly opened: readonly Place<Surface>[];
+  readonly closed: readonly Place<Surface>[];
+}
+
+/** What is wanted, by a name that changes whenever anything about it does. */
+function planOf<Surface extends string>(
+  wanted: Readonly<Record<Surface, readonly Listen[]>>,
+): ReadonlyMap<string, Place<Surface>> {
+  const surfaces = Object.entries(wanted) as [Surface, readonly Listen[]][];
+  return new Map(
+    surfaces.flatMap(([surface, listens]) =>
+      listens.map((listen) => [`${surface} ${JSON.stringify(listen)}`, { surface, listen }]),
+    ),
+  );
+}
+
+/** Makes room where an address is taken, if that is possible: true if it is worth another try. */
+type MakeRoom = () => Promise<boolean>;
+
+const NO_ROOM: MakeRoom = async () => false;
+
+async function openAt<Surface extends string>(
+  surface: Surface,
+  listen: Listen,
+  accept: Accept,
+  makeRoom: MakeRoom,
+): Promise<Opened<Surface>> {
+  let here = listen;
+  const server = serverFor(surface, listen, (socket) => accept(socket, here));
+  // Closing waits for connections, which are somebody else's: enough that no more come.
+  const close = async (): Promise<void> => void server.close();
+  try {
+    if (listen.kind === 'unix') await removeLeftover(surface, listen.path);
+    await bind(server, listen).catch(async (error: NodeJS.ErrnoException) => {
+      if (error.code !== 'EADDRINUSE' || !(await makeRoom())) throw error;
+      await bind(server, listen);
+    });
+    if (listen.kind === 'unix' && listen.mode !== undefined) chmodSync(listen.path, listen.mode);
+  } catch (error) {
+    if (server.listening) await close();
+    if (error instanceof ConfigError) throw error;
+    throw cannotListen(surface, listen, error as NodeJS.ErrnoException);
+  }
+  server.on('error', () => {}); // one connection that could not be taken, out of files most likely
+  const address = server.address();
+  if (listen.kind === 'tcp' && address !== null && typeof address === 'object') {
+    here = { ...listen, port: address.port };
+  }
+  return { surface, listen: here, server, close };
+}
+
+function bind(server: Server, listen: Listen): Promise<void> {
+  const where =
+    listen.kind === 'unix' ? { path: listen.path } : { host: listen.host, port: listen.port };
+  return new Promise((done, reject) => {
+    server.once('error', reject);
+    server.listen({ ...where, backlog: BACKLOG }, () => {
+      server.off('error', reject);
+      done();
+    });
+  });
+}
+
+/** False if somebody has removed its socket: nobody can find it any more. */
+const isThere = ({ listen }: Opened<string>): boolean =>
+  listen.kind === 'tcp' || existsSync(listen.path);
+
+/** True if not both can be had at once, as far as can be told. */
+const isSamePlace = (one: Listen, other: Listen): boolean =>
+  one.kind === 'unix'
+    ? other.kind === 'unix' && resolve(one.path) === resolve(other.path)
+    : other.kind === 'tcp' && one.port === other.port;
+
+function serverFor(surface: string, listen: Listen, accept: (socket: Socket) => void): Server {
+  const options = { allowHalfOpen: true, noDelay: true };
+  if (listen.kind === 'unix' || !listen.tls) return createServer(options, accept);
+  const secure = readTls(surface, listen, listen.tls);
+  const server = createTlsServer({ ...options, ...secure, handshakeTimeout: HANDSHAKE_MS }, accept);
+  server.on('tlsClientError', (_error, socket) => socket.destroy());
+  return server;
+}
+
+function readTls(surface: string, listen: Listen, { cert, key, ca }: TlsConfig): TlsOptions {
+  const attempt = <T>(expected: string, act: () => T): T => {
+    try {
+      return act();
+    } catch (error) {
+      const why = `${expected} (${reasonOf(error)})`;
+      throw new ConfigError(`${fieldOf(surface)}.tls`, why, showListen(listen));
+    }
+  };
+  const secure = attempt('files that can be read', () => ({
+    cert: readFileSync(cert),
+    key: readFileSync(key),
+    ...(ca !== undefined && {
+      ca: readFileSync(ca),
+      requestCert: true,
+      rejectUnauthorized: true,
+    }),
+  }));
+  attempt('a certificate and its key in PEM', () => createSecureContext(secure));
+  return secure;
+}
+
+/** Certificates are renewed while a daemon runs: read now, used once all else is known to be well. */
+function renewalOf<Surface extends string>(
+  open: Opened<Surface> | undefined,
+  { surface, listen }: Place<Surface>,
+): (() => void)[] {
+  if (!open || listen.kind !== 'tcp' || !listen.tls) return [];
+  const secure = readTls(surface, listen, listen.tls);
+  return [() => (open.server as TlsServer).setSecureContext(secure)];
+}
+
+function cannotListen(surface: string, listen: Listen, error: NodeJS.ErrnoException): ConfigError {
+  return new ConfigError(fieldOf(surface), whyNot(listen, error), showListen(listen));
+}
+
+/** Where a surface's addresses stand in a configuration. */
+const fieldOf = (surface: string): string =>
+  surface === 'groups' ? 'groups.listen' : `listen.${surface}`;
+
+function whyNot(listen: Listen, error: NodeJS.ErrnoException): string {
+  if (error.code === 'EADDRINUSE') return 'an address that nobody else uses';
+  // The system calls a folder that is not there one that may not be used.
+  if (listen.kind === 'unix' && !existsSync(dirname(listen.path)))
+    return 'a path in a folder that is there';
+  return `an address to listen on (${error.message})`;
+}
+
+/** A socket that a killed daemon left behind is removed; one that somebody listens on is not. */
+async function removeLeftover(surface: string, path: string): Promise<void> {
+  const found = lstatSync(path, { throwIfNoEntry: false });
+  if (!found) return;
+  if (!found.isSocket()) throw new ConfigError(fieldOf(surface), 'a free path', path);
+  const isAlive = await new Promise<boolean>((tell) => {
+    const probe = connect(path, () => tell(true)).on('error', () => tell(false));
+    probe.unref();
+    probe.once('connect', () => probe.destroy());
+  });
+  if (!isAlive) unlinkSync(path);
+}

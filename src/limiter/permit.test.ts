@@ -1,0 +1,48 @@
+import { describe, expect, test } from 'vitest';
+import { VirtualClock } from '../testing/virtual-clock.ts';
+import { limiter } from './limiter.ts';
+
+describe('a permit', () => {
+  const setUp = () => {
+    const clock = new VirtualClock();
+    return { clock, api: limiter({ limit: { adaptive: { fixed: 2 } }, clock }) };
+  };
+
+  test('is held until it is settled, and settled twice counts once', async () => {
+    const { api } = setUp();
+    const [a, b] = [await api.acquire('sink'), api.tryAcquire('sink')];
+    expect(api.tryAcquire('sink')).toMatchObject({ verdict: 'deny', retryAfterMs: 0 });
+    expect(api.stats().held).toBe(2);
+    if (a.verdict === 'deny' || b.verdict === 'deny') throw new Error('both were free');
+    a.settle();
+    a.settle();
+    expect(a.isSettled).toBe(true);
+    expect(api.inspect('sink').inFlight).toBe(1);
+    expect(api.stats().held).toBe(1);
+  });
+
+  test('measures how long it was held, unless it is told', async () => {
+    const { clock, api } = setUp();
+    const permit = await api.acquire('sink');
+    clock.advance(40);
+    if (permit.verdict === 'allow') permit.settle();
+    expect(api.inspect('sink').rttMs).toBe(40);
+  });
+
+  test('is settled by the end of its block', async () => {
+    const { api } = setUp();
+    {
+      const permit = await api.acquire('sink');
+      permit[Symbol.dispose]();
+    }
+    expect(api.inspect('sink').inFlight).toBe(0);
+    api.tryAcquire('sink', 9)[Symbol.dispose](); // a refusal has nothing to settle
+  });
+
+  test('for nothing at all is given back', async () => {
+    const api = limiter({ limit: { bucket: { rate: 1, burst: 3 } }, clock: new VirtualClock() });
+    const permit = api.tryAcquire('key', 2);
+    if (permit.verdict === 'allow') permit.settle({ outcome: 'ignored' });
+    expect(api.inspect('key').remaining).toBe(3);
+  });
+});

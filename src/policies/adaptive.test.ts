@@ -1,0 +1,578 @@
+import { readFileSync } from 'node:fs';
+import { describe, expect, test } from 'vitest';
+import { type Story, tellStories } from '../../test/support/story.ts';
+import type { Outcome } from '../core/decision.ts';
+import { ConfigError } from '../core/errors.ts';
+import { seededRandom } from '../core/random.ts';
+import { type AdaptiveOptions, adaptive } from './adaptive.ts';
+
+const noChance = (): number => {
+  throw new Error('nobody should throw dice here');
+};
+
+/** One key of an adaptive limit, and the words to drive it with. */
+function begin(options: AdaptiveOptions, random = noChance) {
+  const policy = adaptive(options, random);
+  const state = new Float64Array(policy.width);
+  policy.start(state, 0, 0);
+  return {
+    policy,
+    state,
+    ask: (cost = 1, now = 0) => policy.ask(state, 0, cost, now),
+    settle: (now: number, outcome: Outcome, rttMs?: number, cost = 1) =>
+      policy.settle(
+        state,
+        0,
+        { outcome, cost, dueAt: 0, ...(rttMs === undefined ? {} : { rttMs }) },
+        now,
+      ),
+    view: () => policy.view(state, 0, 0),
+    limit: () => policy.view(state, 0, 0).limit as number,
+  };
+}
+
+const stories: Record<string, Story> = {
+  'it begins with one, and whoever else comes waits for an answer': {
+    limit: { adaptive: {} },
+    rows: [
+      [0, 'ask 1', 'allow, 0 left'],
+      [0, 'ask 1', 'deny, when settled'],
+      [9_000, 'ask 1', 'deny, when settled'], // time alone frees nothing
+      [9_000, 'done ok 9000'],
+      [9_000, 'ask 1', 'allow, 0 left'],
+    ],
+  },
+
+  'it grows by one for every round trip in which it was reached and nothing got slower': {
+    limit: { adaptive: {} },
+    rows: [
+      [0, 'ask 1', 'allow, 0 left'],
+      [100, 'done ok 100'],
+      [100, 'look', 'limit 1, rtt 100'], // the first answer only says what is normal
+      [100, 'ask 1', 'allow, 0 left'],
+      [199, 'done ok 99'], // no round trip has passed since
+      [199, 'look', 'limit 1, rtt 100'],
+      [199, 'ask 1', 'allow, 0 left'],
+      [200, 'done ok 1'],
+      [200, 'look', 'remaining 2, limit 2, in flight 0'],
+    ],
+  },
+
+  'a limit that nobody reached is not raised': {
+    limit: { adaptive: { initial: 3, deviationScale: 1 } },
+    rows: [
+      [0, 'ask 1', 'allow, 2 left'],
+      [100, 'done ok 100'],
+      [100, 'ask 1', 'allow, 2 left'],
+      [200, 'done ok 90'], // quicker, but two places stood empty
+      [200, 'look', 'limit 3'],
+    ],
+  },
+
+  'that it was reached counts for the round trip in which it was': {
+    limit: { adaptive: { initial: 2 } },
+    rows: [
+      [0, 'ask 2', 'allow, 0 left'],
+      [100, 'done ok 100'],
+      [200, 'done ok 100'],
+      [200, 'look', 'limit 3'],
+      [200, 'ask 1', 'allow, 2 left'],
+      [300, 'done ok 90'], // quicker, but two places stood empty this time
+      [300, 'look', 'limit 3'],
+    ],
+  },
+
+  'a batch takes the places that are left': {
+    limit: { adaptive: { fixed: 5 } },
+    rows: [
+      [0, 'ask 2', 'allow, 3 left'],
+      [0, 'take all', 'got 3'],
+      [0, 'look', 'in flight 5'],
+    ],
+  },
+
+  'a cut cancels nothing: whoever is in flight comes home before anybody new starts': {
+    limit: { adaptive: { initial: 8, decreaseRatio: 0.5 } },
+    rows: [
+      [0, 'ask 8', 'allow, 0 left'],
+      [100, 'done ok 100'],
+      [200, 'done busy 100'],
+      [200, 'look', 'remaining 0, limit 4, in flight 6'],
+      [200, 'ask 0', 'allow, 0 left'],
+      [200, 'ask 1', 'deny, when settled'],
+      [210, 'done ok 110'],
+      [210, 'done ok 110'],
+      [210, 'look', 'remaining 0, in flight 4'],
+      [210, 'ask 1', 'deny, when settled'],
+      [220, 'done ok 120'],
+      [220, 'ask 1', 'allow, 0 left'],
+    ],
+  },
+
+  'a complaint is acted on once a round trip, not once each': {
+    limit: { adaptive: { initial: 100, decreaseRatio: 0.5 } },
+    rows: [
+      [0, 'ask 100', 'allow, 0 left'],
+      [100, 'done ok 100'],
+      [150, 'done busy'],
+      [150, 'look', 'limit 100'],
+      [200, 'done failed'], // any answer lets it act
+      [200, 'look', 'limit 50'],
+      [201, 'done busy'],
+      [299, 'done busy'],
+      [299, 'look', 'limit 50'],
+      [300, 'done timeout'],
+      [300, 'look', 'limit 25'],
+    ],
+  },
+
+  'never below one, and it comes back from there': {
+    limit: { adaptive: { initial: 2, decreaseRatio: 0.1 } },
+    rows: [
+      [0, 'ask 2', 'allow, 0 left'],
+      [100, 'done ok 100'],
+      [200, 'done busy'],
+      [200, 'look', 'limit 1'],
+      [200, 'ask 1', 'allow, 0 left'],
+      [300, 'done busy'],
+      [300, 'look', 'limit 1'],
+      [300, 'ask 1', 'allow, 0 left'],
+      [400, 'done ok 100'],
+      [400, 'look', 'limit 2'],
+    ],
+  },
+
+  'a plain concurrency limit measures and never moves': {
+    limit: { adaptive: { fixed: 3 } },
+    rows: [
+      [0, 'ask 2', 'allow, 1 left'],
+      [0, 'ask 2', 'deny, when settled'],
+      [0, 'ask 1', 'allow, 0 left'],
+      [0, 'ask 4', 'deny, never'],
+      [100, 'done ok 100'],
+      [300, 'done busy'],
+      [300, 'look', 'limit 3, rtt 100'],
+      [600, 'done ok 200'],
+      [600, 'look', 'limit 3, in flight 0, rtt 140'], // 100 + 0.4 × 100
+    ],
+  },
+
+  'doubles while it starts, and adds after the first cut': {
+    limit: { adaptive: { slowStart: true, max: 20, decreaseRatio: 0.5 } },
+    rows: [
+      [0, 'ask 1', 'allow, 0 left'],
+      [100, 'done ok 100'],
+      [100, 'ask 1', 'allow, 0 left'],
+      [200, 'done ok 100'],
+      [200, 'look', 'limit 2'],
+      [200, 'ask 2', 'allow, 0 left'],
+      [300, 'done ok 100 cost 2'],
+      [300, 'look', 'limit 4'],
+      [300, 'ask 4', 'allow, 0 left'],
+      [400, 'done busy cost 4'],
+      [400, 'look', 'limit 2'],
+      [400, 'ask 2', 'allow, 0 left'],
+      [500, 'done ok 100 cost 2'],
+      [500, 'look', 'limit 3'],
+    ],
+  },
+
+  'a complaint at one cuts nothing, and does not end the doubling': {
+    limit: { adaptive: { slowStart: true } },
+    rows: [
+      [0, 'ask 1', 'allow, 0 left'],
+      [100, 'done ok 100'],
+      [100, 'ask 1', 'allow, 0 left'],
+      [200, 'done busy'],
+      [200, 'look', 'limit 1'],
+      [200, 'ask 1', 'allow, 0 left'],
+      [300, 'done ok 100'],
+      [300, 'look', 'limit 2'],
+      [300, 'ask 2', 'allow, 0 left'],
+      [400, 'done ok 100 cost 2'],
+      [400, 'look', 'limit 4'],
+    ],
+  },
+
+  'doubling stops at the top': {
+    limit: { adaptive: { slowStart: true, initial: 5, max: 7 } },
+    rows: [
+      [0, 'ask 5', 'allow, 0 left'],
+      [100, 'done ok 100'],
+      [200, 'done ok 100'],
+      [200, 'look', 'limit 7'],
+    ],
+  },
+
+  'a cost beyond the top never fits; one below it does when it is alone': {
+    limit: { adaptive: { max: 10 } },
+    rows: [
+      [0, 'ask 11', 'deny, never'],
+      [0, 'ask Infinity', 'deny, never'],
+      [0, 'take all', 'got 1'],
+      [0, 'ask 10', 'deny, when settled'],
+      [0, 'take all', 'got 0'],
+      [0, 'done ignored'],
+      [0, 'ask 10', 'allow, 0 left'], // else it would wait for ever: only answers raise the limit
+    ],
+  },
+
+  'what comes from elsewhere shows in the round trips, or not at all': {
+    limit: { adaptive: {} },
+    rows: [
+      [0, 'hear 5', 'of no use'],
+      [0, 'pool 3', 'of no use'],
+      [0, 'ask 1', 'allow, 0 left'],
+    ],
+  },
+
+  'more answers than questions do not make more places': {
+    limit: { adaptive: { initial: 2 } },
+    rows: [
+      [0, 'done ignored cost 9'],
+      [0, 'ask 2', 'allow, 0 left'],
+      [0, 'ask 1', 'deny, when settled'],
+    ],
+  },
+};
+
+interface Step {
+  readonly start: number;
+  readonly advance_s?: number;
+  readonly respond?: 'ok' | 'defer';
+  readonly limit?: number;
+  readonly limit_after?: number;
+  readonly can_start_another?: boolean;
+}
+
+const { unit_vectors: vectors } = JSON.parse(
+  readFileSync(new URL('../../test/vectors/arc-cases.json', import.meta.url), 'utf8'),
+);
+const settings = vectors.controller.settings;
+const scripts: readonly { name: string; steps: readonly Step[] }[] = vectors.controller.scripts;
+
+/** A key that has learnt these round trips, one window each (in seconds, as the vectors have it). */
+function learnt(alpha: number, points: readonly number[]) {
+  const key = begin({ initial: 50, max: 50, alpha, deviationScale: 1 });
+  points.forEach((seconds, n) => {
+    key.ask();
+    key.settle(n * 60_000, 'ok', seconds * 1_000);
+  });
+  return key;
+}
+
+/** The shortest round trip that a key would call slow: what it does not tell shows in what it does. */
+function shortestSlow(key: ReturnType<typeof begin>): number {
+  const before = key.limit();
+  let [low, high] = [0, 100_000];
+  while (high - low > 0.0005) {
+    const rttMs = (low + high) / 2;
+    const state = key.state.slice();
+    key.policy.settle(state, 0, { outcome: 'ok', cost: 1, dueAt: 0, rttMs }, 1e9);
+    if ((key.policy.view(state, 0, 0).limit as number) < before) high = rttMs;
+    else low = rttMs;
+  }
+  return high;
+}
+
+describe('adaptive', () => {
+  tellStories(stories);
+
+  test('the vectors are those we know', () => {
+    expect(scripts.map(({ name }) => name)).toEqual([
+      'startup',
+      'increases_limit',
+      'handles_deferral',
+      'rapid_decrease',
+    ]);
+    expect(settings.rtt_deviation_scale).toBe(2.5);
+  });
+
+  test.for(scripts)('the original, $name', ({ steps }) => {
+    const key = begin({
+      initial: settings.initial_concurrency,
+      max: settings.max_concurrency_limit,
+      decreaseRatio: settings.decrease_ratio,
+      alpha: settings.ewma_alpha,
+      deviationScale: settings.rtt_deviation_scale,
+    });
+    let now = 0;
+    steps.forEach((step, n) => {
+      for (let k = 0; k < step.start; k++) expect(key.ask(1, now).verdict).toBe('allow');
+      if (step.limit !== undefined) expect(key.limit()).toBe(step.limit);
+      if (step.can_start_another === false) expect(key.ask(1, now).verdict).toBe('deny');
+      if (step.respond === undefined) return;
+
+      const rttMs = (step.advance_s ?? 0) * 1_000;
+      now += rttMs;
+      const outcome = step.respond === 'ok' ? 'ok' : 'busy';
+      for (let k = 0; k < step.start; k++) key.settle(now, outcome, rttMs);
+      expect(key.limit(), `after step ${n}`).toBe(step.limit_after);
+      expect(key.view().inFlight).toBe(0);
+    });
+  });
+
+  test('the mean of a window is the mean of its round trips', () => {
+    const { points, averages, empty } = vectors.mean;
+    const key = begin({});
+    const mean = () => key.policy.windowAt(key.state, 0, 0).meanMs;
+    expect(mean() ?? null).toBe(empty);
+    points.forEach((point: number, n: number) => {
+      key.policy.attempt(key.state, 0, 'ok', point);
+      expect(mean()).toBe(averages[n]);
+    });
+  });
+
+  test.each(['ewma', 'ewma_var'])('the moving mean of the original (%s)', (which) => {
+    const { alpha, points, averages, means } = vectors[which];
+    points.forEach((_: number, n: number) => {
+      const { rttMs } = learnt(alpha, points.slice(0, n + 1)).view();
+      expect(rttMs, `point ${n}`).toBe((averages ?? means)[n] * 1_000);
+    });
+  });
+
+  test('the moving variance of the original, seen in what is called slow', () => {
+    const { alpha, points, means, variances } = vectors.ewma_var;
+    // From the second point on: the window of the first one goes on, and would dilute the probe.
+    for (let n = 1; n < points.length; n++) {
+      const slowest = shortestSlow(learnt(alpha, points.slice(0, n + 1)));
+      expect(slowest, `point ${n}`).toBeCloseTo((means[n] + Math.sqrt(variances[n])) * 1_000, 2);
+    }
+  });
+
+  // Ten in flight, normal is 100 ms, the limit was reached: what does one answer do after that?
+  const answers: readonly (readonly [Outcome, number | undefined, number])[] = [
+    ['ok', 100, 11],
+    ['ok', 99.9995, 11], // no timer measures finer than a microsecond
+    ['ok', 101, 9],
+    ['ok', undefined, 10], // nothing was measured, so nothing was learnt
+    ['busy', 100, 9],
+    ['busy', undefined, 9],
+    ['timeout', 1_000, 9],
+    ['failed', 1, 10],
+    ['failed', 5_000, 10],
+    ['ignored', 1, 10],
+    ['ignored', undefined, 10],
+  ];
+  test.for(answers)('%s after %s ms makes ten %d', ([outcome, rttMs, after]) => {
+    const key = begin({ initial: 9 });
+    key.ask(9);
+    key.settle(100, 'ok', 100);
+    key.settle(200, 'ok', 100); // a window later: ten
+    expect(key.limit()).toBe(10);
+    key.ask(3);
+    key.settle(300, outcome, rttMs);
+    expect(key.limit()).toBe(after);
+    const isLearnt = outcome === 'ok' && rttMs !== undefined;
+    expect(key.view().rttMs).toBeCloseTo(isLearnt ? 100 + 0.4 * (rttMs - 100) : 100, 3);
+  });
+
+  // Three times 0.1 is 0.30000000000000004 in doubles, and a third of it more than 0.1.
+  test('a mean of equal round trips is that round trip, and not slower', () => {
+    for (const rttMs of [0.1, 0.7, 1.1, 33.3]) {
+      const key = begin({ initial: 3 });
+      key.ask(3);
+      key.settle(1_000, 'ok', rttMs);
+      key.settle(1_000, 'ok', rttMs);
+      key.settle(2_000, 'ok', rttMs);
+      expect(key.limit(), `${rttMs} ms`).toBe(4);
+    }
+  });
+
+  test('exactly normal, but not reached, is slow as long as nothing ever varied: as shipped', () => {
+    const key = begin({ initial: 10 });
+    for (let now = 100; now <= 300; now += 100) {
+      key.ask();
+      key.settle(now, 'ok', 100);
+    }
+    expect(key.limit()).toBe(8); // 10, 9, 8
+  });
+
+  test('the same at its top, which is reached but cannot be raised: as shipped', () => {
+    const key = begin({ initial: 10, max: 10 });
+    key.ask(10);
+    key.settle(100, 'ok', 100);
+    key.settle(200, 'ok', 100);
+    expect(key.limit()).toBe(9);
+  });
+
+  test('a little slower is tolerated, within the band', () => {
+    const slow = (deviationScale: number, rttMs: number): number => {
+      const key = begin({ initial: 20, alpha: 0.5, deviationScale });
+      [100, 100, 120].forEach((rtt, n) => {
+        key.ask(1);
+        key.settle(n * 1_000, 'ok', rtt); // mean 110, variance 100
+      });
+      const before = key.limit();
+      key.settle(9_000, 'ok', rttMs);
+      return key.limit() - before;
+    };
+    expect(slow(2, 129.999)).toBe(0);
+    expect(slow(2, 130)).toBe(-2);
+    expect(slow(1, 119.999)).toBe(0);
+    expect(slow(1, 120)).toBe(-2);
+  });
+
+  test('never above its top, and whole', () => {
+    const key = begin({ max: 5 });
+    for (let n = 1; n < 50; n++) {
+      key.ask(key.limit());
+      key.settle(n * 100, 'ok', 100, key.limit());
+      expect(key.limit()).toBeLessThanOrEqual(5);
+    }
+    expect(key.limit()).toBe(5);
+  });
+
+  test('never below one, whole, however long an incident lasts', () => {
+    const key = begin({ initial: 200 });
+    for (let n = 1; n < 200; n++) {
+      key.ask(1);
+      key.settle(n * 1_000, n === 1 ? 'ok' : 'timeout', 100);
+      expect(Number.isInteger(key.limit())).toBe(true);
+      expect(key.limit()).toBeGreaterThanOrEqual(1);
+    }
+    expect(key.limit()).toBe(1);
+    expect(key.ask().verdict).toBe('allow');
+  });
+
+  test('an attempt that is followed by another complains, is timed, and keeps its place', () => {
+    const key = begin({ initial: 10 });
+    key.ask(10);
+    key.settle(100, 'ok', 100);
+    key.policy.attempt(key.state, 0, 'ok', 40);
+    expect(key.policy.windowAt(key.state, 0, 199)).toEqual({ meanMs: 70, due: false });
+    key.policy.attempt(key.state, 0, 'busy', 500);
+    expect(key.view()).toMatchObject({ limit: 10, inFlight: 9 });
+    expect(key.policy.windowAt(key.state, 0, 200)).toEqual({ meanMs: 70, due: true });
+    key.settle(200, 'failed');
+    expect(key.view()).toMatchObject({ limit: 9, inFlight: 8, rttMs: 88 });
+    expect(key.policy.windowAt(key.state, 0, 287)).toEqual({ meanMs: undefined, due: false });
+    expect(key.policy.windowAt(key.state, 0, 288)).toEqual({ meanMs: undefined, due: true });
+  });
+
+  test('before anything was learnt, nothing is due', () => {
+    const key = begin({});
+    expect(key.policy.windowAt(key.state, 0, 1e9)).toEqual({ meanMs: undefined, due: false });
+    key.ask();
+    key.settle(500, 'busy', 500); // a complaint alone says nothing about what is normal
+    expect(key.view()).toEqual({ remaining: 1, limit: 1, inFlight: 0 });
+  });
+
+  test('jitter puts off an adjustment by a part of the mean that chance decides', () => {
+    for (const [jitter, chance, dueAt] of [
+      [0.5, 0.5, 225],
+      [1, 0, 200],
+      [1, 0.999, 299.9],
+    ] as const) {
+      const key = begin({ jitter }, () => chance);
+      key.ask();
+      key.settle(100, 'ok', 100);
+      expect(key.policy.windowAt(key.state, 0, dueAt - 0.001).due).toBe(false);
+      expect(key.policy.windowAt(key.state, 0, dueAt).due).toBe(true);
+    }
+  });
+
+  test('with jitter, clients that began together no longer move together', () => {
+    const changesOf = (jitter: number, seed: number): number[] => {
+      const key = begin({ jitter }, seededRandom(seed));
+      const changes: number[] = [];
+      for (let now = 100; now <= 20_000; now += 10) {
+        const before = key.limit();
+        key.ask(before);
+        key.settle(now, 'ok', 100, before);
+        if (key.limit() !== before) changes.push(now);
+      }
+      return changes;
+    };
+    expect(changesOf(0.5, 1)).toEqual(changesOf(0.5, 1)); // the same seed, the same story
+    expect(changesOf(0, 1)).toEqual(changesOf(0, 2));
+    const [one, two] = [changesOf(0.5, 1), changesOf(0.5, 2)];
+    const together = one.filter((at) => two.includes(at)).length;
+    expect(one.length).toBeGreaterThan(100);
+    expect(together).toBeLessThan(one.length / 4);
+  });
+
+  test('a clock that goes backwards adjusts nothing twice', () => {
+    const key = begin({ initial: 100 });
+    key.ask(100);
+    key.settle(1_000, 'ok', 100);
+    key.settle(1_100, 'busy');
+    expect(key.limit()).toBe(90);
+    for (const now of [0, 500, 1_100, 1_199]) key.settle(now, 'busy');
+    expect(key.limit()).toBe(90);
+    key.settle(1_200, 'ok', 100);
+    expect(key.limit()).toBe(81);
+  });
+
+  test('remembers what it has learnt, and every call in flight', () => {
+    const key = begin({ initial: 2 });
+    const forgetAt = () => key.policy.forgetAt(key.state, 0);
+    const evictAt = () => key.policy.evictAt(key.state, 0);
+    expect([forgetAt(), evictAt()]).toEqual([-Infinity, -Infinity]);
+    key.ask();
+    expect([forgetAt(), evictAt()]).toEqual([Infinity, Infinity]);
+    key.settle(100, 'failed');
+    expect([forgetAt(), evictAt()]).toEqual([-Infinity, -Infinity]);
+    key.ask();
+    key.settle(200, 'ok', 100);
+    expect([forgetAt(), evictAt()]).toEqual([Infinity, -Infinity]);
+    key.settle(300, 'busy', 100, 0);
+    expect(key.limit()).toBe(1); // a fresh start would allow two
+    expect([forgetAt(), evictAt()]).toEqual([Infinity, 60_400]); // a minute of silence later
+  });
+
+  test('whoever may have been cut and forgotten starts from the bottom', () => {
+    const { policy, state } = begin({ initial: 2 });
+    policy.start(state, 0, 1_000, 60_400);
+    expect(policy.view(state, 0, 1_000).limit).toBe(1);
+    policy.ask(state, 0, 1, 1_000);
+    policy.settle(state, 0, { outcome: 'failed', cost: 1, dueAt: 1_000 }, 2_000);
+    expect(policy.evictAt(state, 0)).toBe(61_000); // nothing was learnt: a minute after it began
+    policy.start(state, 0, 60_400, 60_400);
+    expect(policy.view(state, 0, 60_400).limit).toBe(2);
+  });
+
+  // Both calls failed, but the limit had been reached: that is part of this window, and the next
+  // good answer may raise it. A key begun anew would not have raised it.
+  test('that the limit was reached is not forgotten either', () => {
+    const key = begin({ initial: 2 });
+    key.ask(2);
+    key.settle(50, 'failed', undefined, 2);
+    expect(key.policy.forgetAt(key.state, 0)).toBe(Infinity);
+  });
+
+  test('of a key that begins with one place and has learnt nothing, only a failure is forgotten', () => {
+    const forgetAtAfter = (happen: (key: ReturnType<typeof begin>) => void): number => {
+      const key = begin({});
+      happen(key);
+      return key.policy.forgetAt(key.state, 0);
+    };
+    const over = (outcome: Outcome) => (key: ReturnType<typeof begin>) => {
+      key.ask(); // takes the only place, as any next call will
+      key.settle(50, outcome);
+    };
+    expect(forgetAtAfter(over('failed'))).toBe(-Infinity);
+    expect(forgetAtAfter(over('busy'))).toBe(Infinity);
+    // Of a call that costs nothing an attempt was timed, and another one follows.
+    expect(forgetAtAfter(({ policy, state }) => policy.attempt(state, 0, 'ok', 40))).toBe(Infinity);
+  });
+
+  test('is a rule about time measured', () => {
+    expect(begin({}).policy.exactTime).toBe(true);
+  });
+
+  test('a cost that is no cost is an error, and takes nothing', () => {
+    const key = begin({});
+    for (const cost of [-1, Number.NaN]) expect(() => key.ask(cost)).toThrow(ConfigError);
+    expect(key.view().inFlight).toBe(0);
+  });
+
+  test('with a fixed limit there is nothing to begin with or to end at', () => {
+    for (const option of [{ initial: 3 }, { max: 3 }, { slowStart: true }]) {
+      const [field] = Object.keys(option);
+      expect(() => begin({ fixed: 3, ...option })).toThrow(
+        `expected \`adaptive.${field}\` to be left out when fixed is given`,
+      );
+    }
+  });
+});

@@ -1,0 +1,549 @@
+import { describe, expect, test } from 'vitest';
+import { type Row, type Story, tellStories } from '../../test/support/story.ts';
+import { ConfigError } from '../core/errors.ts';
+import { seededRandom } from '../core/random.ts';
+import { bucket, fillNoSooner, fullInMs, spentOf } from './bucket.ts';
+import { policyOf } from './limit.ts';
+import { takeUpTo } from './policy.ts';
+
+const WEEK = 7 * 86_400_000;
+const FAR = 1e15; // an instant so far out that a double holds only eighths of a millisecond
+
+/** So many hits one by one on a bucket that holds `from`. */
+const hits = (at: number, node: string, count: number, from: number): Row[] =>
+  Array.from({ length: count }, (_, n) => [at, `${node}: ask 1`, `allow, ${from - n - 1} left`]);
+
+const stories: Record<string, Story> = {
+  'a burst empties the bucket, then it refills at the rate': {
+    limit: { bucket: { rate: 10, burst: 3 } },
+    rows: [
+      [0, 'ask 2', 'allow, 1 left'],
+      [0, 'ask 2', 'deny, retry in 100'], // a denied request takes nothing,
+      [0, 'ask 1', 'allow, 0 left'], // so the token it could not use is still there
+      [99, 'ask 1', 'deny, retry in 1'],
+      [100, 'ask 1', 'allow, 0 left'],
+      [250, 'ask 1', 'allow, 0 left'], // one and a half came in: half a token stays
+      [250, 'ask 1', 'deny, retry in 50'],
+      [9_000, 'ask 3', 'allow, 0 left'], // a long rest fills it to the brim and no further
+      [9_000, 'ask 1', 'deny, retry in 100'],
+    ],
+  },
+
+  'a request larger than the bucket can never fit': {
+    limit: { bucket: { rate: 1, burst: 5 } },
+    rows: [
+      [0, 'ask 6', 'deny, never'],
+      [0, 'ask Infinity', 'deny, never'],
+      [0, 'ask 5', 'allow, 0 left'],
+      [0, 'ask 5', 'deny, retry in 5000'], // late is not never
+      [0, 'ask 5.001', 'deny, never'],
+    ],
+  },
+
+  'asking for nothing looks without touching, even into a debt': {
+    limit: { bucket: { rate: 1, burst: 2 } },
+    rows: [
+      [0, 'ask 0', 'allow, 2 left'],
+      [0, 'ask 2', 'allow, 0 left'],
+      [0, 'ask 0', 'allow, 0 left'],
+      [0, 'hear 5', 'heard'],
+      [0, 'ask 0', 'allow, 0 left'],
+      [0, 'look', 'remaining -5'],
+      [5_999, 'ask 1', 'deny, retry in 1'],
+      [6_000, 'ask 1', 'allow, 0 left'],
+    ],
+  },
+
+  'a batch takes what there is': {
+    limit: { bucket: { rate: 1, burst: 5 } },
+    rows: [
+      [0, 'take 2', 'got 2'],
+      [0, 'take all', 'got 3'],
+      [0, 'take all', 'got 0'],
+      [2_900, 'take 7', 'got 2'], // 2.9 came in; only whole ones are handed out
+      [3_000, 'take all', 'got 1'],
+    ],
+  },
+
+  'what was not used comes back, up to the brim': {
+    limit: { bucket: { rate: 1, burst: 10 } },
+    rows: [
+      [0, 'ask 4', 'allow, 6 left'],
+      [0, 'done ok cost 4 used 1'],
+      [0, 'look', 'remaining 9'],
+      [0, 'give 1'],
+      [0, 'look', 'remaining 10'],
+      [0, 'ask 3', 'allow, 7 left'],
+      [2_000, 'give 3'], // two of the three had grown back already: the brim is the brim
+      [2_000, 'look', 'remaining 10'],
+      [2_000, 'ask 11', 'deny, never'],
+    ],
+  },
+
+  'a call that never happened costs nothing, one that went wrong does': {
+    limit: { bucket: { rate: 1, burst: 10 } },
+    rows: [
+      [0, 'ask 3', 'allow, 7 left'],
+      [0, 'done ignored cost 3'],
+      [0, 'look', 'remaining 10'],
+      [0, 'ask 3', 'allow, 7 left'],
+      [0, 'done failed cost 3'],
+      [0, 'done busy cost 3'],
+      [0, 'done timeout cost 3'],
+      [0, 'done ok cost 3'],
+      [0, 'look', 'remaining 7'],
+    ],
+  },
+
+  'what was used beyond the cost is owed': {
+    limit: { bucket: { rate: 1, burst: 10 } },
+    rows: [
+      [0, 'ask 2', 'allow, 8 left'],
+      [0, 'done ok cost 2 used 12'],
+      [0, 'look', 'remaining -2'],
+      [0, 'ask 1', 'deny, retry in 3000'],
+      [2_999, 'ask 1', 'deny, retry in 1'],
+      [3_000, 'ask 1', 'allow, 0 left'],
+    ],
+  },
+
+  'hits heard from others put the bucket in debt, and the debt is slept off': {
+    limit: { bucket: { rate: 1, burst: 10 } },
+    rows: [
+      [0, 'ask 10', 'allow, 0 left'],
+      [1_000, 'hear 8', 'heard'],
+      [1_000, 'look', 'remaining -7'],
+      [1_000, 'ask 1', 'deny, retry in 8000'],
+      [1_000, 'take all', 'got 0'],
+      [8_999, 'ask 1', 'deny, retry in 1'],
+      [9_000, 'ask 1', 'allow, 0 left'],
+      [9_000, 'pool 3', 'of no use'],
+    ],
+  },
+
+  'a debt has a bound, if one is given': {
+    limit: { bucket: { rate: 1, burst: 10, debtMax: 5 } },
+    rows: [
+      [0, 'hear 100'],
+      [0, 'look', 'remaining -5'],
+      [0, 'ask 1', 'deny, retry in 6000'],
+      [1_000, 'look', 'remaining -4'],
+      [1_000, 'hear 100'],
+      [1_000, 'look', 'remaining -5'],
+      [7_000, 'ask 1', 'allow, 0 left'],
+    ],
+  },
+
+  'a bound of nothing means no debt at all': {
+    limit: { bucket: { rate: 1, burst: 10, debtMax: 0 } },
+    rows: [
+      [0, 'hear 100'],
+      [0, 'look', 'remaining 0'],
+      [0, 'ask 1', 'deny, retry in 1000'],
+    ],
+  },
+
+  'a bound on what others cause does not forgive what we caused ourselves': {
+    limit: { bucket: { rate: 1, burst: 10, debtMax: 5 } },
+    rows: [
+      [0, 'ask 1', 'allow, 9 left'],
+      [0, 'done ok cost 1 used 20'],
+      [0, 'look', 'remaining -10'],
+      [0, 'hear 3'],
+      [0, 'look', 'remaining -10'],
+    ],
+  },
+
+  // The timeline of the DThrottle seed, to the tenth of a second: its table rounds t=6.1 to 6.
+  'a client that spreads 18 hits over two nodes gains nothing': {
+    limit: { bucket: { rate: 1, burst: 10 } },
+    nodes: ['A', 'B'],
+    rows: [
+      [0, 'A: look', 'remaining 10'],
+      [0, 'B: look', 'remaining 10'],
+      ...hits(100, 'A', 9, 10),
+      ...hits(100, 'B', 8, 10),
+      [200, 'A: ask 1', 'allow, 0 left'],
+      [200, 'A: ask 1', 'deny, retry in 900'], // refused, so never reported
+      [200, 'B: look', 'remaining 2'],
+      [5_000, 'A: hear 8'],
+      [5_000, 'B: hear 10'],
+      [5_100, 'A: look', 'remaining -3'],
+      [5_100, 'B: look', 'remaining -3'],
+      [5_200, 'A: ask 1', 'deny, retry in 3900'],
+      [5_200, 'B: ask 1', 'deny, retry in 3900'],
+      [6_100, 'A: look', 'remaining -2'],
+      [7_100, 'B: look', 'remaining -1'],
+      [8_100, 'A: look', 'remaining 0'],
+      [9_099, 'A: ask 1', 'deny, retry in 1'],
+      [9_099, 'B: ask 1', 'deny, retry in 1'],
+      [9_100, 'A: ask 1', 'allow, 0 left'], // nine seconds after the burst
+      [9_100, 'B: look', 'remaining 1'],
+    ],
+  },
+
+  'a clock that goes backwards stands still': {
+    limit: { bucket: { rate: 10, burst: 2 } },
+    rows: [
+      [1_000, 'ask 2', 'allow, 0 left'],
+      [400, 'ask 1', 'deny, retry in 700'], // until 1100, as before
+      [400, 'look', 'remaining 0'],
+      [400, 'hear 1'],
+      [1_000, 'look', 'remaining -1'], // the time from 400 to 1000 is not lived twice
+      [1_199, 'ask 1', 'deny, retry in 1'],
+      [1_200, 'ask 1', 'allow, 0 left'],
+      [600, 'give 1'],
+      [600, 'look', 'remaining 1'],
+      [1_299, 'take all', 'got 1'], // 1.99 of them
+      [1_301, 'take all', 'got 1'],
+    ],
+  },
+
+  'a week asleep is worth one burst': {
+    limit: { bucket: { rate: '500/m' } }, // the burst is the count of the rate
+    rows: [
+      [0, 'ask 500', 'allow, 0 left'],
+      [0, 'ask 1', 'deny, retry in 120'],
+      [WEEK, 'ask 500', 'allow, 0 left'],
+      [WEEK, 'ask 1', 'deny, retry in 120'],
+      [2 * WEEK, 'look', 'remaining 500'],
+    ],
+  },
+
+  'far from zero a token is still a token': {
+    limit: { bucket: { rate: 10, burst: 3 } },
+    rows: [
+      [FAR, 'ask 3', 'allow, 0 left'],
+      [FAR, 'ask 1', 'deny, retry in 100'],
+      [FAR + 99.875, 'ask 1', 'deny, retry in 1'],
+      [FAR + 100, 'ask 1', 'allow, 0 left'],
+      [FAR + 150, 'ask 1', 'deny, retry in 50'],
+    ],
+  },
+
+  'far from zero a million a second is a million a second': {
+    limit: { bucket: { rate: 1_000_000, burst: 1_000 } },
+    rows: [
+      [FAR, 'look', 'remaining 1000'],
+      [FAR, 'ask 1001', 'deny, never'],
+      [FAR, 'ask 1000', 'allow, 0 left'],
+      [FAR, 'ask 1', 'deny, retry in 1'],
+      [FAR + 0.125, 'take all', 'got 125'],
+      [FAR + 0.125, 'ask 1', 'deny, retry in 1'],
+      [FAR + 0.5, 'ask 376', 'deny, retry in 1'],
+      [FAR + 0.5, 'ask 375', 'allow, 0 left'],
+      [FAR + 1_000, 'take all', 'got 1000'],
+    ],
+  },
+
+  // A microsecond of grace is worth a whole token here: it must not be handed out.
+  'a million a second with a burst of one is one at a time': {
+    limit: { bucket: { rate: 1_000_000, burst: 1 } },
+    rows: [
+      [0, 'look', 'remaining 1'],
+      [0, 'ask 2', 'deny, never'],
+      [0, 'ask 1', 'allow, 0 left'],
+      [0, 'ask 1', 'deny, retry in 1'],
+      [1, 'take all', 'got 1'],
+      [1, 'take all', 'got 0'],
+    ],
+  },
+
+  'one in six seconds, and no more than one': {
+    limit: { bucket: { rate: '1/6s' } },
+    rows: [
+      [0, 'ask 1', 'allow, 0 left'],
+      [0, 'ask 1', 'deny, retry in 6000'],
+      [5_999, 'ask 1', 'deny, retry in 1'],
+      [6_000, 'ask 1', 'allow, 0 left'],
+      [60_000, 'take all', 'got 1'],
+    ],
+  },
+
+  // A millionth of a token is four milliseconds here: grace is for dust, not for early callers.
+  'one an hour is one an hour, to the millisecond': {
+    limit: { bucket: { rate: '1/h' } },
+    rows: [
+      [0, 'ask 1', 'allow, 0 left'],
+      [0, 'ask 1', 'deny, retry in 3600000'],
+      [3_599_999, 'ask 1', 'deny, retry in 1'],
+      [3_600_000, 'ask 1', 'allow, 0 left'],
+    ],
+  },
+  'one a day is one a day, at any time of day': {
+    limit: { bucket: { rate: '1/d' } },
+    rows: [
+      [1_700_000_000_123, 'ask 1', 'allow, 0 left'],
+      [1_700_000_000_123, 'ask 1', 'deny, retry in 86400000'],
+      [1_700_086_400_122, 'ask 1', 'deny, retry in 1'],
+      [1_700_086_400_123, 'ask 1', 'allow, 0 left'],
+    ],
+  },
+
+  // Three times 333.3 is a little more than 999.9 to a double, and nothing flows in to make up for it.
+  'the parts of a large burst add up to it, however slowly it fills': {
+    limit: { bucket: { rate: '1/365d', burst: 999.9 } },
+    rows: [
+      [0, 'ask 333.3', 'allow, 666 left'],
+      [0, 'ask 333.3', 'allow, 333 left'],
+      [0, 'ask 333.3', 'allow, 0 left'],
+    ],
+  },
+
+  'a rate below one still has a burst of one': {
+    limit: { bucket: { rate: 0.5 } },
+    rows: [
+      [0, 'ask 1', 'allow, 0 left'],
+      [0, 'ask 1', 'deny, retry in 2000'],
+    ],
+  },
+};
+
+describe('bucket', () => {
+  tellStories(stories);
+
+  // Rates whose interval no double can hold: what is told must be true, to the millisecond.
+  const crooked = [3, 7, 0.3, 1 / 3, 13.7, 333, 999.9, 77_777, 123_456.789, 1_000_000];
+
+  for (const rate of crooked) {
+    for (const startAt of [0, 1_700_000_000_123.4, FAR]) {
+      test(`at ${rate}/s from ${startAt} on, "retry in 412 ms" is 412 ms`, () => {
+        const policy = bucket({ rate, burst: 5 });
+        const state = new Float64Array(2);
+        let now = startAt;
+        policy.start(state, 0, now);
+
+        for (let n = 0; n < 500; n++) {
+          const cost = 1 + (n % 5);
+          const decision = policy.ask(state, 0, cost, now);
+          if (decision.verdict !== 'deny') continue;
+          const opensAt = now + decision.retryAfterMs;
+          const early = policy.ask(state.slice(), 0, cost, opensAt - 1.125);
+          expect(early.verdict, `step ${n}: open before its time`).toBe('deny');
+          now = opensAt;
+          expect(policy.ask(state, 0, cost, now).verdict, `step ${n}: still closed`).toBe('allow');
+        }
+      });
+    }
+  }
+
+  test('sums of many fractions do not lose a token: ten tenths are one', () => {
+    const policy = bucket({ rate: 10, burst: 1 });
+    const state = new Float64Array(2);
+    policy.start(state, 0, 0);
+    for (let n = 0; n < 10; n++) expect(policy.ask(state, 0, 0.1, 0).verdict).toBe('allow');
+    expect(policy.ask(state, 0, 0.1, 0).verdict).toBe('deny');
+    for (let n = 0; n < 10; n++) {
+      policy.settle(state, 0, { outcome: 'ignored', cost: 0.1, dueAt: 0 }, 0);
+    }
+    expect(policy.available(state, 0, 0)).toBe(1);
+  });
+
+  test('what was given back to the last crumb is as good as new, whatever dust is left of it', () => {
+    const policy = bucket({ rate: 10, burst: 1 });
+    const state = new Float64Array(2);
+    policy.start(state, 0, 0);
+    for (let n = 0; n < 3; n++) policy.ask(state, 0, 0.1, 0); // to a double a little more than 0.3
+    policy.settle(state, 0, { outcome: 'ignored', cost: 0.3, dueAt: 0 }, 0);
+    expect(policy.standings(state, 0, 0)).toMatchObject([{ remaining: 1, freshInMs: 0 }]);
+  });
+
+  // Of so many tokens a double cannot hold what a millisecond brings: the first guess may be too early.
+  test('what it tells, opens, also if that is centuries away and two share it', () => {
+    const policy = bucket({ rate: '1/30d', burst: 1_000_000 });
+    policy.divide?.({ size: 2, rank: 0 }, 0);
+    for (let n = 1; n <= 100; n++) {
+      const state = new Float64Array(2);
+      policy.start(state, 0, n);
+      policy.hear(state, 0, { hits: 700_000 + n / 3.3 }, n);
+      const cost = 400_000 + n;
+      const told = policy.ask(state, 0, cost, n);
+      const waitMs = told.verdict === 'deny' ? told.retryAfterMs : 0;
+      expect(waitMs).toBeGreaterThan(1e12);
+      expect(policy.ask(state, 0, cost, n + waitMs).verdict, `step ${n}`).toBe('allow');
+    }
+  });
+
+  test('takes the word of the other side for what is left, but never for more than it knows of', () => {
+    const policy = bucket({ rate: 1, burst: 10 });
+    const state = new Float64Array(2);
+    policy.start(state, 0, 0);
+    expect(policy.hear(state, 0, { remaining: 4 }, 0)).toBe(true);
+    expect(policy.available(state, 0, 0)).toBe(4);
+    expect(policy.hear(state, 0, { remaining: 9 }, 0)).toBe(true);
+    expect(policy.available(state, 0, 0)).toBe(4);
+  });
+
+  test('a key whose past was forgotten too early starts with what it may have spent', () => {
+    const policy = bucket({ rate: 1, burst: 10 });
+    const state = new Float64Array(2);
+    policy.start(state, 0, 1_000, 5_000); // as good as new at 5 s: four tokens short of the brim
+    expect(policy.available(state, 0, 1_000)).toBe(6);
+    expect(policy.forgetAt(state, 0)).toBe(5_000);
+    policy.start(state, 0, 1_000, 14_000); // in debt
+    expect(policy.view(state, 0, 1_000).remaining).toBe(-3);
+    policy.start(state, 0, 1_000, 500); // long over
+    expect(policy.available(state, 0, 1_000)).toBe(10);
+  });
+
+  test('is as good as new when the last token is back, never earlier', () => {
+    const policy = bucket({ rate: 1_000_000, burst: 1_000 });
+    const state = new Float64Array(2);
+    policy.start(state, 0, FAR);
+    policy.ask(state, 0, 30, FAR); // three hundredths of a millisecond: too little to move FAR
+    const forgetAt = policy.forgetAt(state, 0);
+    expect(forgetAt).toBeGreaterThan(FAR);
+    expect(policy.available(state, 0, forgetAt)).toBe(1_000);
+    expect(policy.evictAt(state, 0)).toBe(forgetAt);
+  });
+
+  test('what it has handed out never depends on how the batch was cut', () => {
+    const policy = bucket({ rate: 8, burst: 100 });
+    const [one, many] = [new Float64Array(2), new Float64Array(2)];
+    for (const state of [one, many]) policy.start(state, 0, 0);
+    for (let now = 0; now < 60_000; now += 125) {
+      let piecemeal = 0;
+      while (takeUpTo(policy, many, 0, 1, now) > 0) piecemeal++;
+      expect(piecemeal).toBe(takeUpTo(policy, one, 0, Infinity, now));
+    }
+  });
+
+  test.each([
+    // a window is as long as the burst takes to come back, in whole seconds
+    [{ rate: 10 }, { quota: 10, windowMs: 1000 }],
+    [
+      { rate: 10, burst: 3 },
+      { quota: 10, windowMs: 1000 },
+    ],
+    [
+      { rate: 10, burst: 25 },
+      { quota: 30, windowMs: 3000 },
+    ],
+    [{ rate: '500/m' }, { quota: 500, windowMs: 60_000 }],
+    [
+      { rate: '1/6s', burst: 2.5 },
+      { quota: 2, windowMs: 15_000 },
+    ],
+  ] as const)('%j, in the words of a window', (options, terms) => {
+    const policy = bucket(options);
+    const state = new Float64Array(policy.width);
+    policy.start(state, 0, 0);
+    expect(policy.standings(state, 0, 0)).toMatchObject([terms]);
+  });
+
+  test('says how it stands: what is left, when one call fits, when it is as good as new', () => {
+    const policy = bucket({ rate: 10, burst: 5 });
+    const state = new Float64Array(policy.width);
+    policy.start(state, 0, 0);
+    const standing = (now: number) => policy.standings(state.slice(), 0, now)[0];
+    expect(standing(0)).toMatchObject({ remaining: 5, opensInMs: 0, freshInMs: 0 });
+    policy.ask(state, 0, 5, 0);
+    expect(standing(30)).toMatchObject({ remaining: 0, opensInMs: 70, freshInMs: 470 });
+    policy.hear(state, 0, { hits: 2 }, 30);
+    expect(standing(30)).toMatchObject({ remaining: 0, opensInMs: 270, freshInMs: 670 });
+    expect(standing(310)).toMatchObject({ remaining: 1, opensInMs: 0, freshInMs: 390 });
+    expect(standing(700)).toMatchObject({ remaining: 5, opensInMs: 0, freshInMs: 0 });
+  });
+
+  test('a cost that is no cost is an error, and takes nothing', () => {
+    const policy = bucket({ rate: 1, burst: 5 });
+    const state = new Float64Array(2);
+    policy.start(state, 0, 0);
+    for (const cost of [-1, Number.NaN, -Infinity]) {
+      expect(() => policy.ask(state, 0, cost, 0)).toThrow(ConfigError);
+    }
+    expect(policy.available(state, 0, 0)).toBe(5);
+  });
+
+  test.each([
+    ['an empty one', 10, 3, 3],
+    ['one that is nearly there', 6, 3, 5],
+    ['one that is above already', 2, 3, 8],
+    ['one in debt', 14, 3, -1],
+  ])('what comes from another bucket fills %s up to the line', (_, spent, units, expected) => {
+    const policy = bucket({ rate: 1e-9, burst: 10 });
+    const state = new Float64Array(2);
+    policy.hear(state, 0, { hits: spent }, 0);
+    policy.gain?.(state, 0, units, 5, 0);
+    expect(policy.view(state, 0, 0).remaining).toBe(expected);
+  });
+
+  test.each([
+    [3, 0, 3],
+    [20, 4, 6],
+    [20, 4.5, 5],
+    [20, 10, 0],
+    [20, 12, 0],
+  ])('of ten, up to %i are taken and %d are left: %i', (most, leave, expected) => {
+    const policy = bucket({ rate: 1e-9, burst: 10 });
+    expect(takeUpTo(policy, new Float64Array(2), 0, most, 0, leave)).toBe(expected);
+  });
+
+  const nonsense: readonly (readonly [options: unknown, field: string])[] = [
+    [{}, 'bucket.rate'],
+    [{ rate: 0 }, 'bucket.rate'],
+    [{ rate: -1 }, 'bucket.rate'],
+    [{ rate: Number.NaN }, 'bucket.rate'],
+    [{ rate: Infinity }, 'bucket.rate'],
+    [{ rate: 'often' }, 'bucket.rate'],
+    [{ rate: '1/0s' }, 'bucket.rate'],
+    [{ rate: '0/s' }, 'bucket.rate'],
+    [{ rate: 1, burst: 0 }, 'bucket.burst'],
+    [{ rate: 1, burst: -3 }, 'bucket.burst'],
+    [{ rate: 1, burst: Number.NaN }, 'bucket.burst'],
+    [{ rate: 1, burst: Infinity }, 'bucket.burst'],
+    [{ rate: 1, burst: '3' }, 'bucket.burst'],
+    [{ rate: 1, debtMax: -1 }, 'bucket.debtMax'],
+    [{ rate: 1, debtMax: Number.NaN }, 'bucket.debtMax'],
+    [{ rate: 1, brust: 3 }, 'bucket.brust'],
+    [null, 'bucket'],
+    [[], 'bucket'],
+    ['100/s', 'bucket'],
+  ];
+  test.for(nonsense)('%j is refused, naming %s', ([options, field]) => {
+    expect(() => bucket(options as never)).toThrow(
+      expect.objectContaining({ code: 'CONFIG', field }),
+    );
+  });
+});
+
+describe('buckets side by side', () => {
+  /** The first fills fast and is small, the second fills slowly and is large. */
+  const limit = { all: [{ bucket: { rate: 10, burst: 10 } }, { bucket: { rate: 1, burst: 60 } }] };
+  const policy = policyOf(limit, seededRandom(1));
+  const buckets = (policy.formulas ?? []).map(({ numbers }) => numbers);
+
+  /** Both, after so many hits at an instant. */
+  function bothAfter(hits: number, at: number) {
+    const state = new Float64Array(policy.width);
+    policy.start(state, 0, at);
+    policy.hear(state, 0, { hits }, at);
+    return {
+      spentAt: (now: number) => spentOf(buckets, state, 0, now),
+      fullInMsAt: (now: number) => fullInMs(buckets, state, 0, now),
+      fillNoSoonerAt: (now: number, spansMs: readonly number[], hits: number) =>
+        fillNoSooner(buckets, state, 0, now, spansMs, hits),
+    };
+  }
+
+  test('are spent as far as the one that has least left, told of the largest', () => {
+    expect(bothAfter(6, 0).spentAt(0)).toBe(56); // the small one has 4 left
+    expect(bothAfter(7, 0).spentAt(0)).toBe(57);
+    expect(bothAfter(6, 0).spentAt(500)).toBe(51);
+    expect(bothAfter(60, 0).spentAt(6_000)).toBe(54); // the small one is full, the large one has 6 left
+    expect(bothAfter(6, 1_000).spentAt(400)).toBe(56); // a clock that goes backwards stands still
+  });
+
+  test('are full each in its own time', () => {
+    expect(bothAfter(6, 0).fullInMsAt(0)).toEqual([600, 6_000]);
+    expect(bothAfter(6, 0).fullInMsAt(500)).toEqual([100, 5_500]);
+    expect(bothAfter(6, 0).fullInMsAt(700)).toEqual([0, 5_300]);
+    expect(bothAfter(6, 1_000).fullInMsAt(400)).toEqual([600, 6_000]);
+  });
+
+  test('are filled no sooner than elsewhere, and none of them sooner than before', () => {
+    const both = bothAfter(6, 0);
+    both.fillNoSoonerAt(500, [300, 300], 1);
+    expect(both.fullInMsAt(500)).toEqual([400, 5_500]); // three tenths of a second, and a hit to come
+  });
+});

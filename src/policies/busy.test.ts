@@ -1,0 +1,485 @@
+import { describe, expect, test } from 'vitest';
+import { type Story, tellStories } from '../../test/support/story.ts';
+import { ConfigError } from '../core/errors.ts';
+import { limiter } from '../limiter/limiter.ts';
+import { VirtualClock } from '../testing/virtual-clock.ts';
+import { type BusyOptions, busy, busyRule, HALVINGS_MAX, UNLIMITED } from './busy.ts';
+import { takeUpTo } from './policy.ts';
+
+const WEEK = 7 * 86_400_000;
+const FAR = 1e15; // an instant so far out that a double holds only eighths of a millisecond
+
+/** 'ask 1000' is a thousand calls at one instant. */
+const stories: Record<string, Story> = {
+  'as long as nobody says busy there is no limit to speak of': {
+    limit: { busy: {} },
+    rows: [
+      [0, 'ask 5000', 'allow, 9994999 left'],
+      [500, 'done ok'],
+      [500, 'done failed'],
+      [500, 'done timeout'], // slow is not busy
+      [500, 'look', 'remaining 9994999, limit 9999999'],
+      [500, 'hear 5', 'of no use'],
+      [500, 'pool 3', 'of no use'],
+    ],
+  },
+
+  'a busy reply halves the rate we are sending at, not the limit': {
+    limit: { busy: {} },
+    rows: [
+      [0, 'ask 1000', 'allow, 9998999 left'],
+      [500, 'done busy'],
+      [500, 'look', 'remaining 0, limit 500'],
+      [500, 'ask 1', 'deny, retry in 500'],
+      [1_000, 'look', 'remaining 2000, limit 2000'], // itself and three times itself more
+      [2_000, 'look', 'limit 8000'],
+      [3_000, 'look', 'limit 32000'],
+      [9_000, 'look', 'limit 9999999'],
+    ],
+  },
+
+  'the rate is that of the last thousand milliseconds': {
+    limit: { busy: {} },
+    rows: [
+      [0, 'ask 1000', 'allow, 9998999 left'],
+      [1_200, 'ask 300', 'allow, 9999699 left'],
+      [1_500, 'done busy'], // 300 of this second, half of the 1000 of the one before
+      [1_500, 'look', 'limit 400'],
+      [2_999, 'ask 1600', 'allow, 0 left'],
+      [3_000, 'done busy'], // a new second, all of the last one still in view
+      [3_000, 'look', 'limit 800'],
+    ],
+  },
+
+  'a second without calls ends what was sent before it': {
+    limit: { busy: {} },
+    rows: [
+      [0, 'ask 1000', 'allow, 9998999 left'],
+      [2_000, 'ask 10', 'allow, 9999989 left'],
+      [2_000, 'done busy'],
+      [2_000, 'look', 'limit 5'],
+    ],
+  },
+
+  'every further busy reply halves again, up to a bound each second': {
+    limit: { busy: {} },
+    rows: [
+      [0, 'ask 1024', 'allow, 9998975 left'],
+      [100, 'done busy'],
+      [100, 'look', 'limit 512'],
+      [100, 'done busy'],
+      [100, 'done busy'],
+      [100, 'look', 'limit 128'],
+      [100, 'done busy'],
+      [100, 'look', 'remaining 0, limit 64'],
+      [1_000, 'ask 256', 'allow, 0 left'],
+      [1_000, 'ask 1', 'deny, retry in 1000'],
+    ],
+  },
+
+  'below one it means not yet, and then a probe': {
+    limit: { busy: {} },
+    rows: [
+      [0, 'ask 1', 'allow, 9999998 left'],
+      [10, 'done busy'],
+      [10, 'look', 'remaining 0, limit 0.5'],
+      [10, 'ask 1', 'deny, retry in 990'],
+      [1_000, 'look', 'remaining 2, limit 2'],
+      [3_000, 'ask 1', 'allow, 31 left'],
+      [3_010, 'done busy'], // one call was sent in the last second, so half a call is the limit
+      [3_010, 'done busy'],
+      [3_010, 'done busy'],
+      [3_010, 'look', 'limit 0.125'],
+      [3_010, 'ask 1', 'deny, retry in 1990'], // 0.5, then 2
+      [4_000, 'ask 1', 'deny, retry in 1000'],
+      [4_999, 'ask 1', 'deny, retry in 1'],
+      [5_000, 'ask 1', 'allow, 1 left'],
+    ],
+  },
+
+  'a busy reply that comes late still had a call': {
+    limit: { busy: {} },
+    rows: [
+      [0, 'ask 1', 'allow, 9999998 left'],
+      [5_000, 'done busy'], // nothing was sent for seconds: half of one is the limit, not of none
+      [5_000, 'look', 'limit 0.5'],
+      [6_000, 'ask 1', 'allow, 1 left'],
+    ],
+  },
+
+  'a busy reply to a call of more than a minute ago says nothing of now': {
+    limit: { busy: { max: 10 } },
+    rows: [
+      [0, 'ask 4', 'allow, 6 left'],
+      [60_001, 'done busy due 0'],
+      [60_001, 'look', 'limit 10'],
+      [60_001, 'done busy due 1'],
+      [60_001, 'look', 'limit 0.5'],
+    ],
+  },
+
+  'a call that never happened was not sent': {
+    limit: { busy: { max: 10 } },
+    rows: [
+      [0, 'ask 10', 'allow, 0 left'],
+      [0, 'done ignored cost 4'],
+      [0, 'look', 'remaining 4'],
+      [0, 'take all', 'got 4'],
+      [0, 'done ignored cost 400'], // never more than was sent
+      [0, 'look', 'remaining 10'],
+      [1_000, 'ask 10', 'allow, 0 left'],
+      [1_000, 'done ignored cost 4 due 999'], // its second is over
+      [1_000, 'look', 'remaining 0'],
+      [1_900, 'done ignored cost 4 due 1000'],
+      [1_900, 'look', 'remaining 4'],
+    ],
+  },
+
+  'a limit can be given, and it counts seconds': {
+    limit: { busy: { max: 10 } },
+    rows: [
+      [200, 'ask 8', 'allow, 2 left'],
+      [200, 'ask 3', 'deny, retry in 800'],
+      [200, 'take 3', 'got 2'],
+      [200, 'ask 11', 'deny, never'],
+      [200, 'ask Infinity', 'deny, never'],
+      [999, 'ask 0', 'allow, 0 left'],
+      [1_000, 'ask 10', 'allow, 0 left'],
+    ],
+  },
+
+  'recovers by a constant, if that is wanted': {
+    limit: { busy: { recoverValue: 200 } },
+    rows: [
+      [0, 'ask 1000', 'allow, 9998999 left'],
+      [0, 'done busy'],
+      [0, 'look', 'limit 500'],
+      [0, 'ask 701', 'deny, retry in 2000'],
+      [1_000, 'look', 'limit 700'],
+      [2_000, 'ask 701', 'allow, 199 left'],
+      [5_000, 'look', 'limit 1500'],
+      [10_000_000, 'look', 'limit 2000500'],
+    ],
+  },
+
+  'a part of a call needs room for a whole one, and is told when there is': {
+    limit: { busy: { max: 10, recoverValue: 1 } },
+    rows: [
+      [0, 'ask 1', 'allow, 9 left'],
+      [0, 'done busy'],
+      [0, 'look', 'limit 0.5'],
+      [0, 'ask 1.5', 'deny, retry in 2000'],
+      [1_000, 'ask 1.5', 'deny, retry in 1000'], // 1.5 a second by now: one whole call
+      [2_000, 'ask 1.5', 'allow, 0.5 left'],
+    ],
+  },
+
+  'recovers by another rate, if that is wanted': {
+    limit: { busy: { recoverRate: 0.5 } },
+    rows: [
+      [0, 'ask 1000', 'allow, 9998999 left'],
+      [0, 'done busy'],
+      [1_000, 'look', 'limit 750'],
+      [2_000, 'look', 'limit 1125'],
+      [2_000, 'ask 1126', 'deny, retry in 1000'],
+      [2_000, 'ask 1125', 'allow, 0 left'],
+    ],
+  },
+
+  'a clock that goes backwards stands still': {
+    limit: { busy: { max: 10 } },
+    rows: [
+      [5_000, 'ask 10', 'allow, 0 left'],
+      [4_000, 'ask 1', 'deny, retry in 2000'],
+      [0, 'look', 'remaining 0, limit 10'],
+      [5_999, 'ask 1', 'deny, retry in 1'],
+      [6_000, 'done busy'],
+      [6_000, 'look', 'limit 5'],
+      [3_000, 'look', 'limit 5'],
+      [3_000, 'ask 5', 'allow, 0 left'],
+      [6_999, 'ask 1', 'deny, retry in 1'],
+    ],
+  },
+
+  'a clock that goes back before the first call stands still too': {
+    limit: { busy: { max: 10 } },
+    startAt: 5_000,
+    rows: [
+      [4_000, 'ask 10', 'allow, 0 left'],
+      [4_000, 'done busy'],
+      [4_000, 'done busy'], // to a call from before that cut, which was made at 5000
+      [4_000, 'look', 'limit 5'],
+    ],
+  },
+
+  'a clock that goes back within its second does not see more of the one before': {
+    limit: { busy: {} },
+    rows: [
+      [4_000, 'ask 1000', 'allow, 9998999 left'],
+      [5_900, 'ask 1', 'allow, 9999998 left'],
+      [5_000, 'done busy'], // 1 of this second and, at 5.9 s, a tenth of the 1000 before it
+      [5_900, 'look', 'limit 50.5'],
+    ],
+  },
+
+  'a week asleep is worth a full recovery, and no more': {
+    limit: { busy: { max: 50 } },
+    rows: [
+      [0, 'ask 50', 'allow, 0 left'],
+      ...Array.from({ length: 25 }, () => [0, 'done busy'] as const),
+      [WEEK, 'take all', 'got 50'],
+      [WEEK, 'take all', 'got 0'],
+    ],
+  },
+
+  'seconds are seconds at the far end of time': {
+    limit: { busy: { max: 10 } },
+    rows: [
+      [FAR + 999.875, 'ask 10', 'allow, 0 left'],
+      [FAR + 999.875, 'ask 1', 'deny, retry in 1'],
+      [FAR + 999.875, 'done busy'],
+      [FAR + 1_000, 'take all', 'got 10'],
+    ],
+  },
+};
+
+const begin = (options: BusyOptions = {}) => {
+  const policy = busy(options);
+  const state = new Float64Array(policy.width);
+  policy.start(state, 0, 0);
+  return {
+    policy,
+    state,
+    limitAt: (now: number) => policy.view(state, 0, now).limit as number,
+    busyAt: (now: number) => policy.settle(state, 0, { outcome: 'busy', cost: 1, dueAt: now }, now),
+  };
+};
+
+/**
+ * A client that would send `rps`, evenly over each second, to a service that after three good
+ * seconds answers busy (at most so many a second, 25 ms later) for a spell. What was sent in each
+ * second, counted from the beginning of the spell.
+ */
+function live(
+  options: BusyOptions,
+  rps: number,
+  busyPerSecond: number,
+  spellSeconds: number,
+  isBusy = (_second: number) => true,
+) {
+  const { policy, state, busyAt } = begin(options);
+  const TICKS = 20;
+  const sent: number[] = [];
+  for (let second = -3; second < spellSeconds + 40; second++) {
+    const inSpell = second >= 0 && second < spellSeconds && isBusy(second);
+    let complaints = inSpell ? busyPerSecond : 0;
+    let sentNow = 0;
+    for (let tick = 0; tick < TICKS; tick++) {
+      const now = (100 + second + tick / TICKS) * 1_000;
+      const got = takeUpTo(policy, state, 0, rps / TICKS, now);
+      sentNow += got;
+      for (let n = 0; n < got && complaints > 0; n++, complaints--) busyAt(now + 25);
+    }
+    sent.push(sentNow);
+  }
+  expect(sent.splice(0, 3)).toEqual([rps, rps, rps]);
+  return sent;
+}
+
+/** The second from which on everything gets through. */
+const backAt = (sent: readonly number[], rps: number): number =>
+  sent.findLastIndex((count) => count < rps) + 1;
+
+describe('busy', () => {
+  tellStories(stories);
+
+  test('the two steps of the original', () => {
+    const rule = busyRule({});
+    expect(rule.max).toBe(UNLIMITED);
+    expect(rule.grow(2)).toBe(8);
+    expect(rule.grow(2, 3)).toBe(128);
+    expect(rule.halve(5_000, 3)).toBe(625);
+    expect(rule.halve(2 ** 30, 3_000)).toBe(2 ** 10); // so many count, and no more
+    expect(rule.halve(4e9, 1)).toBe(UNLIMITED);
+    expect(rule.secondsUntil(2, 128)).toBe(3);
+    expect(rule.secondsUntil(2, 129)).toBe(4);
+    expect(rule.secondsUntil(128, 2)).toBe(0);
+    expect(rule.below(2)).toBe(UNLIMITED / 16);
+
+    const constant = busyRule({ recoverValue: 200, max: 5_000 });
+    expect(constant.grow(100, 3)).toBe(700);
+    expect(constant.secondsUntil(100, 500)).toBe(2);
+    expect(constant.secondsUntil(100, 501)).toBe(3);
+    expect(constant.secondsUntil(501, 100)).toBe(0);
+    expect(constant.below(3)).toBe(4_400);
+  });
+
+  test('so many complaints a second count, and no more', () => {
+    const { busyAt, limitAt, policy, state } = begin();
+    policy.ask(state, 0, 2 ** 20, 0);
+    for (let n = 0; n < HALVINGS_MAX; n++) busyAt(100);
+    expect(limitAt(100)).toBe(1);
+    for (let n = 0; n < 1_000; n++) busyAt(100);
+    expect(limitAt(100)).toBe(1);
+    busyAt(1_000); // a new second, a new count: four a second by now, but only one was ever sent
+    expect(limitAt(1_000)).toBeLessThan(4);
+  });
+
+  test('a short hiccup costs half a second of traffic', () => {
+    const sent = live({}, 5_000, 1, 1);
+    expect(sent[0]).toBeGreaterThan(2_400); // half the rate it was sending at
+    expect(sent[0]).toBeLessThan(2_600);
+    expect(backAt(sent, 5_000)).toBe(1);
+  });
+
+  test('backs off at once, and keeps to a few probes while it lasts', () => {
+    const sent = live({}, 5_000, 3_000, 9);
+    expect(sent[0]).toBe(250); // what was out before the first reply came
+    for (const count of sent.slice(1, 9)) expect(count).toBeLessThanOrEqual(4);
+  });
+
+  test('is never stuck: through the longest spell a probe goes out every few seconds', () => {
+    const sent = live({}, 5_000, 3_000, 120);
+    for (let second = 12; second < 120; second++) {
+      const probes = sent.slice(second - 5, second).reduce((a, b) => a + b, 0);
+      expect(probes, `the seconds before ${second}`).toBeGreaterThan(0);
+    }
+  });
+
+  test('a longer spell recovers later, and never takes more than seconds', () => {
+    const recovered = [1, 2, 3, 5, 9, 20, 60].map((spell) => ({
+      spell,
+      at: backAt(live({}, 5_000, 3_000, spell), 5_000),
+    }));
+    for (const [n, { spell, at }] of recovered.entries()) {
+      if (n > 0) expect(at, `after ${spell} s`).toBeGreaterThanOrEqual(recovered[n - 1]?.at ?? 0);
+      expect(at - spell, `after ${spell} s`).toBeLessThanOrEqual(12);
+    }
+    expect(recovered.at(-1)?.at).toBeGreaterThan(recovered[0]?.at ?? 0);
+  });
+
+  test('a deeper spell recovers later', () => {
+    const depths = [1, 4, 8, 16].map((count) => backAt(live({}, 5_000, count, 1), 5_000));
+    expect(depths).toEqual(depths.toSorted((a, b) => a - b));
+    expect(depths.at(-1)).toBeGreaterThan(depths[0] ?? 0);
+  });
+
+  test('a service that flaps does not make the traffic flap', () => {
+    const sent = live({}, 5_000, 3_000, 30, (second) => second % 3 === 0);
+    for (const count of sent.slice(1, 30)) expect(count).toBeLessThan(500);
+    expect(backAt(sent, 5_000) - 30).toBeLessThanOrEqual(12);
+  });
+
+  test('the lowest limit is above zero, and a probe is ten seconds away', () => {
+    const { policy, state, busyAt, limitAt } = begin();
+    policy.ask(state, 0, 1, 0);
+    for (let second = 0; second < 50; second++) {
+      for (let n = 0; n < 50; n++) busyAt(second * 1_000);
+    }
+    expect(limitAt(49_000)).toBeGreaterThan(0);
+    const decision = policy.ask(state, 0, 1, 49_000);
+    expect(decision).toEqual({ verdict: 'deny', retryAfterMs: 10_000 });
+    expect(policy.ask(state, 0, 1, 59_000).verdict).toBe('allow');
+  });
+
+  const slowest: readonly BusyOptions[] = [
+    { recoverRate: 1e-300 },
+    { recoverRate: 1e-9 },
+    { recoverValue: 1e-300 },
+    { recoverValue: 1e-9 },
+    { recoverRate: 1e15 },
+    { recoverValue: 1e15 },
+  ];
+  test.for(slowest)('%j: a huge gap is answered at once', (options) => {
+    const { policy, state, busyAt, limitAt } = begin(options);
+    policy.ask(state, 0, 1_000, 0);
+    for (let n = 0; n < 30; n++) busyAt(0);
+    const before = limitAt(0);
+    for (const now of [1_000, WEEK, 52 * WEEK, FAR]) {
+      expect(limitAt(now)).toBeGreaterThanOrEqual(before);
+      expect(limitAt(now)).toBeLessThanOrEqual(UNLIMITED);
+      const decision = policy.ask(state.slice(), 0, 1, now);
+      if (decision.verdict === 'deny') expect(decision.retryAfterMs).toBeGreaterThan(0);
+    }
+    expect(policy.forgetAt(state, 0)).toBeGreaterThan(0);
+    policy.ask(state, 0, 1, FAR);
+    expect(limitAt(FAR)).toBeGreaterThanOrEqual(before);
+  });
+
+  test('a key whose past was forgotten too early is as deep down as takes that long', () => {
+    const { policy, state, limitAt } = begin();
+    policy.start(state, 0, 0, 4_000);
+    expect(limitAt(0)).toBeLessThanOrEqual(UNLIMITED / 4 ** 4);
+    expect(limitAt(4_000)).toBe(UNLIMITED);
+    policy.start(state, 0, 0, 1e9);
+    expect(limitAt(0)).toBeGreaterThan(0);
+    policy.start(state, 0, 5_000, 4_000);
+    expect(limitAt(5_000)).toBe(UNLIMITED);
+    const constant = begin({ recoverValue: 100, max: 1_000 });
+    constant.policy.start(constant.state, 0, 0, 4_000);
+    expect(constant.limitAt(0)).toBeLessThanOrEqual(600);
+    expect(constant.limitAt(0)).toBeGreaterThan(0);
+    expect(constant.limitAt(4_000)).toBe(1_000);
+  });
+
+  // Ten of ten were sent in this second. Forgotten and begun again, it may not send more of it.
+  test.each([0.1, 3])('what was sent this second is not sent again (recover rate %d)', (rate) => {
+    const { policy, state } = begin({ max: 10, recoverRate: rate });
+    policy.ask(state, 0, 10, 0);
+    const evictAt = policy.evictAt(state, 0);
+    policy.start(state, 0, 100, evictAt);
+    expect(policy.available(state, 0, 100)).toBe(0);
+    expect(policy.available(state, 0, evictAt)).toBe(10);
+  });
+
+  test('is as good as new when the limit is back and the last call is out of view', () => {
+    const { policy, state, busyAt } = begin({ max: 64 });
+    expect(policy.forgetAt(state, 0)).toBe(2_000);
+    policy.ask(state, 0, 64, 0);
+    busyAt(0);
+    expect(policy.forgetAt(state, 0)).toBe(60_001); // until no reply to an earlier call counts
+    expect(policy.evictAt(state, 0)).toBe(2_000);
+    busyAt(0);
+    expect(policy.evictAt(state, 0)).toBe(2_000); // 16, then 64
+    busyAt(0);
+    expect(policy.evictAt(state, 0)).toBe(3_000);
+  });
+
+  test('both ways to recover at once is a mistake', () => {
+    expect(() => busy({ recoverRate: 3, recoverValue: 200 })).toThrow(
+      expect.objectContaining({ code: 'CONFIG', field: 'busy.recoverRate' }),
+    );
+    expect(() => busy({ recoverRate: 3, recoverValue: 200 })).toThrow(
+      'expected `busy.recoverRate` to be left out when recoverValue is given, got 3',
+    );
+  });
+
+  test('a cost that is no cost is an error, and takes nothing', () => {
+    const { policy, state } = begin({ max: 10 });
+    for (const cost of [-1, Number.NaN]) {
+      expect(() => policy.ask(state, 0, cost, 0)).toThrow(ConfigError);
+    }
+    expect(policy.available(state, 0, 0)).toBe(10);
+  });
+});
+
+test('how deep it goes depends on how long the spell lasts, not on how many calls were under way', () => {
+  const seconds = [2, 20, 200].map((underWay) => {
+    const clock = new VirtualClock();
+    const api = limiter({ limit: { busy: {} }, clock });
+    for (let n = 0; n < 400; n++) {
+      api.ask('k');
+      clock.advance(2.5);
+    }
+    const dueAt = clock.now() - 1;
+    for (let n = 0; n < underWay; n++) api.settle('k', { outcome: 'busy', dueAt });
+    let waited = 0;
+    for (; (api.inspect('k').limit ?? 0) < 400 && waited < 20; waited++) clock.advance(1000);
+    return waited;
+  });
+  expect(seconds).toEqual([1, 1, 1]);
+});
+
+test('a second of recovery is reckoned as the original does it, to the last digit', () => {
+  expect(busyRule({ max: 12, recoverRate: 0.1 }).grow(6)).toBe(6.6); // 6 × 1.1 would be 6.6000000000000005
+});

@@ -1,0 +1,128 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { NEVER } from '../core/decision.ts';
+import { CellRule, cell } from './gcra.ts';
+
+interface Asked {
+  readonly limit?: number;
+  readonly intervalMs?: number;
+  readonly quantity: number;
+  readonly at: number;
+}
+
+function key(): { ask(asked: Asked): (number | boolean)[]; state: Float64Array } {
+  const state = new Float64Array(1);
+  const rule = new CellRule();
+  return {
+    state,
+    ask({ limit = 5, intervalMs = 1000, quantity, at }) {
+      rule.ask(state, 0, limit, intervalMs, quantity, at);
+      return [
+        rule.isLimited,
+        rule.remaining,
+        rule.retryAfterMs === NEVER ? -1 : rule.retryAfterMs,
+        rule.resetAfterMs,
+      ];
+    },
+  };
+}
+
+describe('a cell', () => {
+  // The table that redis-cell was published with: a burst of 4 and one a second.
+  test('answers as the one it is made after', () => {
+    const rows: readonly (readonly [at: number, quantity: number, ...answer: unknown[]])[] = [
+      [0, 6, true, 5, -1, 0],
+      [0, 1, false, 4, 0, 1000],
+      [0, 1, false, 3, 0, 2000],
+      [0, 1, false, 2, 0, 3000],
+      [0, 1, false, 1, 0, 4000],
+      [0, 1, false, 0, 0, 5000],
+      [0, 1, true, 0, 1000, 5000],
+      [3000, 1, false, 2, 0, 3000],
+      [3100, 1, false, 1, 0, 3900],
+      [4000, 1, false, 1, 0, 4000],
+      [8000, 1, false, 4, 0, 1000],
+      [9500, 1, false, 4, 0, 1000],
+      [9500, 0, false, 4, 0, 1000],
+      [9500, 2, false, 2, 0, 3000],
+      [9500, 5, true, 2, 3000, 3000],
+    ];
+    const { ask } = key();
+    const answers = rows.map(([at, quantity]) => [at, quantity, ...ask({ at, quantity })]);
+    expect(answers).toEqual(rows);
+  });
+
+  test('gains nothing when time goes backwards', () => {
+    const { ask } = key();
+    ask({ at: 10_000, quantity: 5 });
+    expect(ask({ at: 9000, quantity: 1 })).toEqual([true, 0, 2000, 6000]);
+    expect(ask({ at: 10_000, quantity: 1 })).toEqual([true, 0, 1000, 5000]);
+  });
+
+  test('meets what it took under other terms', () => {
+    const { ask } = key();
+    ask({ at: 0, quantity: 5 });
+    expect(ask({ at: 0, quantity: 1, limit: 10, intervalMs: 1000 })).toEqual([false, 4, 0, 6000]);
+    expect(ask({ at: 0, quantity: 1, limit: 1, intervalMs: 100 })).toEqual([true, 0, 6000, 6000]);
+    expect(ask({ at: 0, quantity: 0, limit: 1, intervalMs: 100 })).toEqual([true, 0, 5900, 6000]);
+  });
+
+  test('counts to its limit whatever the interval, and opens when it said', () => {
+    const terms = fc.record({
+      count: fc.integer({ min: 1, max: 1_000_000 }),
+      periodS: fc.integer({ min: 1, max: 86_400 }),
+      limit: fc.integer({ min: 1, max: 50 }),
+      at: fc.double({ min: 0, max: 1e9, noNaN: true }),
+    });
+    fc.assert(
+      fc.property(terms, ({ count, periodS, limit, at }) => {
+        const { ask } = key();
+        const intervalMs = (periodS * 1000) / count;
+        for (let left = limit - 1; left >= 0; left--) {
+          expect(ask({ at, limit, intervalMs, quantity: 1 }).slice(0, 2)).toEqual([false, left]);
+        }
+        const [isLimited, , retryAfterMs] = ask({ at, limit, intervalMs, quantity: 1 });
+        expect(isLimited).toBe(true);
+        const then = at + (retryAfterMs as number);
+        expect(ask({ at: then, limit, intervalMs, quantity: 1 })[0]).toBe(false);
+      }),
+    );
+  });
+
+  test.each([
+    [1, 1, 0],
+    [1_000_000, 1, 0], // a microsecond of grace would be worth a whole one
+    [1_000_000, 50, 1e9], // sums of instants of this size gather dust
+  ])(
+    'of %i a second with a limit of %i, from %d on, exactly so many fit at once',
+    (rate, limit, at) => {
+      const { ask } = key();
+      let taken = 0;
+      while (taken <= limit && !ask({ at, limit, intervalMs: 1000 / rate, quantity: 1 })[0])
+        taken++;
+      expect(taken).toBe(limit);
+    },
+  );
+
+  test('half a millisecond early is early', () => {
+    const { ask } = key();
+    ask({ at: 0, limit: 1, quantity: 1 });
+    expect(ask({ at: 999.5, limit: 1, quantity: 1 })).toEqual([true, 0, 0.5, 0.5]);
+  });
+
+  test('a look leaves no trace', () => {
+    const { state, ask } = key();
+    ask({ at: 0, quantity: 1 });
+    ask({ at: 60_000, quantity: 0 });
+    expect(cell.forgetAt(state, 0)).toBe(1000);
+  });
+
+  test('begins as one that will be fresh only then', () => {
+    const { state, ask } = key();
+    cell.start(state, 0, 1000, 4000);
+    expect(ask({ at: 1000, quantity: 0 })).toEqual([false, 2, 0, 3000]);
+    expect([cell.forgetAt(state, 0), cell.evictAt(state, 0)]).toEqual([4000, 4000]);
+    cell.start(state, 0, 1000);
+    expect(ask({ at: 1000, quantity: 0 })).toEqual([false, 5, 0, 0]);
+  });
+});

@@ -1,0 +1,275 @@
+import { describe, expect, test } from 'vitest';
+import { ConfigError } from '../core/errors.ts';
+import { seededRandom } from '../core/random.ts';
+import { policyOf } from './limit.ts';
+
+const make = (limit: unknown, path?: string) => policyOf(limit, seededRandom(1), path);
+
+/** The error that a limit is refused with. */
+function refusal(limit: unknown, path?: string): ConfigError {
+  try {
+    make(limit, path);
+  } catch (error) {
+    if (error instanceof ConfigError) return error;
+    throw error;
+  }
+  throw new Error(`nobody minded ${JSON.stringify(limit)}`);
+}
+
+const spelled: Readonly<Record<string, readonly unknown[]>> = {
+  bucket: [
+    { rate: 5 },
+    { rate: '100/s', burst: 20 },
+    { rate: '1/6s', debtMax: 0 },
+    { rate: '.5/s', burst: 0.5, debtMax: 1e9 },
+    { rate: 5, burst: undefined, debtMax: undefined }, // left out is left out, however it is said
+  ],
+  spacing: [
+    { every: 6_000 },
+    { every: '6s', reserve: 0 },
+    { every: '100us', reserve: 9, expire: 1 },
+  ],
+  ramp: [
+    { min: 10, max: 110, over: '10s' },
+    { min: 10, max: 10, over: 1 },
+    { min: 0.5, max: 2, over: '1h', mode: 'go-back-n', threshold: 0, coolDown: '5s', rampDown: 0 },
+    {
+      min: 1,
+      max: 2,
+      over: '1s',
+      mode: 'scheduled',
+      threshold: 100,
+      rampDown: 100,
+      resumeFor: '3m',
+    },
+  ],
+  adaptive: [
+    {},
+    { initial: 200 },
+    { fixed: 1 },
+    { initial: 5, max: 5, alpha: 1, decreaseRatio: 0.5, deviationScale: 0, jitter: 1 },
+    { slowStart: true, jitter: 0 },
+  ],
+  busy: [{}, { recoverRate: 0.1 }, { recoverValue: 200, max: 1 }],
+  all: [[{ bucket: { rate: 1 } }], [{ all: [{ busy: {} }] }, { adaptive: {} }]],
+};
+
+/** What no field that wants a number of at least 1 (or more than 0) can be. */
+const NOT_POSITIVE = [0, -1, Number.NaN, Infinity, -Infinity, '5', true, null, [], [5], {}];
+/** What no field that may be nothing can be. */
+const NOT_COUNT = [-1, Number.NaN, Infinity, -Infinity, '5', true, null, [], {}];
+const NOT_DURATION = [...NOT_POSITIVE.filter((value) => value !== '5'), '', '6', '6x', '-6s', 's'];
+const NOT_RATE = [...NOT_DURATION, '0/s', '-1/s', '1/0s', '/s', '5/', '1/y', '1e400/s'];
+
+/** Values that make no sense for a field, in a limit that is otherwise fine. */
+type Nonsense = readonly [
+  kind: string,
+  field: string,
+  fine: object,
+  values: readonly unknown[],
+  expected: RegExp,
+];
+
+const RAMP = { min: 10, max: 110, over: '10s' };
+
+const nonsense: readonly Nonsense[] = [
+  ['bucket', 'rate', {}, NOT_RATE, /^a rate above 0, such as "100\/s", "1\/6s" or 100/],
+  ['bucket', 'burst', { rate: 1 }, NOT_POSITIVE, /^a number above 0$/],
+  ['bucket', 'debtMax', { rate: 1 }, NOT_COUNT, /^a number of at least 0$/],
+
+  ['spacing', 'every', {}, NOT_DURATION, /^a duration longer than 0, such as "6s"/],
+  ['spacing', 'reserve', { every: 1 }, [...NOT_COUNT, 0.5], /^a whole number of at least 0$/],
+  ['spacing', 'expire', { every: 1 }, NOT_DURATION, /^a duration longer than 0/],
+
+  ['ramp', 'min', RAMP, [...NOT_POSITIVE, 110.1, 1e9], /^a number above 0 and at most 110$/],
+  ['ramp', 'max', RAMP, NOT_POSITIVE, /^a number above 0$/],
+  ['ramp', 'over', RAMP, NOT_DURATION, /^a duration longer than 0/],
+  [
+    'ramp',
+    'mode',
+    RAMP,
+    ['', 'goBackN', 'RELAXED', 'toString', 0, null, true, ['relaxed'], {}],
+    /^one of scheduled, relaxed, only-if-used, go-back-n$/,
+  ],
+  ['ramp', 'threshold', RAMP, [...NOT_COUNT, 101], /^a number of at least 0 and at most 100$/],
+  ['ramp', 'coolDown', RAMP, NOT_DURATION.filter((value) => value !== 0), /^a duration/],
+  ['ramp', 'rampDown', RAMP, [...NOT_COUNT, 101], /^a number of at least 0 and at most 100$/],
+  ['ramp', 'resumeFor', RAMP, NOT_DURATION, /^a duration longer than 0/],
+
+  [
+    'adaptive',
+    'initial',
+    {},
+    [...NOT_POSITIVE, 1.5, 201],
+    /^a whole number of at least 1 and at most 200$/,
+  ],
+  ['adaptive', 'initial', { max: 5 }, [6], /^a whole number of at least 1 and at most 5$/],
+  ['adaptive', 'max', {}, [...NOT_POSITIVE, 1.5], /^a whole number of at least 1$/],
+  [
+    'adaptive',
+    'decreaseRatio',
+    {},
+    [...NOT_POSITIVE, 1, 2],
+    /^a number above 0 and at most 0.999999$/,
+  ],
+  ['adaptive', 'alpha', {}, [...NOT_POSITIVE, 1.01], /^a number above 0 and at most 1$/],
+  ['adaptive', 'deviationScale', {}, NOT_COUNT, /^a number of at least 0$/],
+  ['adaptive', 'fixed', {}, [...NOT_POSITIVE, 1.5], /^a whole number of at least 1$/],
+  ['adaptive', 'slowStart', {}, [0, 1, 'yes', 'true', null, [], {}], /^true or false$/],
+  ['adaptive', 'jitter', {}, [...NOT_COUNT, 1.5], /^a number of at least 0 and at most 1$/],
+
+  ['busy', 'recoverRate', {}, NOT_POSITIVE, /^a number above 0$/],
+  ['busy', 'recoverValue', {}, NOT_POSITIVE, /^a number above 0$/],
+  ['busy', 'max', {}, [...NOT_POSITIVE, 0.5], /^a number of at least 1$/],
+  ['busy', 'recoverRate', { recoverValue: 2 }, [3], /^left out when recoverValue is given$/],
+];
+
+/** As the message shows it. */
+function shown(value: unknown): string {
+  return typeof value === 'number' ? String(value) : JSON.stringify(value);
+}
+
+describe('a limit', () => {
+  for (const [kind, sensible] of Object.entries(spelled)) {
+    test.for(sensible)(`{ ${kind}: %j } is one`, (options) => {
+      const policy = make({ [kind]: options });
+      expect(policy.kind).toBe(kind);
+      expect(policy.width).toBeGreaterThan(0);
+      const state = new Float64Array(policy.width);
+      policy.start(state, 0, 0);
+      expect(policy.ask(state, 0, 0, 0).verdict).toBe('allow');
+    });
+  }
+
+  for (const [kind, field, fine, values, expected] of nonsense) {
+    for (const value of values) {
+      test(`${kind}.${field} cannot be ${shown(value)}`, () => {
+        const error = refusal({ [kind]: { ...fine, [field]: value } });
+        expect(error.field).toBe(`limit.${kind}.${field}`);
+        expect(error.code).toBe('CONFIG');
+        const [, where, what, got] =
+          /^expected `(.+)` to be (.+), got (.+)$/.exec(error.message) ?? [];
+        expect(where).toBe(`limit.${kind}.${field}`);
+        expect(what).toMatch(expected);
+        expect(got).toBe(shown(value));
+      });
+    }
+  }
+
+  test.each([
+    ['bucket', { rate: 1 }, 'brust', 'rate, burst, debtMax'],
+    ['spacing', { every: 1 }, 'reserved', 'every, reserve, expire'],
+    ['ramp', RAMP, 'cooldown', 'max, min, over, mode, threshold, coolDown, rampDown, resumeFor'],
+    [
+      'adaptive',
+      {},
+      'initialLimit',
+      'fixed, max, initial, decreaseRatio, alpha, deviationScale, slowStart, jitter, partitions',
+    ],
+    ['busy', {}, 'recover', 'recoverValue, recoverRate, max'],
+  ])('%s: a misspelt option is an error, not a default', (kind, fine, stray, known) => {
+    const { message, field } = refusal({ [kind]: { ...fine, [stray]: 3 } });
+    expect(field).toBe(`limit.${kind}.${stray}`);
+    expect(message).toBe(
+      `expected \`limit.${kind}.${stray}\` to be one of ${known}, got "${stray}"`,
+    );
+  });
+
+  test.each([
+    ['bucket', 'rate', {}],
+    ['spacing', 'every', {}],
+    ['ramp', 'max', { min: 1, over: 1 }],
+    ['ramp', 'min', { max: 1, over: 1 }],
+    ['ramp', 'over', { min: 1, max: 1 }],
+  ])('%s cannot do without its %s', (kind, field, options) => {
+    const { message } = refusal({ [kind]: options });
+    expect(message).toMatch(`expected \`limit.${kind}.${field}\` to be a`);
+    expect(message).toMatch(/, got nothing$/);
+  });
+
+  test.each(['bucket', 'spacing', 'ramp', 'adaptive', 'busy'])(
+    'the options of %s are an object',
+    (kind) => {
+      for (const value of [null, undefined, [], 5, '100/s', true, Number.NaN]) {
+        const { message, field } = refusal({ [kind]: value });
+        expect(field).toBe(`limit.${kind}`);
+        const got = value === undefined ? 'nothing' : shown(value);
+        expect(message).toBe(`expected \`limit.${kind}\` to be an object, got ${got}`);
+      }
+    },
+  );
+
+  const ONE_KEY =
+    'an object with one key out of bucket, spacing, window, ramp, adaptive, busy, all';
+  test.for([
+    [undefined, 'nothing'],
+    [null, 'null'],
+    [5, '5'],
+    ['bucket', '"bucket"'],
+    [[], '[]'],
+    [[{ bucket: { rate: 1 } }], '[{"bucket":{"rate":1}}]'],
+    [{}, '{}'],
+    [{ buckte: { rate: 1 } }, '{"buckte":{"rate":1}}'],
+    [{ Bucket: { rate: 1 } }, '{"Bucket":{"rate":1}}'],
+    [{ toString: {} }, '{"toString":{}}'],
+    [{ constructor: {} }, '{"constructor":{}}'],
+    [{ bucket: { rate: 1 }, busy: {} }, '{"bucket":{"rate":1},"busy":{}}'],
+    [{ rate: 1, burst: 2 }, '{"rate":1,"burst":2}'],
+  ])('%j is not one', ([limit, got]) => {
+    const error = refusal(limit);
+    expect(error.field).toBe('limit');
+    expect(error.message).toBe(`expected \`limit\` to be ${ONE_KEY}, got ${got}`);
+  });
+
+  test('all wants a list of limits, and names the one that is none', () => {
+    expect(refusal({ all: {} }).message).toBe(
+      'expected `limit.all` to be a list of limits, got {}',
+    );
+    expect(refusal({ all: null }).field).toBe('limit.all');
+    expect(refusal({ all: [] }).message).toBe(
+      'expected `limit.all` to be a list of at least one limit, got []',
+    );
+    expect(refusal({ all: [{ busy: {} }, null] }).field).toBe('limit.all[1]');
+    expect(refusal({ all: [{ all: [{ busy: {} }, { ramp: { ...RAMP, min: 0 } }] }] }).field).toBe(
+      'limit.all[0].all[1].ramp.min',
+    );
+  });
+
+  test('limits within limits have a bound', () => {
+    const within = (depth: number): object =>
+      depth > 0 ? { all: [within(depth - 1)] } : { busy: {} };
+    expect(() => make(within(8))).not.toThrow();
+    const { field, message } = refusal(within(9));
+    expect(field).toBe(`limit${'.all[0]'.repeat(8)}.all`);
+    expect(message).toContain('to be at most 8 deep');
+  });
+
+  test('is named as the one who wrote it knows it', () => {
+    expect(refusal({ bucket: {} }, 'limits.api').field).toBe('limits.api.bucket.rate');
+    expect(refusal(7, 'limits.api').field).toBe('limits.api');
+  });
+
+  test('what came is shown in a line, however long or odd it is', () => {
+    const circle: Record<string, unknown> = {};
+    circle.self = circle;
+    expect(refusal({ bucket: { rate: circle } }).message).toMatch(/got \[object Object\]$/);
+    expect(refusal({ bucket: { rate: 'x'.repeat(1_000) } }).message.length).toBeLessThan(200);
+    expect(refusal({ bucket: { rate: () => 1 } }).message).toMatch(/got a function$/);
+    expect(refusal({ bucket: { rate: 5n } }).message).toMatch(/got 5$/);
+    expect(refusal({ bucket: { rate: Symbol('five') } }).message).toMatch(/got Symbol\(five\)$/);
+  });
+
+  test('chance is handed on to the one rule that needs it', () => {
+    let asked = 0;
+    const random = () => {
+      asked++;
+      return 0;
+    };
+    const policy = policyOf({ all: [{ busy: {} }, { adaptive: { jitter: 1 } }] }, random);
+    const state = new Float64Array(policy.width);
+    policy.start(state, 0, 0);
+    policy.ask(state, 0, 1, 0);
+    policy.settle(state, 0, { outcome: 'ok', cost: 1, dueAt: 0, rttMs: 5 }, 5);
+    expect(asked).toBe(1);
+  });
+});

@@ -1,0 +1,345 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { NEVER, WHEN_SETTLED } from '../core/decision.ts';
+import { ConfigError } from '../core/errors.ts';
+import { seededRandom } from '../core/random.ts';
+import { limiter } from '../limiter/limiter.ts';
+import { VirtualClock } from '../testing/virtual-clock.ts';
+import { policyOf } from './limit.ts';
+
+const live = { partition: 'live' };
+const batch = { partition: 'batch' };
+
+function sinkOf(fixed: number, partitions: Record<string, number> = { live: 0.9, batch: 0.1 }) {
+  const clock = new VirtualClock();
+  const sink = limiter({ limit: { adaptive: { fixed, partitions } }, clock });
+  const ask = (options: object, times = 1): number =>
+    Array.from({ length: times }, () => sink.ask('', 1, options).verdict).filter(
+      (verdict) => verdict === 'allow',
+    ).length;
+  const settle = (options: { partition?: string }, times = 1): void => {
+    for (let n = 0; n < times; n++) sink.settle('', { ...options, rttMs: 10 });
+  };
+  const inFlight = () => sink.inspect('').partitions;
+  return { clock, sink, ask, settle, inFlight };
+}
+
+describe('partitions', () => {
+  test('what one leaves, another may use', () => {
+    const { ask, inFlight } = sinkOf(10);
+    expect(ask(batch, 20)).toBe(10);
+    expect(inFlight()).toEqual({ live: 0, batch: 10 });
+  });
+
+  test('who was refused below its part gets the places that come free, and the limit holds', () => {
+    const { ask, settle, inFlight, sink, clock } = sinkOf(10);
+    ask(batch, 10);
+    expect(ask(live, 9)).toBe(0); // no room yet, but noted
+    for (let n = 1; n <= 9; n++) {
+      settle(batch);
+      expect(ask(batch)).toBe(0); // kept for live
+      expect(ask(live)).toBe(1);
+      expect(sink.inspect('').inFlight).toBe(10);
+    }
+    expect(inFlight()).toEqual({ live: 9, batch: 1 });
+    settle(live);
+    ask(live, 2); // one more than its part
+    clock.advance(1001);
+    settle(batch);
+    expect(ask(live)).toBe(1); // batch has not asked for long: nothing is kept for it
+    expect(inFlight()).toEqual({ live: 10, batch: 0 });
+  });
+
+  test('the small one is sure of its part too', () => {
+    const { ask, settle, inFlight } = sinkOf(10);
+    ask(live, 10);
+    expect(ask(batch)).toBe(0);
+    settle(live);
+    expect(ask(live)).toBe(0);
+    expect(ask(batch)).toBe(1);
+    expect(inFlight()).toEqual({ live: 9, batch: 1 });
+  });
+
+  test('who takes all there is takes none of what is kept for another', () => {
+    const { ask, settle, sink, inFlight } = sinkOf(10);
+    ask(batch, 10);
+    ask(live, 9);
+    settle(batch, 3);
+    expect(sink.take('', Infinity)).toBe(0); // it names no partition, and none of the three is free
+    expect(ask(live, 4)).toBe(3);
+    expect(inFlight()).toEqual({ live: 3, batch: 7 });
+  });
+
+  test('a place in the list that there is not counts with those who name none, and writes nowhere else', () => {
+    const options = { adaptive: { fixed: 4, partitions: { live: 0.5, batch: 0.5 } } };
+    const policy = policyOf(options, seededRandom(1));
+    const state = new Float64Array(policy.width * 3).fill(-77);
+    const i = policy.width;
+    policy.start(state, i, 0);
+    for (const part of [-1, 2, 3]) {
+      expect(policy.ask(state, i, 1, 0, part).verdict).toBe('allow');
+      policy.settle(state, i, { outcome: 'ok', cost: 1, dueAt: 0, part }, 0);
+    }
+    expect(policy.view(state, i, 0).partitions).toEqual({ live: 0, batch: 0 });
+    const neighbours = [...state.subarray(0, i), ...state.subarray(i + policy.width)];
+    expect(new Set(neighbours)).toEqual(new Set([-77]));
+  });
+
+  test('what it learns of the sink does not depend on who calls', () => {
+    const partitions = { live: 0.5, batch: 0.3 };
+    const options = { initial: 4, slowStart: true };
+    const [plain, parted] = [options, { ...options, partitions }].map((adaptive) =>
+      policyOf({ adaptive }, seededRandom(1)),
+    );
+    const [one, other] = [plain, parted].map((policy) => {
+      const state = new Float64Array(policy.width);
+      policy.start(state, 0, 0);
+      const limits: unknown[] = [];
+      for (let n = 1; n <= 60; n++) {
+        const now = n * 2000; // a wish of the round before is over by now
+        const part = [0, 1, 2, 3, -1, undefined][n % 6];
+        const asks = Array.from({ length: 99 }, () => policy.ask(state, 0, 1, now, part).verdict);
+        const started = asks.filter((verdict) => verdict === 'allow').length;
+        const rttMs = 100 + ((n * 37) % 20) * (n % 10 === 0 ? 9 : 1);
+        const over = { outcome: 'ok' as const, cost: started, dueAt: now, part, rttMs };
+        policy.settle(state, 0, over, now + rttMs);
+        const { limit, inFlight, rttMs: normal } = policy.view(state, 0, now);
+        limits.push({ limit, inFlight, normal });
+      }
+      return limits;
+    });
+    expect(other).toEqual(one);
+  });
+
+  test('a wish lasts two calls’ time where calls take long, and who is refused for it is told until when', () => {
+    const { ask, sink, clock } = sinkOf(10, { live: 0.5, batch: 0.5 });
+    ask(batch, 1);
+    clock.advance(2000);
+    sink.settle('', { ...batch, rttMs: 2000 });
+    ask(batch, 10);
+    ask(live, 1);
+    sink.settle('', { ...batch, rttMs: 2000 });
+    const refused = (): unknown => sink.ask('', 1, batch);
+    expect(refused()).toMatchObject({ verdict: 'deny', retryAfterMs: 4001 });
+    clock.advance(4000);
+    expect(refused()).toMatchObject({ verdict: 'deny', retryAfterMs: 1 });
+    clock.advance(1);
+    expect(ask(batch)).toBe(1);
+  });
+
+  test('wishes add up while they last, and begin anew when they are over', () => {
+    const { ask, settle, clock } = sinkOf(10, { live: 0.5, batch: 0.5 });
+    clock.advance(5000);
+    ask(batch, 10);
+    ask(live, 2);
+    settle(batch, 3);
+    expect(ask(batch, 3)).toBe(1); // two are kept
+    clock.advance(1001);
+    expect(ask(batch, 2)).toBe(2);
+    ask(live, 1);
+    settle(batch, 3);
+    expect(ask(batch, 3)).toBe(2); // one is kept: the two before are long over
+  });
+
+  test('a wish lasts to the last millisecond of its second', () => {
+    const { ask, settle, clock } = sinkOf(10, { live: 0.5, batch: 0.5 });
+    ask(batch, 10);
+    ask(live, 1);
+    clock.advance(1000);
+    ask(live, 1);
+    settle(batch, 3);
+    expect(ask(batch, 3)).toBe(1); // both are kept
+  });
+
+  test('a wish that came true keeps nothing any more', () => {
+    const { ask, settle } = sinkOf(10, { live: 0.5, batch: 0.5 });
+    ask(batch, 10);
+    ask(live, 2);
+    settle(batch, 5);
+    expect(ask(live, 2)).toBe(2);
+    expect(ask(batch, 5)).toBe(3);
+  });
+
+  test('no more is kept than its part, and what it wants beyond keeps nothing from itself', () => {
+    const { ask, settle, sink } = sinkOf(10, { live: 0.5, batch: 0.1 });
+    ask(live, 4);
+    ask(batch, 6);
+    expect(sink.ask('', 3, live).verdict).toBe('deny');
+    settle(batch, 3);
+    expect(ask(batch, 3)).toBe(2); // live has four of its five
+    settle(batch, 2);
+    expect(sink.ask('', 3, live).verdict).toBe('allow');
+  });
+
+  test('two that were both refused do not keep places from each other', () => {
+    const { ask, settle } = sinkOf(2, { live: 0.5, batch: 0.5 });
+    ask({}, 2);
+    expect([ask(live), ask(batch)]).toEqual([0, 0]);
+    settle({});
+    expect(ask(live)).toBe(1);
+    settle({});
+    expect(ask(batch)).toBe(1);
+  });
+
+  test('who names none is told until when places are kept, however often it asks', () => {
+    const { ask, settle, sink, clock } = sinkOf(10);
+    clock.advance(5000);
+    ask({}, 10);
+    ask(live, 2);
+    settle({});
+    for (const [waited, retryAfterMs] of [
+      [500, 501],
+      [900, 101],
+    ]) {
+      clock.advance(5000 + waited - clock.now());
+      expect(sink.ask('')).toMatchObject({ verdict: 'deny', retryAfterMs });
+    }
+    expect(sink.ask('', 0)).toMatchObject({ verdict: 'allow' }); // a look is never refused
+    clock.advance(101);
+    expect(ask({})).toBe(1);
+  });
+
+  test('where nothing is kept, it is as without partitions: the next answer makes room, or nothing does', () => {
+    const { ask, sink } = sinkOf(10);
+    ask(batch, 10);
+    expect(sink.ask('', 1, batch)).toMatchObject({ retryAfterMs: WHEN_SETTLED });
+    expect(sink.ask('', 11, batch)).toMatchObject({ retryAfterMs: NEVER });
+  });
+
+  test('who was refused is told the same instant, however often it asks', () => {
+    const { ask, settle, sink, clock } = sinkOf(10);
+    ask(batch, 10);
+    ask(live);
+    settle(batch, 1);
+    for (const retryAfterMs of [701, 401, 101]) {
+      clock.advance(300);
+      expect(sink.ask('', 1, batch)).toMatchObject({ verdict: 'deny', retryAfterMs });
+    }
+    clock.advance(101);
+    expect(ask(batch)).toBe(1);
+  });
+
+  test('a wish that is not repeated is forgotten', () => {
+    const { ask, settle, clock } = sinkOf(10);
+    ask(batch, 10);
+    expect(ask(live, 5)).toBe(0);
+    clock.advance(1001);
+    settle(batch, 3);
+    expect(ask(batch, 5)).toBe(3);
+  });
+
+  test('who names none has what the others leave', () => {
+    const { ask, settle } = sinkOf(4, { live: 0.5 });
+    expect(ask({}, 9)).toBe(4);
+    expect(ask(live, 2)).toBe(0);
+    settle({}, 2);
+    expect(ask({}, 2)).toBe(0);
+    expect(ask(live, 2)).toBe(2);
+  });
+
+  test('in line, each partition has a line of its own', async () => {
+    const clock = new VirtualClock();
+    const partitions = { live: 0.5, batch: 0.5 };
+    const sink = limiter({ limit: { adaptive: { fixed: 2, partitions } }, clock });
+    const story: string[] = [];
+    const call = async (name: string, options: object): Promise<void> => {
+      const permit = await sink.acquire('', 1, options);
+      story.push(`${clock.now()} ${name}`);
+      clock.wakeAt(clock.now() + 100, () => permit.verdict === 'allow' && permit.settle());
+    };
+    for (const n of [1, 2, 3, 4]) call(`batch ${n}`, batch);
+    for (const n of [1, 2]) call(`live ${n}`, live);
+    await clock.pass(1000);
+    expect(story).toEqual([
+      '0 batch 1',
+      '0 batch 2',
+      '100 live 1', // before batch 3, which came earlier: live had less than its part
+      '100 batch 3',
+      '200 live 2',
+      '200 batch 4',
+    ]);
+  });
+
+  test('nobody waits for ever for a place that is kept for somebody who went home', async () => {
+    const { sink, clock, ask, settle } = sinkOf(10, { live: 0.8, batch: 0.2 });
+    ask(live, 8);
+    ask(batch, 2);
+    ask(live, 8); // refused, and never seen again
+    let at = -1;
+    sink.acquire('', 1, batch).then(() => {
+      at = clock.now();
+    });
+    settle(live, 8);
+    await clock.pass(5000);
+    expect(at).toBe(1001);
+  });
+
+  test('who gives up waiting keeps no place any more', async () => {
+    const { sink, clock, ask, settle } = sinkOf(2, { live: 0.5, batch: 0.5 });
+    ask({}, 2);
+    const giveUp = new AbortController();
+    const leaving = [live, batch].map((options) =>
+      sink.acquire('', 1, { ...options, signal: giveUp.signal }).catch(() => {}),
+    );
+    let isIn = false;
+    sink.acquire('').then(() => {
+      isIn = true;
+    });
+    giveUp.abort();
+    await Promise.all(leaving);
+    settle({});
+    await clock.pass(2100);
+    expect(isIn).toBe(true);
+  });
+
+  test('under any traffic: the limit holds, and whoever keeps asking has its part in the end', () => {
+    const partitions = { a: 0.5, b: 0.3, c: 0.2 };
+    const names = Object.keys(partitions) as (keyof typeof partitions)[];
+    fc.assert(
+      fc.property(
+        fc.integer({ min: 5, max: 40 }),
+        fc.array(fc.nat(2), { minLength: 100, maxLength: 300 }),
+        (fixed, who) => {
+          const { sink, ask, settle, inFlight } = sinkOf(fixed, partitions);
+          const had = () => inFlight() as Record<string, number>;
+          for (const n of who) {
+            ask({ partition: names[n] });
+            expect(sink.inspect('').inFlight).toBeLessThanOrEqual(fixed);
+          }
+          // From here on everybody always wants more, and calls end in turn.
+          for (let n = 0; n < fixed * 6; n++) {
+            for (const name of names) ask({ partition: name }, fixed);
+            const ending = names.filter((name) => had()[name] > 0)[n % 3] ?? names[0];
+            if (had()[ending] > 0) settle({ partition: ending });
+            for (const name of names) ask({ partition: name });
+          }
+          for (const name of names) {
+            expect(had()[name]).toBeGreaterThanOrEqual(Math.floor(fixed * partitions[name] + 1e-9));
+          }
+        },
+      ),
+      { numRuns: 50 },
+    );
+  });
+
+  test('nonsense is named', () => {
+    const make = (partitions: unknown) => () =>
+      limiter({ limit: { adaptive: { partitions } } as never });
+    expect(make({ live: 0.9, batch: 0.2 })).toThrow(
+      'expected `limit.adaptive.partitions` to be shares that add up to at most 1, got 1.1',
+    );
+    expect(make({ live: 0 })).toThrow('limit.adaptive.partitions.live');
+    expect(make({})).toThrow(ConfigError);
+    expect(make([0.5])).toThrow(ConfigError);
+    const many = (count: number) =>
+      Object.fromEntries(Array.from({ length: count }, (_, n) => [`p${n}`, 0.01]));
+    expect(make(many(64))).not.toThrow();
+    expect(make(many(65))).toThrow('to be 1 to 64 names with their shares');
+    const { sink } = sinkOf(1);
+    expect(() => sink.ask('', 1, { partition: 'love' })).toThrow(
+      'expected `partition` to be one of live, batch, got "love"',
+    );
+    const plain = limiter({ limit: { adaptive: {} } });
+    expect(() => plain.ask('', 1, live)).toThrow('left out: the limit has none');
+  });
+});

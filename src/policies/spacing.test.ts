@@ -1,0 +1,405 @@
+import { describe, expect, test } from 'vitest';
+import { type Story, tellStories } from '../../test/support/story.ts';
+import type { Decision } from '../core/decision.ts';
+import { ConfigError } from '../core/errors.ts';
+import { spacing } from './spacing.ts';
+
+const FAR = 1e15; // an instant so far out that a double holds only eighths of a millisecond
+
+const stories: Record<string, Story> = {
+  'whoever comes too early is told when, and a quiet minute buys nothing': {
+    limit: { spacing: { every: '6s' } },
+    rows: [
+      [0, 'ask 1', 'allow, 0 left'],
+      [1_000, 'ask 1', 'deny, retry in 5000'],
+      [5_999, 'ask 1', 'deny, retry in 1'],
+      [5_999.5, 'ask 1', 'deny, retry in 1'],
+      [6_000, 'ask 1', 'allow, 0 left'],
+      [66_000, 'ask 1', 'allow, 0 left'],
+      [66_000, 'ask 1', 'deny, retry in 6000'],
+    ],
+  },
+
+  // [--O------O-----X-O---] of the seed: 7 s apart, then 6 s, then 8 s.
+  "the seed's timeline: five seconds are too few": {
+    limit: { spacing: { every: '6s' } },
+    rows: [
+      [3_000, 'ask 1', 'allow, 0 left'],
+      [10_000, 'ask 1', 'allow, 0 left'],
+      [15_000, 'ask 1', 'deny, retry in 1000'],
+      [18_000, 'ask 1', 'allow, 0 left'],
+    ],
+  },
+
+  'places are reserved ahead, exactly as many as allowed': {
+    limit: { spacing: { every: '6s', reserve: 2 } },
+    rows: [
+      [0, 'ask 1', 'allow, 0 left'],
+      [0, 'look', 'remaining 0, reserved 0'], // the permit in use is not a reservation
+      [1_000, 'ask 1', 'wait 5000'], // due at 6 s
+      [1_000, 'look', 'reserved 1'],
+      [1_000, 'ask 1', 'wait 11000'], // due at 12 s
+      [1_000, 'look', 'reserved 2'],
+      [1_000, 'ask 1', 'deny, retry in 5000'], // a place is free when the first comes due
+      [5_999, 'ask 1', 'deny, retry in 1'], // nearly due still counts as one
+      [6_000, 'look', 'reserved 1'],
+      [6_000, 'ask 1', 'wait 12000'], // due at 18 s
+      [6_000, 'ask 1', 'deny, retry in 6000'],
+      [17_999, 'look', 'reserved 1'],
+      [18_000, 'look', 'remaining 0, reserved 0'],
+      [23_999, 'ask 1', 'wait 1'],
+      [31_000, 'look', 'remaining 1, reserved 0'],
+      [31_000, 'ask 1', 'allow, 0 left'],
+    ],
+  },
+
+  'a place given up is free again if it is the last': {
+    limit: { spacing: { every: '6s', reserve: 2 } },
+    rows: [
+      [0, 'ask 1', 'allow, 0 left'],
+      [0, 'ask 1', 'wait 6000'],
+      [0, 'ask 1', 'wait 12000'],
+      [500, 'done ignored due 12000'],
+      [500, 'look', 'reserved 1'],
+      [500, 'done ignored due 12000'], // saying so twice gives up no second place
+      [500, 'look', 'reserved 1'],
+      [500, 'ask 1', 'wait 11500'], // due at 12 s once more
+    ],
+  },
+
+  'a place given up in the middle stays empty: those behind it keep theirs': {
+    limit: { spacing: { every: '6s', reserve: 2 } },
+    rows: [
+      [0, 'ask 1', 'allow, 0 left'],
+      [0, 'ask 1', 'wait 6000'],
+      [0, 'ask 1', 'wait 12000'],
+      [500, 'done ignored due 6000'],
+      [500, 'look', 'reserved 2'],
+      [500, 'ask 1', 'deny, retry in 5500'],
+      [500, 'done ignored due 12000'], // now the last one, and only that
+      [500, 'ask 1', 'wait 11500'],
+    ],
+  },
+
+  'a permit that was good at once can be given back too': {
+    limit: { spacing: { every: '6s' } },
+    rows: [
+      [0, 'ask 1', 'allow, 0 left'],
+      [0, 'done ignored'],
+      [0, 'ask 1', 'allow, 0 left'],
+      [6_000, 'ask 1', 'allow, 0 left'],
+      [7_000, 'done ignored due 6000'],
+      [7_000, 'ask 1', 'allow, 0 left'], // a second after one that never happened
+      [7_000, 'ask 1', 'deny, retry in 6000'],
+    ],
+  },
+
+  'a place nobody came for in time is wasted, not given back': {
+    limit: { spacing: { every: '6s', reserve: 1, expire: '500ms' } },
+    rows: [
+      [0, 'ask 1', 'allow, 0 left'],
+      [0, 'ask 1', 'wait 6000'],
+      [6_501, 'done ignored due 6000'],
+      [6_501, 'ask 1', 'wait 5499'], // until 12 s: whoever overslept asks again
+      [12_500, 'done ignored due 12000'], // just in time
+      [12_500, 'ask 1', 'allow, 0 left'],
+    ],
+  },
+
+  'only what never happened comes back': {
+    limit: { spacing: { every: '6s' } },
+    rows: [
+      [0, 'ask 1', 'allow, 0 left'],
+      [0, 'done ok'],
+      [0, 'done failed'],
+      [0, 'done busy'],
+      [0, 'done timeout'],
+      [0, 'done ignored cost 0'], // nothing of it
+      [0, 'ask 1', 'deny, retry in 6000'],
+    ],
+  },
+
+  'two at once would be a burst': {
+    limit: { spacing: { every: '6s', reserve: 9 } },
+    rows: [
+      [0, 'ask 2', 'deny, never'],
+      [0, 'ask 1.5', 'deny, never'],
+      [0, 'ask Infinity', 'deny, never'],
+      [0, 'ask 1', 'allow, 0 left'],
+      [0, 'take all', 'got 0'], // a batch never waits
+      [6_000, 'take all', 'got 1'],
+    ],
+  },
+
+  'asking for nothing looks without touching': {
+    limit: { spacing: { every: '6s', reserve: 1 } },
+    rows: [
+      [0, 'ask 0', 'allow, 1 left'],
+      [0, 'ask 1', 'allow, 0 left'],
+      [0, 'ask 0', 'allow, 0 left'],
+      [0, 'look', 'reserved 0'],
+      [6_000, 'ask 0', 'allow, 1 left'],
+      [6_000, 'ask 1', 'allow, 0 left'],
+    ],
+  },
+
+  'a clock that goes backwards opens nothing': {
+    limit: { spacing: { every: '6s' } },
+    rows: [
+      [10_000, 'ask 1', 'allow, 0 left'],
+      [4_000, 'ask 1', 'deny, retry in 12000'],
+      [10_000, 'ask 1', 'deny, retry in 6000'],
+      [15_999, 'ask 1', 'deny, retry in 1'],
+      [16_000, 'ask 1', 'allow, 0 left'],
+    ],
+  },
+
+  'a permit used elsewhere is a permit used': {
+    limit: { spacing: { every: '6s' } },
+    rows: [
+      [0, 'hear 2', 'heard'],
+      [11_999, 'ask 1', 'deny, retry in 1'],
+      [12_000, 'ask 1', 'allow, 0 left'],
+      [12_000, 'hear 0', 'heard'],
+      [12_000, 'ask 1', 'deny, retry in 6000'],
+      [12_000, 'pool 3', 'of no use'],
+      [60_000, 'hear 1', 'heard'], // used now, not when it could have been
+      [60_000, 'ask 1', 'deny, retry in 6000'],
+    ],
+  },
+
+  'a week asleep is worth one permit': {
+    limit: { spacing: { every: '6s' } },
+    rows: [
+      [0, 'ask 1', 'allow, 0 left'],
+      [604_800_000, 'ask 1', 'allow, 0 left'],
+      [604_800_000, 'ask 1', 'deny, retry in 6000'],
+    ],
+  },
+
+  'a fraction of a millisecond is told as a whole one': {
+    limit: { spacing: { every: '250us', reserve: 1 } },
+    rows: [
+      [0, 'ask 1', 'allow, 0 left'],
+      [0, 'ask 1', 'wait 0.25'],
+      [0, 'ask 1', 'deny, retry in 1'],
+      [0.25, 'ask 1', 'wait 0.25'],
+      [0.25, 'look', 'reserved 1'],
+    ],
+  },
+
+  'far from zero six seconds are six seconds': {
+    limit: { spacing: { every: '6s', reserve: 1 } },
+    rows: [
+      [FAR, 'ask 1', 'allow, 0 left'],
+      [FAR + 0.125, 'ask 1', 'wait 5999.875'],
+      [FAR + 0.125, 'ask 1', 'deny, retry in 6000'],
+      [FAR + 5_999.875, 'ask 1', 'deny, retry in 1'],
+      [FAR + 6_000, 'ask 1', 'wait 6000'],
+      [FAR + 6_000, 'done ignored due 1000000000012000'],
+      [FAR + 6_000, 'look', 'reserved 0'],
+    ],
+  },
+
+  'far from zero, too, those behind a place given up keep theirs': {
+    limit: { spacing: { every: 0.1, reserve: 2 } },
+    rows: [
+      [FAR, 'ask 1', 'allow, 0 left'],
+      [FAR, 'ask 1', 'wait 0.125'], // the next instant there is
+      [FAR, 'ask 1', 'wait 0.25'],
+      [FAR, `done ignored due ${FAR + 0.125}`],
+      [FAR, 'look', 'reserved 2'],
+    ],
+  },
+};
+
+/** The permit function of the seed, line by line. */
+function seedThrottle(every: number, reservedMax: number) {
+  let last = -Infinity;
+  return (now: number): number => {
+    const next = last + every;
+    if (now >= next) {
+      last = now;
+      return 0;
+    }
+    const reserved = Math.floor(Math.max(0, last - now) / every);
+    if (reserved >= reservedMax) return -1;
+    last = next;
+    return next - now;
+  };
+}
+
+/** Asks until refused, and says how many were told to wait. */
+function waitsAt(ask: (now: number) => Decision, now: number): number {
+  let waits = 0;
+  while (ask(now).verdict === 'wait') waits++;
+  return waits;
+}
+
+const begin = (options: Parameters<typeof spacing>[0], startAt = 0) => {
+  const policy = spacing(options);
+  const state = new Float64Array(policy.width);
+  policy.start(state, 0, startAt);
+  return {
+    policy,
+    state,
+    ask: (now: number) => policy.ask(state, 0, 1, now),
+    reserved: (now: number) => policy.view(state, 0, now).reserved,
+  };
+};
+
+describe('spacing', () => {
+  tellStories(stories);
+
+  test('two reserved places are two: the seed, which counts with a floor, hands out three', () => {
+    const seed = seedThrottle(6_000, 2);
+    const seedWaits = [0, 1_000, 1_000, 1_000, 1_000].map(seed).filter((wait) => wait > 0);
+    expect(seedWaits).toEqual([5_000, 11_000, 17_000]);
+
+    const ours = begin({ every: '6s', reserve: 2 });
+    ours.ask(0);
+    expect(waitsAt(ours.ask, 1_000)).toBe(2);
+    expect(ours.reserved(1_000)).toBe(2);
+  });
+
+  // Far from zero a crooked interval is rounded up a little at every place, which must not add up
+  // to a place that is missing; near zero the tolerance for dust must not add up to one too many.
+  test.each([
+    [6_000, 5, 0],
+    [6_000, 5, 1_700_000_000_123],
+    [6_000, 5, FAR],
+    [100, 50, FAR],
+    [33.3, 20, 1_700_000_000_123],
+    [0.7, 5, 0],
+    [0.7, 5, 1_700_000_000_123],
+    [0.1, 5, 0],
+    [0.01, 5, 0],
+    [0.001, 5, 0],
+    [0.0001, 5, 0],
+  ])(
+    'one permit every %d ms, %d reserved, from %d on: exactly so many wait',
+    (every, reserve, at) => {
+      for (const phase of [0, 0.125, 0.5, 0.875]) {
+        const { ask, reserved } = begin({ every, reserve }, at);
+        ask(at);
+        const now = at + phase * every;
+        expect(waitsAt(ask, now), `asked ${phase} of the way`).toBe(reserve);
+        expect(reserved(now)).toBe(reserve);
+      }
+    },
+  );
+
+  test.each([
+    [6_000, FAR],
+    [0.9, FAR],
+    [0.1, FAR],
+    [0.000_1, FAR],
+    [0.1, 1_700_000_000_123.456],
+    [1 / 3, 1_700_000_000_123.456],
+    [0.001, 0],
+    [1e-9, 0],
+  ])('one permit every %d ms from %d on: never two closer together', (every, startAt) => {
+    const { ask } = begin({ every, reserve: 3 }, startAt);
+    let now = startAt;
+    let last = -Infinity;
+    for (let n = 0; n < 2_000; n++) {
+      const decision = ask(now);
+      if (decision.verdict === 'deny') {
+        now += decision.retryAfterMs;
+        continue;
+      }
+      const due = decision.verdict === 'wait' ? now + decision.waitMs : now;
+      expect(due - last, `permit ${n}`).toBeGreaterThanOrEqual(every * (1 - 1e-9));
+      last = due;
+      if (n % 7 === 0) now += every / 3;
+    }
+  });
+
+  test('what it tells, opens, however crooked the numbers', () => {
+    for (const every of [6_000, 1 / 3, 0.7, 33.333, 1_000 / 7, 100.000_000_000_5]) {
+      for (const reserve of [0, 1, 4]) {
+        for (const startAt of [0, 1_700_000_000_123.456, FAR]) {
+          const { ask, policy, state } = begin({ every, reserve }, startAt);
+          let now = startAt;
+          for (let n = 0; n < 200; n++) {
+            const decision = ask(now);
+            if (decision.verdict !== 'deny') continue;
+            now += decision.retryAfterMs;
+            const context = `every ${every}, reserve ${reserve}, from ${startAt}, step ${n}`;
+            const early = policy.ask(state.slice(), 0, 1, now - 1.125);
+            expect(early.verdict, `${context}: early`).toBe('deny');
+            const opened = policy.ask(state.slice(), 0, 1, now);
+            expect(opened.verdict, context).not.toBe('deny');
+          }
+        }
+      }
+    }
+  });
+
+  // Nobody is closer to anybody because somebody was wrong about what it gives back.
+  test('a place given back with the wrong time makes no gap too small', () => {
+    for (let dueAt = 0; dueAt <= 14_000; dueAt += 250) {
+      const { policy, state, ask } = begin({ every: '6s', reserve: 1 });
+      ask(0); // good at 0
+      ask(0); // good at 6000, and given up
+      policy.settle(state, 0, { outcome: 'ignored', cost: 1, dueAt }, 4_000);
+      const next = ask(4_000);
+      const opensAt =
+        4_000 +
+        (next.verdict === 'wait' ? next.waitMs : next.verdict === 'deny' ? next.retryAfterMs : 0);
+      expect(opensAt, `given back as good at ${dueAt}`).toBeGreaterThanOrEqual(6_000);
+    }
+  });
+
+  test.each([
+    [0, 1e-6, 0],
+    [0, 0.001, 1],
+    [FAR, 0.125, 0], // the instant before
+    [FAR, 1, 1],
+  ])(
+    'from %d on, a place given back as one %d ms earlier leaves %i reserved',
+    (at, earlierMs, left) => {
+      const { policy, state, ask, reserved } = begin({ every: '6s', reserve: 1 }, at);
+      ask(at);
+      ask(at); // good six seconds later, and given up
+      const dueAt = at + 6_000 - earlierMs;
+      policy.settle(state, 0, { outcome: 'ignored', cost: 1, dueAt }, at);
+      expect(reserved(at)).toBe(left);
+    },
+  );
+
+  test('says how long a permit stays good', () => {
+    expect(spacing({ every: '6s' }).expireMs).toBe(Infinity);
+    expect(spacing({ every: '6s', expire: '500ms' }).expireMs).toBe(500);
+  });
+
+  test('may ask for a wait only if there are places to reserve, and need not hear how calls went', () => {
+    expect(spacing({ every: '6s' })).toMatchObject({ reserves: false, learns: false });
+    expect(spacing({ every: '6s', reserve: 1 })).toMatchObject({ reserves: true, learns: false });
+  });
+
+  test('wants the exact time, and is as good as new at its next place', () => {
+    const { policy, state, ask } = begin({ every: '6s', reserve: 2 });
+    expect(policy.exactTime).toBe(true);
+    ask(1_000);
+    ask(1_000);
+    expect(policy.forgetAt(state, 0)).toBe(13_000);
+    expect(policy.evictAt(state, 0)).toBe(13_000);
+  });
+
+  test('a key whose past was forgotten too early waits for it', () => {
+    const { policy, state, ask } = begin({ every: '6s' });
+    policy.start(state, 0, 1_000, 7_500);
+    expect(ask(1_000)).toEqual({ verdict: 'deny', retryAfterMs: 6_500 });
+    policy.start(state, 0, 1_000, 500);
+    expect(ask(1_000).verdict).toBe('allow');
+  });
+
+  test('a cost that is no cost is an error, and takes nothing', () => {
+    const { policy, state, ask } = begin({ every: '6s' });
+    for (const cost of [-1, Number.NaN]) {
+      expect(() => policy.ask(state, 0, cost, 0)).toThrow(ConfigError);
+    }
+    expect(ask(0).verdict).toBe('allow');
+  });
+});

@@ -1,0 +1,72 @@
+/**
+ * Statistics of what happened, weighted by time: a value counts for as long as it was so.
+ *
+ * Each sample stands for the time since the one before it; the first only says when time began.
+ */
+
+import type { Millis } from '../../core/clock.ts';
+
+export interface Figures {
+  readonly min: number;
+  readonly max: number;
+  readonly mode: number;
+  readonly mean: number;
+}
+
+/** For whole numbers: how long each value was the case. */
+export class LevelFigures {
+  // Whole milliseconds: sums of seconds would tell levels apart that lasted equally long.
+  readonly #lasted = new Map<number, Millis>();
+  #last: Millis | undefined;
+
+  add(level: number, now: Millis): void {
+    if (this.#last !== undefined) {
+      this.#lasted.set(level, (this.#lasted.get(level) ?? 0) + now - this.#last);
+    }
+    this.#last = now;
+  }
+
+  figures(): Figures {
+    const levels = [...this.#lasted].filter(([, ms]) => ms > 0);
+    const values = levels.map(([level]) => level);
+    const heaviest = levels.reduce(heavier, [Number.NaN, 0]);
+    const total = levels.reduce((sum, [, ms]) => sum + ms, 0);
+    const weighted = levels.reduce((sum, [level, ms]) => sum + level * ms, 0);
+    return {
+      min: Math.min(...values),
+      max: Math.max(...values),
+      mode: heaviest[0],
+      mean: weighted / total,
+    };
+  }
+}
+
+/** Of two levels the one that lasted longer; of equals the higher. */
+function heavier(a: readonly [number, number], b: readonly [number, number]): [number, number] {
+  return b[1] > a[1] || (b[1] === a[1] && b[0] > a[0]) ? [...b] : [...a];
+}
+
+/** For real numbers: extremes of all samples but the first, and the mean over time. */
+export class SpanFigures {
+  #min = Infinity;
+  #max = -Infinity;
+  #sum = 0;
+  #seconds = 0;
+  #last: Millis | undefined;
+
+  add(value: number, now: Millis): void {
+    if (this.#last !== undefined) {
+      const seconds = (now - this.#last) / 1000;
+      this.#sum += value * seconds;
+      this.#seconds += seconds;
+      this.#min = Math.min(this.#min, value);
+      this.#max = Math.max(this.#max, value);
+    }
+    this.#last = now;
+  }
+
+  figures(): Figures {
+    const mean = this.#sum / this.#seconds;
+    return { min: this.#min, max: this.#max, mode: Number.NaN, mean };
+  }
+}

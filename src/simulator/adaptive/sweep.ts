@@ -1,0 +1,71 @@
+/**
+ * One option of the adaptive limit through a range of values, all others as they are by default.
+ *
+ * A cell is one value on one scenario with so many clients, run once per seed: what it comes to is
+ * the median of the runs, with the lowest and the highest beside it.
+ */
+
+import type { AdaptiveOptions } from '../../policies/adaptive.ts';
+import { type FleetFigures, type FleetRun, runFleet } from './fleet.ts';
+import type { Scenario } from './scenario.ts';
+
+/** The options worth a sweep: the value that holds if nothing is said, and those to try. */
+export const SWEEPS = {
+  alpha: { usual: 0.4, values: [0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1] },
+  decreaseRatio: { usual: 0.9, values: [0.5, 0.7, 0.8, 0.9, 0.95, 0.98] },
+  deviationScale: { usual: 2.5, values: [0, 1, 2, 2.5, 3, 4, 6] },
+  slowStart: { usual: false, values: [false, true] },
+  initial: { usual: 1, values: [1, 5, 20, 50, 100] },
+  jitter: { usual: 0, values: [0, 0.1, 0.2, 0.5, 1] },
+} satisfies { readonly [name in keyof AdaptiveOptions]: Sweep };
+
+interface Sweep {
+  readonly usual: SweepValue;
+  readonly values: readonly SweepValue[];
+}
+
+export type SweepOption = keyof typeof SWEEPS;
+export type SweepValue = number | boolean;
+export const SWEEP_OPTIONS = Object.keys(SWEEPS) as readonly SweepOption[];
+
+export interface CellPlan {
+  readonly option: SweepOption;
+  readonly value: SweepValue;
+  readonly scenario: Scenario;
+  readonly clients: number;
+  /** One run each; at least one. */
+  readonly seeds: readonly number[];
+}
+
+/** The middle of the runs, and how far they lie apart. */
+export interface Spread {
+  readonly median: number;
+  readonly lo: number;
+  readonly hi: number;
+}
+
+export interface Cell extends CellPlan {
+  readonly figures: { readonly [name in keyof FleetFigures]: Spread };
+  /** The run of the first seed, to be drawn. */
+  readonly first: FleetRun;
+}
+
+export function runCell(plan: CellPlan): Cell {
+  const { option, value, scenario, clients } = plan;
+  const runs = plan.seeds.map((seed) =>
+    runFleet({ scenario, clients, seed, limit: { [option]: value } }),
+  );
+  const names = Object.keys(runs[0].figures) as (keyof FleetFigures)[];
+  const spreads = names.map((name) => [name, spreadOf(runs.map(({ figures }) => figures[name]))]);
+  return { ...plan, figures: Object.fromEntries(spreads), first: runs[0] };
+}
+
+/** Of an even number the lower of the two in the middle: it is one that really came out. */
+export function spreadOf(values: readonly number[]): Spread {
+  const sorted = [...values].sort((a, b) => a - b);
+  return {
+    median: sorted[Math.ceil(sorted.length / 2) - 1],
+    lo: sorted[0],
+    hi: sorted[sorted.length - 1],
+  };
+}

@@ -1,0 +1,199 @@
+import { describe, expect, test } from 'vitest';
+import type { Outcome } from '../core/decision.ts';
+import { seededRandom } from '../core/random.ts';
+import { limiter } from '../limiter/limiter.ts';
+import { VirtualClock } from '../testing/virtual-clock.ts';
+import { type ThrottleOptions, throttle } from './throttle.ts';
+
+interface Answer {
+  readonly outcome: Outcome;
+  readonly retryAfterMs?: number;
+}
+
+type Work = (name: string) => Promise<Answer>;
+
+const half = () => 0.5;
+
+/** A call whose tries are written down, each answered by the next of `answers`, 10 ms later. */
+function tell(answers: readonly (Answer | Error)[], options: Partial<ThrottleOptions<Work>> = {}) {
+  const clock = new VirtualClock();
+  const story: string[] = [];
+  const left = [...answers];
+  const work = async (name: string): Promise<Answer> => {
+    const answer = left.shift() ?? { outcome: 'ok' };
+    story.push(
+      `${clock.now()} ${name}: ${answer instanceof Error ? answer.message : answer.outcome}`,
+    );
+    await new Promise<void>((done) => clock.wakeAt(clock.now() + 10, done));
+    if (answer instanceof Error) throw answer;
+    return answer;
+  };
+  const sink = limiter({ limit: { adaptive: { fixed: 5 } }, clock, random: half });
+  const call = throttle(work, {
+    limiter: sink,
+    outcome: (error, result) => (error ? 'failed' : (result?.outcome ?? 'ok')),
+    retryAfter: (_error, result) => result?.retryAfterMs,
+    retry: true,
+    ...options,
+  } as ThrottleOptions<Work>);
+  return { clock, story, sink, call };
+}
+
+const busy: Answer = { outcome: 'busy' };
+const ok: Answer = { outcome: 'ok' };
+
+describe('retry', () => {
+  test('comes back later each time, and by a random part of it', async () => {
+    const { clock, story, call, sink } = tell([busy, { outcome: 'timeout' }, busy, ok]);
+    const result = call('a');
+    await clock.pass(2000);
+    expect(await result).toEqual(ok);
+    expect(story).toEqual(['0 a: busy', '60 a: timeout', '170 a: busy', '380 a: ok']);
+    expect(sink.stats()).toMatchObject({
+      allowed: 4,
+      held: 0,
+      settled: { ok: 1, busy: 2, timeout: 1 },
+    });
+  });
+
+  test('every try is timed on its own', async () => {
+    const { clock, call, sink } = tell([busy, ok]);
+    const result = call('a');
+    await clock.pass(2000);
+    await result;
+    expect(sink.stats().rttMs).toMatchObject({ count: 1, sumMs: 10 });
+  });
+
+  test('gives what it got once it has tried often enough', async () => {
+    const { clock, story, call } = tell([busy, busy, busy], { retry: 2 });
+    const result = call('a');
+    await clock.pass(2000);
+    expect(await result).toEqual(busy);
+    expect(story).toHaveLength(3);
+  });
+
+  test('what says nothing about load is not tried again, and errors stay errors', async () => {
+    const { clock, story, call } = tell([new Error('no such thing')]);
+    const result = call('a');
+    result.catch(() => {});
+    await clock.pass(2000);
+    await expect(result).rejects.toThrow('no such thing');
+    expect(story).toHaveLength(1);
+    const again = tell([new Error('flaky'), ok], { retry: { on: ['failed'], first: '10ms' } });
+    const second = again.call('b');
+    await again.clock.pass(100);
+    expect(await second).toEqual(ok);
+  });
+
+  test('never before it was told to, and nobody else either', async () => {
+    const { clock, story, call } = tell([{ outcome: 'busy', retryAfterMs: 3000 }, ok, ok], {
+      wait: '10s',
+    });
+    const first = call('a');
+    await clock.pass(100);
+    const second = call('b'); // waits: the other side wants nothing more for 3 s
+    await clock.pass(5000);
+    await Promise.all([first, second]);
+    expect(story).toEqual(['0 a: busy', '3010 b: ok', '3060 a: ok']);
+  });
+
+  test('a "come back tomorrow" is not waited for', async () => {
+    const { clock, call } = tell([{ outcome: 'busy', retryAfterMs: 86_400_000 }]);
+    const result = call('a');
+    await clock.pass(10);
+    expect(await result).toMatchObject(busy);
+  });
+
+  test('only so many may be backing off at once', async () => {
+    const { clock, story, call } = tell([busy, busy, busy, busy], { retry: { waitingMax: 2 } });
+    const results = ['a', 'b', 'c', 'd'].map((name) => call(name));
+    await clock.pass(2000);
+    expect((await Promise.all(results)).map(({ outcome }) => outcome)).toEqual([
+      'ok',
+      'ok',
+      'busy',
+      'busy',
+    ]);
+    expect(story).toHaveLength(6);
+  });
+
+  test('an abort ends the wait at once, and nothing comes after it', async () => {
+    const giveUp = new AbortController();
+    const { clock, story, call } = tell([busy, busy], { signal: giveUp.signal });
+    const result = call('a');
+    await clock.pass(20);
+    giveUp.abort(new Error('enough'));
+    await expect(result).rejects.toThrow('enough');
+    await clock.pass(5000);
+    expect(story).toEqual(['0 a: busy']);
+  });
+
+  test('callers that failed together do not return together', async () => {
+    const clock = new VirtualClock();
+    const times = new Set<number>();
+    const seen = new Map<number, number>();
+    const call = throttle(
+      async (id: number) => {
+        const tries = (seen.get(id) ?? 0) + 1;
+        seen.set(id, tries);
+        if (tries === 2) times.add(Math.round(clock.now()));
+        return tries;
+      },
+      {
+        limit: { bucket: { rate: 1000 } },
+        clock,
+        random: seededRandom(7),
+        retry: 1,
+        outcome: (_error, tries) => (tries === 1 ? 'busy' : 'ok'),
+      },
+    );
+    const all = Array.from({ length: 50 }, (_, id) => call(id));
+    await clock.pass(1000);
+    await Promise.all(all);
+    expect(times.size).toBeGreaterThan(25);
+  });
+
+  test('a second try that is refused gives what the first one brought', async () => {
+    const clock = new VirtualClock();
+    const heard: number[] = [];
+    const call = throttle(async () => 'busy', {
+      limit: { bucket: { rate: '1/m', burst: 1 } },
+      clock,
+      outcome: () => 'busy',
+      wait: '1s',
+      retry: { times: 2, first: 5, onRetry: (_tried, n) => heard.push(n) },
+    });
+    const result = call();
+    await clock.pass(5000);
+    expect(await result).toBe('busy');
+    expect(heard).toEqual([]); // nothing was given up
+  });
+
+  test('one signal is for all tries of a call', async () => {
+    const clock = new VirtualClock();
+    let made = 0;
+    const call = throttle(async () => 'busy', {
+      limit: { bucket: { rate: 1000 } },
+      clock,
+      random: half,
+      outcome: () => 'busy',
+      retry: 3,
+      signal: () => {
+        made++;
+        return new AbortController().signal;
+      },
+    });
+    const result = call();
+    await clock.pass(5000);
+    await result;
+    expect(made).toBe(1);
+  });
+
+  test('nonsense is named', () => {
+    const make = (retry: unknown) => () => tell([], { retry: retry as never });
+    expect(make({ times: -1 })).toThrow('retry.times');
+    expect(make({ tims: 1 })).toThrow('retry.tims');
+    expect(make('often')).toThrow('`retry` to be true, a number of times, or an object');
+    expect(make({ on: ['bussy'] })).toThrow('retry.on');
+  });
+});
