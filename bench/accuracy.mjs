@@ -47,16 +47,16 @@ const sizes = (exchange, flags, counts) =>
   counts.map((nodes) => ({ exchange, nodes, words: `--nodes ${nodes} ${flags}` }));
 const FEW = [2, 8, 32, 64, 256];
 const SIZES = [
-  ...sizes('prompt', '', [...FEW, 1000]),
-  ...sizes('interval 100 ms', '--exchange interval --interval 100ms', FEW),
+  ...sizes('eager', '', [...FEW, 1000]),
+  ...sizes('periodic 100 ms', '--exchange periodic --interval 100ms', FEW),
   {
-    exchange: 'interval 100 ms',
+    exchange: 'periodic 100 ms',
     nodes: 1000,
     note: ', for 15 s',
-    words: '--nodes 1000 --exchange interval --interval 100ms --span 15s',
+    words: '--nodes 1000 --exchange periodic --interval 100ms --span 15s',
   },
-  ...sizes('interval 1 s', '--exchange interval --interval 1s', FEW),
-  ...sizes('interval 5 s', '--exchange interval --interval 5s', FEW),
+  ...sizes('periodic 1 s', '--exchange periodic --interval 1s', FEW),
+  ...sizes('periodic 5 s', '--exchange periodic --interval 5s', FEW),
 ].filter(({ nodes }) => !isQuick || nodes <= NODES_QUICK);
 
 const COSTS = [
@@ -65,10 +65,10 @@ const COSTS = [
   { keys: 100_000, rate: 0.1, burst: 1, seconds: 10 },
   { keys: 100_000, rate: 2, burst: 2, seconds: 3 },
 ].flatMap((one) =>
-  [10, 100].map((reportsMax) => {
+  [10, 100].map((maxReports) => {
     const { keys, rate, burst, seconds } = one;
-    const words = `--clients ${keys} --rate ${rate} --burst ${burst} --load 1 --span ${seconds}s --reports-max ${reportsMax}`;
-    return { ...one, reportsMax, words };
+    const words = `--clients ${keys} --rate ${rate} --burst ${burst} --load 1 --span ${seconds}s --max-reports ${maxReports}`;
+    return { ...one, maxReports, words };
   }),
 );
 
@@ -84,7 +84,7 @@ const burstWords = (burst, rtt) => groups(LOADS[0], `--burst ${burst} --rtt ${rt
 
 const PICTURED = [
   'peers --span 30s --svg peers-prompt.svg',
-  'peers --span 30s --exchange interval --interval 1s --svg peers-interval.svg',
+  'peers --span 30s --exchange periodic --interval 1s --svg peers-interval.svg',
   'peers --span 30s --load 0.5 --load-step 10@10 --svg peers-load.svg',
   'peers --split 20-30:4 --crash 2@45-50 --svg peers-split.svg',
   'groups --cut eu@20-35 --svg groups-split.svg',
@@ -161,10 +161,12 @@ const SIZE_COLUMNS = {
   'worst 1 s': ({ worst }) => worst[1000].toFixed(3),
   '10 s': ({ worst }) => worst[10_000].toFixed(3),
   '60 s': ({ worst }) => worst[60_000]?.toFixed(3) ?? '–',
-  'overshoot 1 s': ({ overshoot }) => percent(overshoot[1000], 0),
-  'excess of bound': ({ excess, bound }) => `${excess.toFixed(0)} of ${bound.toFixed(0)}`,
+  'overshoot 1 s': ({ overshootRatio }) => percent(overshootRatio[1000], 0),
+  'excess of bound': ({ overshootCalls, bound }) =>
+    `${overshootCalls.toFixed(0)} of ${bound.toFixed(0)}`,
   utilisation: ({ utilisation }) => short(utilisation),
-  'wrong, many / few': ({ tooMany, tooFew }) => `${short(tooMany)} / ${short(tooFew)}`,
+  'wrong, many / few': ({ falseAllows, falseDenials }) =>
+    `${short(falseAllows)} / ${short(falseDenials)}`,
   'fair nodes': ({ fairNodes }) => fairNodes.toFixed(2),
   age: ({ age }) => `${age.meanMs.toFixed(0)} ms`,
   'datagrams/s': ({ datagramsPerSecond }) => datagramsPerSecond.toFixed(1),
@@ -184,14 +186,16 @@ const NODES = 8; // the default of the command
 const COST_COLUMNS = {
   keys: ({ keys }) => keys.toLocaleString('en'),
   'rate of each': ({ rate }) => rate,
-  R: ({ reportsMax }) => reportsMax,
+  R: ({ maxReports }) => maxReports,
   'datagrams/s': ({ datagramsPerSecond }) => datagramsPerSecond.toFixed(1),
   'bytes/s': ({ bytesPerSecond }) => bytesPerSecond.toFixed(0),
   'bytes a call asked for': ({ bytesPerSecond, calls, seconds }) =>
     ((bytesPerSecond * NODES * seconds) / calls).toFixed(1),
   age: ({ age }) => `${age.meanMs.toFixed(0)} ms`,
-  'wrong, many / few': ({ tooMany, tooFew }) => `${percent(tooMany, 2)} / ${percent(tooFew, 2)}`,
-  'excess of bound': ({ excess, bound }) => `${excess.toFixed(1)} of ${bound.toFixed(0)}`,
+  'wrong, many / few': ({ falseAllows, falseDenials }) =>
+    `${percent(falseAllows, 2)} / ${percent(falseDenials, 2)}`,
+  'excess of bound': ({ overshootCalls, bound }) =>
+    `${overshootCalls.toFixed(1)} of ${bound.toFixed(0)}`,
 };
 
 function usedTable() {
@@ -199,7 +203,7 @@ function usedTable() {
     [`asked for in ${NAMES.join(', ')}`]: ({ loads, n }) => (n === 0 ? loads.join(', ') : ''),
     '': ({ design }) => DESIGNS[design],
     used: ({ utilisation }) => percent(utilisation),
-    excess: ({ excess }) => excess.toFixed(1),
+    excess: ({ overshootCalls }) => overshootCalls.toFixed(1),
     'a call waits': ({ answerMs }) => `${answerMs.toFixed(0)} ms`,
   };
   const rows = LOADS.flatMap((loads) =>

@@ -4,7 +4,7 @@ import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 
 const AT_ONCE = 2;
-const OUT_BYTES_MAX = 64 * 2 ** 20;
+const MAX_OUT_BYTES = 64 * 2 ** 20;
 
 const run = promisify(execFile);
 
@@ -16,7 +16,7 @@ export async function playAll(jobs, told) {
   const work = async () => {
     while (next < jobs.length) {
       const n = next++;
-      const { stdout } = await run(process.execPath, jobs[n], { maxBuffer: OUT_BYTES_MAX });
+      const { stdout } = await run(process.execPath, jobs[n], { maxBuffer: MAX_OUT_BYTES });
       results[n] = JSON.parse(stdout);
       told(`${++done} of ${jobs.length}: ${jobs[n].join(' ')}`);
     }

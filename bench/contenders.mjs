@@ -15,8 +15,8 @@ export const contenders = {
     async make() {
       const { limiter } = await import('sluice');
       const limit = { bucket: { rate: '1/h', burst: PLENTY } };
-      const api = limiter({ limit, keysMax: KEYS });
-      return { sync: (key) => api.ask(key).verdict === 'allow' };
+      const api = limiter({ limit, maxKeys: KEYS });
+      return { sync: (key) => api.check(key).verdict === 'allow' };
     },
   },
   'bare Map of numbers': {

@@ -40,18 +40,18 @@ const watchers = {
 const calls = {
   allowed: () => {
     const api = limiter({ limit: { bucket: { rate: 1e9, burst: 1e12 } } });
-    return { api, call: () => api.ask('alice') };
+    return { api, call: () => api.check('alice') };
   },
   denied: () => {
     const api = limiter({ limit: { bucket: { rate: '1/d', burst: 1 } } });
-    return { api, call: () => api.ask('alice') };
+    return { api, call: () => api.check('alice') };
   },
   'learning, ask and settle': () => {
     const api = limiter({ limit: { adaptive: { fixed: 10 } } });
     return {
       api,
       call() {
-        api.ask('alice');
+        api.check('alice');
         api.settle('alice', { rttMs: 12 });
       },
     };

@@ -27,21 +27,21 @@ const LIMITS = {
 const keyOf = (n) => `client-${n}@example.org`;
 
 function bytesOf(limit) {
-  const api = limiter({ limit, keysMax: 2 * KEYS });
-  for (let n = 0; n < KEYS; n++) api.ask(keyOf(n));
+  const api = limiter({ limit, maxKeys: 2 * KEYS });
+  for (let n = 0; n < KEYS; n++) api.check(keyOf(n));
   return api.stats().bytes / KEYS;
 }
 
 /** How many keys there were whenever the table grew, and how long that ask took. */
 function growths() {
-  const api = limiter({ limit: LIMITS.bucket, keysMax: 4 * KEYS });
+  const api = limiter({ limit: LIMITS.bucket, maxKeys: 4 * KEYS });
   const seen = [];
   let slowestMs = 0;
   let { bytes } = api.stats();
   const LOOK_EVERY = KEYS / 100;
   for (let n = 1; n <= 2 * KEYS; n++) {
     const from = performance.now();
-    api.ask(keyOf(n));
+    api.check(keyOf(n));
     slowestMs = Math.max(slowestMs, performance.now() - from);
     if (n % LOOK_EVERY !== 0) continue;
     const now = api.stats().bytes;

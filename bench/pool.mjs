@@ -106,7 +106,7 @@ function rate(own) {
   const start = performance.now();
   let now = start;
   while (now - start < ROUND_MS) {
-    for (let n = 0; n < BATCH; n++) allowed += own.ask('alice').verdict === 'allow' ? 1 : 0;
+    for (let n = 0; n < BATCH; n++) allowed += own.check('alice').verdict === 'allow' ? 1 : 0;
     done += BATCH;
     now = performance.now();
   }
@@ -117,9 +117,11 @@ function rate(own) {
 /** The same limit alone and in a pool of three, one after the other, round by round. */
 async function beside(limit) {
   const store = memoryStore();
-  const places = ['one', 'two', 'three'].map((id) => pool(store, { id, stale: 1000, sync: 100 }));
+  const places = ['one', 'two', 'three'].map((id) =>
+    pool(store, { id, memberTimeout: 1000, sync: 100 }),
+  );
   const [place] = places;
-  const own = { alone: limiter({ limit }), pooled: limiter({ limit, share: place }) };
+  const own = { alone: limiter({ limit }), pooled: limiter({ limit, backend: place }) };
   while (place.view().size < 3 || place.view().rank < 0) await later(10);
   await later(1000); // what is more is used from the next second on
   const rates = { alone: [], pooled: [] };
@@ -144,7 +146,7 @@ async function reading(limit) {
   const start = performance.now();
   let now = start;
   while (now - start < ROUND_MS) {
-    const granted = limit ? limit.take('', BATCH) : BATCH;
+    const granted = limit ? limit.takeUpTo('', BATCH) : BATCH;
     for (let n = 0; n < granted; n++) sum += JSON.parse(message).n;
     done += granted;
     await new Promise(setImmediate); // the next batch comes from elsewhere
@@ -161,10 +163,10 @@ async function readers() {
   await reading(); // once to warm up
   for (let round = 0; round < ROUNDS; round++) {
     rates.none.push(await reading());
-    const place = pool(store, { id: `reader ${round}`, stale: 400, sync: 100 });
+    const place = pool(store, { id: `reader ${round}`, memberTimeout: 400, sync: 100 });
     rates.pool.push(await reading());
-    const own = limiter({ limit: LIMITS.ramp, share: place });
-    while (place.view().rank < 0 || own.take('', 1) === 0) await later(10);
+    const own = limiter({ limit: LIMITS.ramp, backend: place });
+    while (place.view().rank < 0 || own.takeUpTo('', 1) === 0) await later(10);
     rates.limit.push(await reading(own));
     await place.close();
   }

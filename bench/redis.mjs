@@ -43,12 +43,12 @@ const limit = { bucket: { rate: 1e9, burst: 1e9 } };
 
 const contenders = {
   sluice: () => {
-    const api = limiter({ name: 'bench', limit, share: redis(client) });
-    return { ask: (key) => api.ask(key), end: () => api.close() };
+    const api = limiter({ name: 'bench', limit, backend: redis(client) });
+    return { ask: (key) => api.check(key), end: () => api.close() };
   },
-  'sluice, lease 1000': () => {
-    const api = limiter({ name: 'lease', limit, share: redis(client, { lease: 1000 }) });
-    return { ask: (key) => api.ask(key), end: () => api.close() };
+  'sluice, prefetch 1000': () => {
+    const api = limiter({ name: 'prefetch', limit, backend: redis(client, { prefetch: 1000 }) });
+    return { ask: (key) => api.check(key), end: () => api.close() };
   },
   'bare EVALSHA': async () => {
     const sha = await client.scriptLoad(BARE);

@@ -11,11 +11,11 @@
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { figuresOf } from '../dist/simulator/groups/figures.js';
-import { someRegions } from '../dist/simulator/groups/random-regions.js';
-import { playRegions } from '../dist/simulator/groups/run.js';
+import { arbitraryRegions } from '../dist/simulator/groups/random-regions.js';
+import { simulateRegions } from '../dist/simulator/groups/run.js';
 import { simulatePeers } from '../dist/simulator/peers/fleet.js';
-import { someFleet } from '../dist/simulator/peers/random-fleet.js';
-import { explore } from '../dist/simulator/pool/fuzz.js';
+import { arbitraryFleet } from '../dist/simulator/peers/random-fleet.js';
+import { fuzzPool } from '../dist/simulator/pool/fuzz.js';
 import { playAll } from './at-once.mjs';
 import { isToWrite, madeBy, whole, writeFigures } from './report.mjs';
 
@@ -23,8 +23,8 @@ const SCRIPT = fileURLToPath(import.meta.url);
 const STEPS = 400;
 
 const pool = (isStrict) => (seed) => {
-  const { excess, isWhole } = explore({ seed, steps: STEPS, isStrict });
-  return { seed, isHeld: excess.length === 0 && isWhole };
+  const { overshoots, isFullyUsed } = fuzzPool({ seed, steps: STEPS, isStrict });
+  return { seed, isHeld: overshoots.length === 0 && isFullyUsed };
 };
 
 /** How many of each, and how one is played; so many go to a process at a time. */
@@ -33,19 +33,22 @@ const KINDS = {
     seeds: 1000,
     atATime: 25,
     play(seed) {
-      const fleet = someFleet(seed);
-      const { excess, bound } = simulatePeers(fleet);
+      const fleet = arbitraryFleet(seed);
+      const { overshootCalls, bound } = simulatePeers(fleet);
       const hasLoss = fleet.network.loss > 0;
-      return { seed, isHeld: excess <= bound, hasLoss, part: excess / bound };
+      return { seed, isHeld: overshootCalls <= bound, hasLoss, part: overshootCalls / bound };
     },
   },
   groups: {
     seeds: 1000,
     atATime: 100,
     async play(seed) {
-      const regions = someRegions(seed);
-      const { excess, bound } = figuresOf(await playRegions('groups', regions), regions);
-      return { seed, isHeld: excess <= bound, part: excess / bound };
+      const regions = arbitraryRegions(seed);
+      const { overshootCalls, bound } = figuresOf(
+        await simulateRegions('groups', regions),
+        regions,
+      );
+      return { seed, isHeld: overshootCalls <= bound, part: overshootCalls / bound };
     },
   },
   'pool, strict': { seeds: 100_000, atATime: 5000, play: pool(true) },
@@ -114,6 +117,6 @@ function tell({ peers, groups, ...pools }) {
     peers: `All ${whole(all.length)} keep their bound. The nearest came to ${all.at(-1).toFixed(2)} of it. Of the ${clean.length} without loss half stay below ${at(clean, 0.5)} and nine in ten
 below ${at(clean, 0.9)}; none of the ${lossy.length} with loss comes to more than ${lossy.at(-1).toFixed(2)}.`,
     groups: `None of ${whole(groups.length)} exceeded its bound; ${near}.`,
-    pool: `Of ${strict} runs with \`hold\` no longer than \`stale\`, and ${holding} with \`hold\` longer, none was above, and all were whole again in time.`,
+    pool: `Of ${strict} runs with \`staleFor\` no longer than \`memberTimeout\`, and ${holding} with \`staleFor\` longer, none was above, and all were whole again in time.`,
   };
 }

@@ -25,7 +25,7 @@ const contenders = {
     const api = limiter({ limit });
     return {
       sync() {
-        if (api.ask('').verdict !== 'allow') throw new Error('denied');
+        if (api.check('').verdict !== 'allow') throw new Error('denied');
         return work();
       },
     };

@@ -71,7 +71,7 @@ export class Caller {
   /** Asks one after the other until somebody answers. */
   async #call(inTurn) {
     this.asked++;
-    if (this.#bucket.ask(this.name).verdict === 'allow') this.oneBucket++;
+    if (this.#bucket.check(this.name).verdict === 'allow') this.oneBucket++;
     for (const daemon of inTurn) {
       const isAllowed = await daemon.allows(this.name);
       if (isAllowed === undefined) continue;

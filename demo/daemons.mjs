@@ -17,7 +17,7 @@ const COMMAND = fileURLToPath(
 const ANY_PORT = '127.0.0.1:0';
 const STARTS_WITHIN_MS = 15_000;
 const ENDS_WITHIN_MS = 3_000;
-const LOG_CHARS_MAX = 2_000;
+const MAX_LOG_CHARS = 2_000;
 
 /** Quick to leave a daemon that does not answer, and quick to come back to it. */
 const CLIENT = { deadline: '200ms', onUnavailable: 'deny', backoff: { first: 50, max: 200 } };
@@ -58,7 +58,7 @@ class Daemon {
       said += chunk;
     });
     own.stderr.on('data', (chunk) => {
-      this.#log = (this.#log + chunk).slice(-LOG_CHARS_MAX);
+      this.#log = (this.#log + chunk).slice(-MAX_LOG_CHARS);
     });
     own.once('exit', () => {
       if (this.state === 'up') this.state = 'down';
@@ -76,7 +76,7 @@ class Daemon {
 
   /** True or false; undefined if it does not answer. */
   async allows(key) {
-    const { verdict, unavailable } = await this.#client.ask(key);
+    const { verdict, unavailable } = await this.#client.check(key);
     return unavailable ? undefined : verdict === 'allow';
   }
 

@@ -15,8 +15,8 @@ const GOOD = [2, 3, 4];
  * some milliseconds, so it may be a few calls more. It may be more calls less: those that lay in west's
  * socket while it was frozen are counted when it goes on, and nobody waits for them any more.
  */
-const MORE_MAX = 1.05;
-const LESS_MAX = 0.8;
+const MAX_MORE = 1.05;
+const MAX_LESS = 0.8;
 
 /** Plays it; resolves with what mallory had left at north and at south when north was just back. */
 export async function play(stage) {
@@ -120,14 +120,14 @@ function rateOf({ mallory, seconds }) {
 /** What came out: lines of text, and whether each is as promised. */
 export function judge({ daemons, mallory, good, limit }, { atNorth, atSouth }) {
   const { asked, allowed, oneBucket } = mallory;
-  const most = Math.floor(MORE_MAX * oneBucket);
+  const most = Math.floor(MAX_MORE * oneBucket);
   const refused = sum(good, 'denied');
   const unanswered = sum([mallory, ...good], 'unanswered');
   const down = daemons.filter(({ state }) => state !== 'up').map(({ name }) => name);
   return [
     {
       text: `mallory asked ${asked} times, got ${allowed}; one bucket gives ${oneBucket}, the bound is ${most}`,
-      holds: allowed <= most && allowed >= LESS_MAX * oneBucket,
+      holds: allowed <= most && allowed >= MAX_LESS * oneBucket,
     },
     {
       text: `alice, bob and carol asked ${sum(good, 'asked')} times; ${refused} denied`,

@@ -39,7 +39,7 @@ const at = await new Promise((resolve) => {
 const sluice = connect({ at, deadline: '1s' });
 let served = 0;
 for (let n = 1; n <= 5; n++) {
-  const answer = await sluice.ask('alice');
+  const answer = await sluice.check('alice');
   if (answer.verdict === 'allow') served++;
   console.log(
     answer.verdict === 'allow'
@@ -50,7 +50,7 @@ for (let n = 1; n <= 5; n++) {
 
 daemon.kill();
 await new Promise((resolve) => daemon.once('exit', resolve));
-const isServed = await sluice.check('alice');
+const isServed = await sluice.isAllowed('alice');
 console.log(`without a daemon: ${isServed ? 'served all the same' : 'refused'}`);
 await sluice.close();
 

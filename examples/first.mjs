@@ -4,7 +4,7 @@ import { limiter } from 'sluice';
 const api = limiter({ limit: { bucket: { rate: '10/s', burst: 20 } } });
 
 function handle(client, work) {
-  const decision = api.ask(client);
+  const decision = api.check(client);
   if (decision.verdict === 'deny')
     return `too many calls, try again in ${decision.retryAfterMs} ms`;
   return work();

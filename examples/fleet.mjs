@@ -25,7 +25,11 @@ const nodes = addresses.map((bind, n) => {
     key: 'known-to-the-fleet-and-nobody-else',
     name: `node ${n + 1}`,
   });
-  const api = limiter({ name: 'api', limit: { bucket: { rate: '1/m', burst: 10 } }, share: fleet });
+  const api = limiter({
+    name: 'api',
+    limit: { bucket: { rate: '1/m', burst: 10 } },
+    backend: fleet,
+  });
   return { fleet, api };
 });
 
@@ -37,7 +41,7 @@ console.log(`${nodes.length} nodes know each other`);
 
 let served = 0;
 for (let call = 0; call < 30; call++) {
-  if (nodes[call % 3].api.ask('alice').verdict === 'allow') served++;
+  if (nodes[call % 3].api.check('alice').verdict === 'allow') served++;
   await new Promise((later) => setTimeout(later, 5)); // the others hear of it meanwhile
 }
 console.log(`30 calls over three nodes: ${served} served`);

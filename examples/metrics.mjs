@@ -7,7 +7,7 @@ const metrics = prometheus([api]); // on GET /metrics: metrics.text(), as metric
 // The first refusal at once, the rest summed up. `console` itself would do as well.
 const stop = logLimiting(api, { warn: (message) => console.log(message) });
 
-for (let call = 1; call <= 50; call++) api.ask('alice');
+for (let call = 1; call <= 50; call++) api.check('alice');
 stop(); // tells what is left to tell
 
 console.log(metrics.text());

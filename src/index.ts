@@ -1,8 +1,8 @@
 /** The front door. */
 
-export type { ShareMaker } from './backends/backend.ts';
-export type { RemoteShareMaker } from './backends/remote-backend.ts';
-export { type Clock, type Millis, systemClock, turnClock } from './core/clock.ts';
+export type { BackendFactory } from './backends/backend.ts';
+export type { RemoteBackendFactory } from './backends/remote-backend.ts';
+export { type Clock, coarseClock, type Millis, systemClock } from './core/clock.ts';
 export { type Decision, NEVER, type Outcome, WHEN_SETTLED } from './core/decision.ts';
 export type { Duration, Rate } from './core/duration.ts';
 export {
@@ -15,38 +15,38 @@ export {
 } from './core/errors.ts';
 export { type Random, seededRandom, systemRandom } from './core/random.ts';
 export type { RemoteLimiter, RemoteStats } from './limiter/async-limiter.ts';
-export { type AllOptions, all, type PartOptions } from './limiter/composite-limiter.ts';
+export { type AllOptions, all, type ComponentOptions } from './limiter/composite-limiter.ts';
 export type {
+  AvailabilityEvent,
+  CancelledEvent,
   DecisionEvent,
-  LeftEvent,
+  ExpiredEvent,
   LimitEvent,
   Listener,
-  LostEvent,
-  ReachEvent,
   SettledEvent,
 } from './limiter/events.ts';
-export type { Inspection, NamedStanding } from './limiter/inspection.ts';
+export type { Inspection, NamedRuleStatus } from './limiter/inspection.ts';
 export {
   type LimiterOptions,
   limiter,
   type QueueOptions,
   type RemoteLimiterOptions,
 } from './limiter/limiter.ts';
-export { Permit, Refusal, type Settled } from './limiter/permit.ts';
-export type { Counted, Histogram } from './limiter/stats.ts';
-export type { AcquireOptions, AskOptions, Limiter, Stats } from './limiter/sync-limiter.ts';
-export type { Result, WaitOptions } from './limiter/validate.ts';
-export type { Order } from './limiter/wait-queue.ts';
-export type { Reason } from './limiter/wait-scheduler.ts';
+export { Permit, type PermitResult, Refusal } from './limiter/permit.ts';
+export type { CounterSnapshot, Histogram } from './limiter/stats.ts';
+export type { AcquireOptions, CheckOptions, Limiter, Stats } from './limiter/sync-limiter.ts';
+export type { CallResult, WaitOptions } from './limiter/validate.ts';
+export type { QueueOrder } from './limiter/wait-queue.ts';
+export type { RefusalReason } from './limiter/wait-scheduler.ts';
 export type { AdaptiveOptions } from './policies/adaptive.ts';
 export type { BucketOptions } from './policies/bucket.ts';
 export type { BusyOptions } from './policies/busy.ts';
 export type { Limit } from './policies/limit.ts';
-export type { News, Standing, View } from './policies/policy.ts';
+export type { Feedback, KeyState, RuleStatus } from './policies/policy.ts';
 export type { RampMode, RampOptions } from './policies/ramp.ts';
 export type { SpacingOptions } from './policies/spacing.ts';
 export type { WindowOptions } from './policies/window.ts';
-export type { RetryOptions, Tried } from './throttle/retry.ts';
+export type { Attempt, RetryOptions } from './throttle/retry.ts';
 export {
   type Callable,
   type CallOptions,

@@ -1,13 +1,19 @@
 /** A limit that daemons share through etcd, and what they answer when it is gone. */
 
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { ask, EPHEMERAL, ownDaemons, type RunningDaemon, until } from './support/daemon.ts';
+import {
+  countAllowed,
+  daemonFixture,
+  EPHEMERAL_PORTS,
+  type RunningDaemon,
+  waitUntil,
+} from './support/daemon.ts';
 import { etcdServer, type Service, startEtcd } from './support/services.ts';
 
 describe.skipIf(etcdServer() === undefined)('limits shared through etcd', () => {
   let etcd: Service;
   let daemons: RunningDaemon[];
-  const own = ownDaemons();
+  const own = daemonFixture();
   const place = own.place();
 
   beforeAll(async () => {
@@ -19,27 +25,29 @@ limits:
   here: { bucket: { rate: 1/h, burst: 5 } }
 `;
     const config = place.file('sluice.yaml', limits);
-    daemons = await Promise.all([1, 2].map(() => own.start([...EPHEMERAL, '--config', config])));
+    daemons = await Promise.all(
+      [1, 2].map(() => own.start([...EPHEMERAL_PORTS, '--config', config])),
+    );
   });
 
   afterAll(() => own.end());
 
   test('are one count for all daemons', async () => {
-    expect(await ask(daemons[0], 'shut:a', 3)).toBe(3);
-    expect(await ask(daemons[1], 'shut:a', 9)).toBe(2);
-    expect(await ask(daemons[0], 'shut:a', 9)).toBe(0);
-    expect(await ask(daemons[0], 'shut:b', 9)).toBe(5);
+    expect(await countAllowed(daemons[0], 'shut:a', 3)).toBe(3);
+    expect(await countAllowed(daemons[1], 'shut:a', 9)).toBe(2);
+    expect(await countAllowed(daemons[0], 'shut:a', 9)).toBe(0);
+    expect(await countAllowed(daemons[0], 'shut:b', 9)).toBe(5);
   });
 
   test('are refused in time while it is gone, and decided again when it is back', async () => {
     etcd.pause();
     const at = performance.now();
-    expect(await ask(daemons[0], 'shut:c', 50)).toBe(0);
-    expect(await ask(daemons[0], 'x', 9)).toBe(5);
+    expect(await countAllowed(daemons[0], 'shut:c', 50)).toBe(0);
+    expect(await countAllowed(daemons[0], 'x', 9)).toBe(5);
     expect(performance.now() - at).toBeLessThan(1500);
-    await daemons[0].logged(/warn limit out of reach limit=shut onUnavailable=deny reason=/);
+    await daemons[0].waitForLog(/warn limit out of reach limit=shut onUnavailable=deny reason=/);
     etcd.resume();
-    await until(async () => (await ask(daemons[0], 'shut:d', 1)) === 1);
-    await daemons[0].logged(/info limit in reach again limit=shut/);
+    await waitUntil(async () => (await countAllowed(daemons[0], 'shut:d', 1)) === 1);
+    await daemons[0].waitForLog(/info limit in reach again limit=shut/);
   });
 });

@@ -4,7 +4,13 @@ import { spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, test } from 'vitest';
-import { ask, EPHEMERAL, ownDaemons, type RunningDaemon, until } from './support/daemon.ts';
+import {
+  countAllowed,
+  daemonFixture,
+  EPHEMERAL_PORTS,
+  type RunningDaemon,
+  waitUntil,
+} from './support/daemon.ts';
 import {
   etcdServer,
   natsServer,
@@ -18,12 +24,12 @@ import {
 const LIMIT = 60;
 const RAMP = `limits: { api: { ramp: { min: ${LIMIT}, max: ${LIMIT}, over: 1s }, pool: true } }`;
 
-const own = ownDaemons();
+const own = daemonFixture();
 afterEach(() => own.end());
 
 const join = (store: string, id: string, limits = RAMP): Promise<RunningDaemon> => {
   const config = own.place().file(`${id}.yaml`, `pool: { ${store}, id: ${id} }\n${limits}`);
-  return own.start([...EPHEMERAL, '--config', config]);
+  return own.start([...EPHEMERAL_PORTS, '--config', config]);
 };
 
 const at = ({ port }: Service): string => `redis: 'redis://127.0.0.1:${port}', stale: 1s`;
@@ -37,10 +43,10 @@ interface View {
 }
 
 const view = async (daemon: RunningDaemon): Promise<View> =>
-  (await (await fetch(`http://${daemon.at.http[0]}/pool`)).json()) as View;
+  (await (await fetch(`http://${daemon.addresses.http[0]}/pool`)).json()) as View;
 
 const agree = (...daemons: RunningDaemon[]): Promise<void> =>
-  until(async () => {
+  waitUntil(async () => {
     const views = await Promise.all(daemons.map(view));
     return views.every(({ size, rank }) => size === daemons.length && rank >= 0);
   });
@@ -68,7 +74,7 @@ class Traffic {
   async #ask(daemon: RunningDaemon): Promise<void> {
     while (!this.#stopped.has(daemon)) {
       const second = Math.floor(Date.now() / 1000);
-      const allowed = await ask(daemon, 'key', LIMIT).catch(() => 0);
+      const allowed = await countAllowed(daemon, 'key', LIMIT).catch(() => 0);
       if (Math.floor(Date.now() / 1000) === second) {
         this.sums.set(second, (this.sums.get(second) ?? 0) + allowed);
       }
@@ -79,7 +85,7 @@ class Traffic {
   /** Somebody was let through in every part of a second that is yet to begin: all of the limit is in use. */
   async untilWhole(): Promise<void> {
     const from = Math.floor(Date.now() / 1000);
-    await until(() => {
+    await waitUntil(() => {
       const now = Math.floor(Date.now() / 1000);
       return [...this.sums].some(([second, sum]) => second > from && second < now && sum === LIMIT);
     });
@@ -114,12 +120,12 @@ describe.skipIf(redisServer() === undefined)('daemons in a pool', () => {
     await traffic.untilWhole();
 
     await redis.kill();
-    await a.logged(/warn "?pool out of reach/);
+    await a.waitForLog(/warn "?pool out of reach/);
     await traffic.untilWhole(); // they go on with what they had
     expect(await view(a)).toMatchObject({ size: 2, reason: expect.any(String) });
     await sleep(2000);
     await redis.restart();
-    await a.logged(/info "?pool in reach again/);
+    await a.waitForLog(/info "?pool in reach again/);
     await agree(a, d);
     await traffic.untilWhole();
 
@@ -132,13 +138,15 @@ describe.skipIf(redisServer() === undefined)('daemons in a pool', () => {
     const slow = 'limits: { api: { bucket: { rate: 1/h, burst: 9 }, pool: true } }';
     const a = await join(at(redis), 'a', slow);
     await agree(a);
-    expect(await ask(a, 'C', 20)).toBe(9);
-    const inspected = await fetch(`http://${a.at.http[0]}/inspect?key=C`);
+    expect(await countAllowed(a, 'C', 20)).toBe(9);
+    const inspected = await fetch(`http://${a.addresses.http[0]}/inspect?key=C`);
     expect(await inspected.json()).toMatchObject({ limits: [{ remaining: 0 }] }); // the same key
     const [b, c] = await Promise.all(['b', 'c'].map((id) => join(at(redis), id, slow)));
     await agree(a, b, c);
     // Who comes brings no burst along: what there was, others may have spent.
-    expect(await Promise.all([a, b, c].map((own) => ask(own, 'C', 20)))).toEqual([0, 0, 0]);
+    expect(await Promise.all([a, b, c].map((own) => countAllowed(own, 'C', 20)))).toEqual([
+      0, 0, 0,
+    ]);
   }, 30_000);
 
   test('tell who is there: on a page, in metrics, on the command line and in the log', async () => {
@@ -148,30 +156,30 @@ describe.skipIf(redisServer() === undefined)('daemons in a pool', () => {
     const page = await view(a);
     expect(page).toMatchObject({ name: 'sluice', store: 'redis', id: 'a', active: 2, failures: 0 });
     expect(page.members?.map(({ id }) => id).sort()).toEqual(['a', 'b']);
-    const limits = await (await fetch(`http://${a.at.http[0]}/limits`)).json();
+    const limits = await (await fetch(`http://${a.addresses.http[0]}/limits`)).json();
     expect(limits).toMatchObject([{ name: 'api', pool: true }]);
-    const metrics = await (await fetch(`http://${a.at.http[0]}/metrics`)).text();
+    const metrics = await (await fetch(`http://${a.addresses.http[0]}/metrics`)).text();
     expect(metrics).toMatch(/^sluice_pool_size 2$/m);
     expect(metrics).toMatch(/^sluice_pool_agreed 1$/m);
     expect(metrics).toMatch(/^sluice_pool_saturation\{limit="[^"]+"\} 0(\.\d+)?$/m);
     expect(metrics).toMatch(/^sluice_pool_syncs_total\{result="failed"\} 0$/m);
-    const shown = sluice('pool', '--at', a.at.http[0]).stdout;
+    const shown = sluice('pool', '--at', a.addresses.http[0]).stdout;
     expect(shown).toMatch(/^sluice, redis: 2 active, agreed\n {2}a has 1 of 2, rank \d; the store/);
     expect(shown).toMatch(/\n +member +size +rank +heard\n/);
     for (const id of ['a', 'b'])
       expect(shown).toMatch(new RegExp(`\\n +${id} +2 +[01] +0\\.\\d s`));
-    const json = sluice('pool', '--at', a.at.http[0], '--json').stdout;
+    const json = sluice('pool', '--at', a.addresses.http[0], '--json').stdout;
     expect(JSON.parse(json)).toMatchObject({ id: 'a', size: 2 });
-    await a.logged(/size of the pool.* size=2/);
+    await a.waitForLog(/size of the pool.* size=2/);
   }, 30_000);
 
   test('start without their store, and come together when it is there', async () => {
     const redis = await own.serve(startRedis);
     await redis.kill();
     const [a, b] = await Promise.all(['a', 'b'].map((id) => join(at(redis), id)));
-    await a.logged(/warn "?pool out of reach/);
-    expect(await ask(a, 'key', 5)).toBe(0); // nobody knows how many there are
-    const waits = sluice('pool', '--at', a.at.http[0]).stdout;
+    await a.waitForLog(/warn "?pool out of reach/);
+    expect(await countAllowed(a, 'key', 5)).toBe(0); // nobody knows how many there are
+    const waits = sluice('pool', '--at', a.addresses.http[0]).stdout;
     expect(waits).toMatch(/a has no part; the store was never heard\n/);
     expect(waits).toMatch(/syncs failed: .*out of reach/);
     await redis.restart();
@@ -186,12 +194,12 @@ describe.skipIf(redisServer() === undefined)('daemons in a pool', () => {
     const file = a.out().match(/from (\S+)/)?.[1] ?? '';
     const change = async (pool: string, limits: string): Promise<number> => {
       writeFileSync(file, `pool: { ${pool}, id: a }\n${limits}`);
-      return (await fetch(`http://${a.at.http[0]}/reload`, { method: 'POST' })).status;
+      return (await fetch(`http://${a.addresses.http[0]}/reload`, { method: 'POST' })).status;
     };
     expect(await change(at(redis), RAMP.replaceAll(`${LIMIT}`, '5'))).toBe(200);
-    await until(async () => (await ask(a, 'key', 20)) === 5); // at the latest in the next second
+    await waitUntil(async () => (await countAllowed(a, 'key', 20)) === 5); // at the latest in the next second
     expect(await change(`${at(redis)}, name: other`, RAMP)).toBe(422);
-    await a.logged(/reload failed.*`pool` has changed/);
+    await a.waitForLog(/reload failed.*`pool` has changed/);
   }, 30_000);
 });
 
@@ -222,16 +230,16 @@ describe('daemons that meet elsewhere', () => {
       await nats.kill();
       const store = `nats: 'nats://127.0.0.1:${nats.port}', stale: 1s, hold: 1s, onUnavailable: allow`;
       const a = await join(store, 'a');
-      await a.logged(/warn pool out of reach pool=.*connection refused/i);
+      await a.waitForLog(/warn pool out of reach pool=.*connection refused/i);
       await nats.restart();
       await agree(a);
       await nats.kill();
-      await a.logged(/warn pool out of reach for too long .*onUnavailable=allow/);
-      expect(await ask(a, 'key', 2 * LIMIT)).toBe(2 * LIMIT);
+      await a.waitForLog(/warn pool out of reach for too long .*onUnavailable=allow/);
+      expect(await countAllowed(a, 'key', 2 * LIMIT)).toBe(2 * LIMIT);
       await sleep(3000); // a client that waits longer and longer would not be back within a second
       await nats.restart();
       const backAt = Date.now();
-      await until(async () => (await view(a)).reason === undefined);
+      await waitUntil(async () => (await view(a)).reason === undefined);
       expect(Date.now() - backAt).toBeLessThan(1500);
       await agree(a);
       expect(a.log().match(/pool out of reach (?!for)/g)).toHaveLength(2);
@@ -251,21 +259,23 @@ describe('daemons that meet elsewhere', () => {
 
   test('whatever a member is called does not reach into the terminal of who looks', async () => {
     const config = 'pool: { size: 3, id: "red\\e[31m" }';
-    const a = await own.start([...EPHEMERAL, '--config', own.place().file('a.yaml', config)]);
-    expect(sluice('pool', '--at', a.at.http[0]).stdout).toMatch(/^ {2}red\?\[31m has /m);
+    const a = await own.start([...EPHEMERAL_PORTS, '--config', own.place().file('a.yaml', config)]);
+    expect(sluice('pool', '--at', a.addresses.http[0]).stdout).toMatch(/^ {2}red\?\[31m has /m);
   });
 
   test('nowhere: they were told how many they are', async () => {
     const a = await join('size: 3', 'a');
-    await until(async () => (await view(a)).size === 3);
-    await until(async () => (await ask(a, 'key', LIMIT)) === LIMIT / 3);
-    expect(sluice('pool', '--at', a.at.http[0]).stdout).toMatch(/^sluice, fixed: 3 active, agreed/);
+    await waitUntil(async () => (await view(a)).size === 3);
+    await waitUntil(async () => (await countAllowed(a, 'key', LIMIT)) === LIMIT / 3);
+    expect(sluice('pool', '--at', a.addresses.http[0]).stdout).toMatch(
+      /^sluice, fixed: 3 active, agreed/,
+    );
   });
 });
 
 test('a daemon in no pool says so', async () => {
-  const alone = await own.start(EPHEMERAL);
-  expect(sluice('pool', '--at', alone.at.http[0]).stdout).toBe(
+  const alone = await own.start(EPHEMERAL_PORTS);
+  expect(sluice('pool', '--at', alone.addresses.http[0]).stdout).toBe(
     'It is in no pool: see docs/pool.md.\n',
   );
 });

@@ -1,13 +1,19 @@
 /** A limit that daemons share through Redis, and what they answer when it is gone. */
 
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { converse, EPHEMERAL, ownDaemons, type RunningDaemon, until } from './support/daemon.ts';
+import {
+  daemonFixture,
+  EPHEMERAL_PORTS,
+  exchange,
+  type RunningDaemon,
+  waitUntil,
+} from './support/daemon.ts';
 import { redisServer, type Service, startRedis } from './support/services.ts';
 
 describe.skipIf(redisServer() === undefined)('limits shared through Redis', () => {
   let redis: Service;
   let daemons: RunningDaemon[];
-  const own = ownDaemons();
+  const own = daemonFixture();
   const place = own.place();
 
   beforeAll(async () => {
@@ -22,15 +28,21 @@ limits:
   here: { bucket: { rate: 1/h, burst: 5 } }
 `,
     );
-    daemons = await Promise.all([1, 2].map(() => own.start([...EPHEMERAL, '--config', config])));
+    daemons = await Promise.all(
+      [1, 2].map(() => own.start([...EPHEMERAL_PORTS, '--config', config])),
+    );
     // A daemon is ready whether or not it has reached Redis yet.
-    for (const n of [0, 1]) await until(async () => (await ask(n, ['shut:reached']))[0] === 'OK');
+    for (const n of [0, 1])
+      await waitUntil(async () => (await ask(n, ['shut:reached']))[0] === 'OK');
   });
 
   afterAll(() => own.end());
 
   const ask = async (n: number, tags: readonly string[]): Promise<string[]> => {
-    const answer = await converse(daemons[n].at.line[0], tags.map((tag) => `${tag}\n`).join(''));
+    const answer = await exchange(
+      daemons[n].addresses.line[0],
+      tags.map((tag) => `${tag}\n`).join(''),
+    );
     return answer.trim().split('\n');
   };
   const times = (tag: string, count: number): string[] => Array.from({ length: count }, () => tag);
@@ -56,8 +68,8 @@ limits:
       /warn limit out of reach limit=shut onUnavailable=deny reason=/,
     );
     await redis.restart();
-    await until(async () => (await ask(0, ['shut:c']))[0] === 'OK');
-    await daemons[0].logged(/info limit in reach again limit=shut/);
+    await waitUntil(async () => (await ask(0, ['shut:c']))[0] === 'OK');
+    await daemons[0].waitForLog(/info limit in reach again limit=shut/);
   });
 
   test('are answered in time while Redis does not answer', async () => {
@@ -71,7 +83,7 @@ limits:
     expect(performance.now() - at).toBeLessThan(2000);
     expect(answers).toEqual([...times('NO', 50), ...times('OK', 5), ...times('NO', 50)]);
     redis.resume();
-    await until(async () => (await ask(1, ['shut:e']))[0] === 'OK');
+    await waitUntil(async () => (await ask(1, ['shut:e']))[0] === 'OK');
   });
 
   test('that a reload drops still answer what they were asked before', async () => {
@@ -79,18 +91,18 @@ limits:
     const here = 'here: { bucket: { rate: 1/h, burst: 50 } }';
     const far = `far: { bucket: { rate: 1/h, burst: 5 }, match: 'far:*', redis: { url: '${url}', deadline: 10s, onUnavailable: deny } }`;
     const config = place.file('reloaded.yaml', `limits:\n  ${here}\n  ${far}\n`);
-    const daemon = await own.start([...EPHEMERAL, '--config', config]);
-    const asked = (text: string): Promise<string> => converse(daemon.at.line[0], text);
-    await until(async () => (await asked('far:a\n')) === 'OK\n');
+    const daemon = await own.start([...EPHEMERAL_PORTS, '--config', config]);
+    const asked = (text: string): Promise<string> => exchange(daemon.addresses.line[0], text);
+    await waitUntil(async () => (await asked('far:a\n')) === 'OK\n');
     redis.pause();
     const answer = asked('far:b\n');
     await asked('x\n'); // which came later, so the other one is on its way
     place.file('reloaded.yaml', `deny: [gone]\nlimits:\n  ${here}\n`);
     daemon.signal('SIGHUP');
-    await until(async () => (await asked('gone\n')) === 'NO\n');
+    await waitUntil(async () => (await asked('gone\n')) === 'NO\n');
     redis.resume();
     expect(await answer).toBe('OK\n');
-    await daemon.logged(/info reloaded limits=1/);
+    await daemon.waitForLog(/info reloaded limits=1/);
     expect(await daemon.stop()).toBe(0);
   });
 });

@@ -7,10 +7,16 @@ import { connect } from 'node:net';
 import { join } from 'node:path';
 import { connect as connectTls } from 'node:tls';
 import { afterEach, describe, expect, test } from 'vitest';
-import { connectTo, converse, ownDaemons, type RunningDaemon, until } from './support/daemon.ts';
+import {
+  connectTo,
+  daemonFixture,
+  exchange,
+  type RunningDaemon,
+  waitUntil,
+} from './support/daemon.ts';
 import { hasShellTools, redisServer } from './support/services.ts';
 
-const { start, place, end } = ownDaemons();
+const { start, place, end } = daemonFixture();
 
 afterEach(end);
 
@@ -18,14 +24,14 @@ const EPHEMERAL = ['--line', '127.0.0.1:0', '--resp', '127.0.0.1:0', '--http', '
 
 /** How often `tag` is served when it is asked for so often at once. */
 const served = async (daemon: RunningDaemon, tag: string, times: number): Promise<number> =>
-  (await converse(daemon.at.line[0], `${tag}\n`.repeat(times))).split('OK\n').length - 1;
+  (await exchange(daemon.addresses.line[0], `${tag}\n`.repeat(times))).split('OK\n').length - 1;
 
 describe('sluice serve', () => {
   test('says where it listens and how to try it, and answers there', async () => {
     const daemon = await start(EPHEMERAL);
     expect(daemon.out()).toMatch(/^sluice \d+\.\d+\.\d+, 1 limit from the defaults\n/);
     expect(daemon.out()).toContain(`printf 'alice\\n' | nc -w 1 127.0.0.1 ${daemon.port('line')}`);
-    expect(await converse(daemon.at.line[0], `${'alice\n'.repeat(12)}bob\n`)).toBe(
+    expect(await exchange(daemon.addresses.line[0], `${'alice\n'.repeat(12)}bob\n`)).toBe(
       `${'OK\n'.repeat(10)}NO\nNO\nOK\n`,
     );
   });
@@ -33,8 +39,8 @@ describe('sluice serve', () => {
   test('the same key is one key on TCP and on a Unix socket', async () => {
     const socket = join(place().path, 'line.sock');
     const daemon = await start([...EPHEMERAL, '--line', socket, '--burst', '3']);
-    expect(await converse(daemon.at.line[0], 'C\nC\n')).toBe('OK\nOK\n');
-    expect(await converse(socket, 'C\nC\n')).toBe('OK\nNO\n');
+    expect(await exchange(daemon.addresses.line[0], 'C\nC\n')).toBe('OK\nOK\n');
+    expect(await exchange(socket, 'C\nC\n')).toBe('OK\nNO\n');
     await daemon.stop();
     expect(existsSync(socket)).toBe(false);
   });
@@ -47,7 +53,7 @@ describe('sluice serve', () => {
       stderr: expect.stringMatching(/^sluice serve: expected `--burst` to be a number, got "many"/),
     });
     const daemon = await start(EPHEMERAL);
-    const taken = run(...EPHEMERAL.slice(2), '--line', daemon.at.line[0]);
+    const taken = run(...EPHEMERAL.slice(2), '--line', daemon.addresses.line[0]);
     expect(taken.stderr).toMatch(
       /expected `listen.line` to be an address that nobody else uses, got "127/,
     );
@@ -61,7 +67,7 @@ describe('sluice serve', () => {
     await first.stop('SIGKILL');
     expect(existsSync(socket)).toBe(true);
     const second = await start([...EPHEMERAL, '--line', socket]);
-    expect(await converse(socket, 'a\n')).toBe('OK\n');
+    expect(await exchange(socket, 'a\n')).toBe('OK\n');
     await second.stop();
     const notes = file('notes.txt', 'dear diary');
     await expect(start([...EPHEMERAL, '--line', notes])).rejects.toThrow(
@@ -81,7 +87,7 @@ describe('a reload', () => {
     expect(await served(daemon, 'alice', 5)).toBe(3);
     writeFileSync(config, `${CONFIG}allow: [bob]\n`);
     daemon.signal('SIGHUP');
-    await daemon.logged(/info reloaded limits=1 kept=1/);
+    await daemon.waitForLog(/info reloaded limits=1 kept=1/);
     expect(await served(daemon, 'alice', 5)).toBe(0);
     expect(await served(daemon, 'bob', 5)).toBe(5);
   });
@@ -92,7 +98,7 @@ describe('a reload', () => {
     const daemon = await start([...EPHEMERAL, '--config', config]);
     writeFileSync(config, 'limits: { mine: { bucket: { rate: fast } } }\n');
     daemon.signal('SIGHUP');
-    await daemon.logged(
+    await daemon.waitForLog(
       /error reload failed, the last good configuration stays.*limits.mine.bucket.rate.*got \\"fast\\""\n/,
     );
     expect(await served(daemon, 'alice', 5)).toBe(3);
@@ -109,14 +115,14 @@ describe('a reload', () => {
     const heard: string[] = [];
     socket.on('data', (chunk) => heard.push(String(chunk)));
     socket.write('x\n');
-    await until(() => heard.join('') === 'OK\n');
+    await waitUntil(() => heard.join('') === 'OK\n');
     writeFileSync(config, listen(second));
     daemon.signal('SIGHUP');
-    await daemon.logged(/reloaded/);
+    await daemon.waitForLog(/reloaded/);
     socket.write('x\n');
-    await until(() => heard.join('') === 'OK\nOK\n');
-    expect(await converse(second, 'x\nx\n')).toBe('OK\nNO\n');
-    await expect(converse(first, 'x\n')).rejects.toThrow(/ENOENT|ECONNREFUSED/);
+    await waitUntil(() => heard.join('') === 'OK\nOK\n');
+    expect(await exchange(second, 'x\nx\n')).toBe('OK\nNO\n');
+    await expect(exchange(first, 'x\n')).rejects.toThrow(/ENOENT|ECONNREFUSED/);
     socket.destroy();
   });
 });
@@ -155,14 +161,14 @@ describe('a restart', () => {
 
   test('answers what was asked before it stops', async () => {
     const daemon = await start([...EPHEMERAL, '--rate', '1000000/s', '--burst', '1000000']);
-    const socket = connectTo(daemon.at.line[0]);
+    const socket = connectTo(daemon.addresses.line[0]);
     let bytes = 0;
     socket.on('data', (chunk: Buffer) => {
       bytes += chunk.length;
     });
     await new Promise((resolve) => socket.once('connect', resolve));
     await new Promise((sent) => socket.write('alice\n'.repeat(100_000), sent));
-    await until(() => bytes > 0);
+    await waitUntil(() => bytes > 0);
     const closed = new Promise((resolve) => socket.once('close', resolve));
     const stopped = daemon.stop();
     await closed;
@@ -174,10 +180,10 @@ describe('a restart', () => {
 describe('clients that misbehave', () => {
   test('an endless line ends its connection, and nobody else notices', async () => {
     const daemon = await start(EPHEMERAL);
-    const other = connectTo(daemon.at.line[0]);
+    const other = connectTo(daemon.addresses.line[0]);
     const heard: string[] = [];
     other.on('data', (chunk) => heard.push(String(chunk)));
-    const endless = connectTo(daemon.at.line[0]);
+    const endless = connectTo(daemon.addresses.line[0]);
     const ended = new Promise((resolve) => endless.once('close', resolve));
     endless.on('error', () => {});
     const pour = (): void => {
@@ -188,7 +194,7 @@ describe('clients that misbehave', () => {
     pour();
     await ended;
     other.write('alice\n');
-    await until(() => heard.join('') === 'OK\n');
+    await waitUntil(() => heard.join('') === 'OK\n');
     other.destroy();
   });
 
@@ -225,19 +231,21 @@ describe('clients that misbehave', () => {
     const daemon = await start([...EPHEMERAL, '--config', config]);
     const held = await Promise.all(
       Array.from({ length: 3 }, async () => {
-        const socket = connectTo(daemon.at.line[0]);
+        const socket = connectTo(daemon.addresses.line[0]);
         socket.write('a\n');
         await new Promise((resolve) => socket.once('data', resolve));
         return socket;
       }),
     );
-    await expect(converse(daemon.at.line[0], '')).resolves.toBe('');
-    const turnedAway = await converse(daemon.at.line[0], 'a\n').catch(
+    await expect(exchange(daemon.addresses.line[0], '')).resolves.toBe('');
+    const turnedAway = await exchange(daemon.addresses.line[0], 'a\n').catch(
       (error: Error) => error.message,
     );
     expect(turnedAway).toMatch(/^$|ECONNRESET|EPIPE/);
     held[0].destroy();
-    await until(async () => (await converse(daemon.at.line[0], 'b\n').catch(() => '')) === 'OK\n');
+    await waitUntil(
+      async () => (await exchange(daemon.addresses.line[0], 'b\n').catch(() => '')) === 'OK\n',
+    );
     for (const socket of held) socket.destroy();
   });
 });
@@ -263,7 +271,7 @@ describe('TLS', () => {
       socket.end(`${'alice\n'.repeat(11)}`);
     });
     expect(answer).toBe(`${'OK\n'.repeat(10)}NO\n`);
-    const plain = await converse(daemon.at.line[0], 'alice\n').catch(() => '');
+    const plain = await exchange(daemon.addresses.line[0], 'alice\n').catch(() => '');
     expect(plain).not.toContain('OK');
   });
 
@@ -306,12 +314,12 @@ describe('sluice check', () => {
 
   test('asks a daemon from a shell, and tells by its exit code', async () => {
     const daemon = await start([...EPHEMERAL, '--rate', '1/m', '--burst', '3']);
-    const at = ['--at', daemon.at.resp[0]];
+    const at = ['--at', daemon.addresses.resp[0]];
     expect(check('alice', ...at, '--cost', '2', '--deadline', '5000')).toEqual({
       status: 0,
       said: 'OK, 1 left\n',
     });
-    expect(await converse(daemon.at.line[0], 'alice\nalice\n')).toBe('OK\nNO\n');
+    expect(await exchange(daemon.addresses.line[0], 'alice\nalice\n')).toBe('OK\nNO\n');
     expect(check('alice', ...at)).toMatchObject({
       status: 1,
       said: expect.stringMatching(/^NO, limit default: try again in \d+ ms\n$/),
@@ -341,7 +349,7 @@ describe('sluice check', () => {
     const daemon = await start([...EPHEMERAL, '--config', config]);
     const at = ['--at', String(daemon.port('resp'))];
     expect(check('mallory', ...at)).toEqual({ status: 1, said: 'NO: never\n' });
-    await fetch(`http://${daemon.at.http[0]}/check?key=sink&hold=1`);
+    await fetch(`http://${daemon.addresses.http[0]}/check?key=sink&hold=1`);
     expect(check('sink', ...at).said).toBe('NO, limit sink: until a call settles\n');
     expect(check('sink', '--deadline', '6x').said).toMatch(
       /^sluice check: expected `--deadline` to be a duration longer than 0/,
@@ -353,7 +361,7 @@ describe('sluice check', () => {
     '%s says the same of a daemon that is gone',
     async (page) => {
       const daemon = await start(EPHEMERAL);
-      const [at] = daemon.at.http;
+      const [at] = daemon.addresses.http;
       await daemon.stop();
       expect(spawnSync(process.execPath, ['dist/cli/main.js', page, '--at', at])).toMatchObject({
         status: 2,
@@ -383,13 +391,13 @@ describe('sluice check', () => {
     const password = 'correct-horse-battery';
     const env = { SLUICE_RESP_PASSWORD: password };
     const daemon = await start(EPHEMERAL, env);
-    expect(check('alice', '--at', daemon.at.resp[0])).toMatchObject({
+    expect(check('alice', '--at', daemon.addresses.resp[0])).toMatchObject({
       status: 2,
       said: expect.stringMatching(/NOAUTH/),
     });
     process.env.SLUICE_RESP_PASSWORD = password;
     try {
-      expect(check('alice', '--at', daemon.at.resp[0]).status).toBe(0);
+      expect(check('alice', '--at', daemon.addresses.resp[0]).status).toBe(0);
     } finally {
       delete process.env.SLUICE_RESP_PASSWORD;
     }
@@ -443,11 +451,11 @@ describe.skipIf(redisServer() === undefined)('Redis clients', () => {
 
 describe('HTTP', () => {
   const get = (daemon: RunningDaemon, path: string, init?: RequestInit) =>
-    fetch(`http://${daemon.at.http[0]}${path}`, init);
+    fetch(`http://${daemon.addresses.http[0]}${path}`, init);
 
   test('checks count with all other surfaces, and say what is left', async () => {
     const daemon = await start([...EPHEMERAL, '--rate', '1/m', '--burst', '3']);
-    expect(await converse(daemon.at.line[0], 'alice\n')).toBe('OK\n');
+    expect(await exchange(daemon.addresses.line[0], 'alice\n')).toBe('OK\n');
     const fine = await get(daemon, '/check?key=alice&cost=2');
     expect(fine.status).toBe(200);
     expect(fine.headers.get('ratelimit')).toBe('"default";r=0;t=60');
@@ -455,7 +463,7 @@ describe('HTTP', () => {
     expect(refused.status).toBe(429);
     expect(refused.headers.get('retry-after')).toBe('60');
     expect(refused.headers.get('content-type')).toBe('application/problem+json');
-    expect(await converse(daemon.at.line[0], 'alice\n')).toBe('NO\n');
+    expect(await exchange(daemon.addresses.line[0], 'alice\n')).toBe('NO\n');
   });
 
   test('a reload over HTTP says what is wrong, and what stays', async () => {
@@ -516,7 +524,7 @@ describe('HTTP', () => {
       return /event: second\ndata: .*"default":\{"allowed":10,"denied":2/.test(heard);
     };
     await served(daemon, 'alice', 12);
-    await until(read);
+    await waitUntil(read);
     expect(heard).toMatch(/event: snapshot/);
     await reader.cancel();
   });

@@ -7,9 +7,15 @@ import { readFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { readHttp } from '../src/daemon/config/http.ts';
-import { keyFrom } from '../src/daemon/protocols/http/key.ts';
-import { ask, type Served, serve, surfaceWith, type Told } from './support/http-surface.ts';
+import { readHttpSection } from '../src/daemon/config/http.ts';
+import { createKeyExtractor } from '../src/daemon/protocols/http/key.ts';
+import {
+  createSurface,
+  type HttpResult,
+  type RunningSurface,
+  sendRequest,
+  serveSurface,
+} from './support/http-surface.ts';
 import { freePort, nginxServer, type Service, startNginx } from './support/services.ts';
 
 /** What stands between two marks on the page, with addresses of our own. */
@@ -32,16 +38,18 @@ async function startApp(): Promise<{ server: Server; port: number }> {
 
 describe.skipIf(nginxServer() === undefined)('nginx that asks first', () => {
   let app: Awaited<ReturnType<typeof startApp>>;
-  let daemon: Served;
+  let daemon: RunningSurface;
   let nginx: Service;
   let closedPort: number;
 
   beforeAll(async () => {
     app = await startApp();
-    daemon = await serve(
-      surfaceWith({
+    daemon = await serveSurface(
+      createSurface({
         limits: { 'per-client': { bucket: { rate: '1/h', burst: 3 }, match: 'ip:*' } },
-        keyOf: keyFrom(readHttp({ prefix: 'ip:', trustProxy: ['127.0.0.1'] }, 'http')),
+        extractKey: createKeyExtractor(
+          readHttpSection({ prefix: 'ip:', trustProxy: ['127.0.0.1'] }, 'http'),
+        ),
       }),
     );
     const port = await freePort();
@@ -71,8 +79,8 @@ describe.skipIf(nginxServer() === undefined)('nginx that asks first', () => {
     await new Promise((closed) => app?.server.close(closed));
   });
 
-  const from = (client: string, path = '/', more = {}): Promise<Told> =>
-    ask(nginx.port, path, { headers: { 'x-test-client': client }, ...more });
+  const from = (client: string, path = '/', more = {}): Promise<HttpResult> =>
+    sendRequest(nginx.port, path, { headers: { 'x-test-client': client }, ...more });
 
   test('lets a client through until its burst is spent, and tells it when to come back', async () => {
     for (let left = 2; left >= 0; left--) {
@@ -110,7 +118,8 @@ describe.skipIf(nginxServer() === undefined)('nginx that asks first', () => {
   });
 
   test('lets everybody through, or nobody, when the daemon is gone: as it was told', async () => {
-    const strict = () => ask(closedPort, '/', { headers: { 'x-test-client': '192.0.2.6' } });
+    const strict = () =>
+      sendRequest(closedPort, '/', { headers: { 'x-test-client': '192.0.2.6' } });
     const statuses = [];
     for (let n = 0; n < 4; n++) statuses.push((await strict()).status);
     expect(statuses).toEqual([200, 200, 200, 429]);

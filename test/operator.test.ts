@@ -6,11 +6,11 @@ import { copyFileSync, openSync, readFileSync, rmSync, statSync, writeFileSync }
 import { join } from 'node:path';
 import { connect as connectTls } from 'node:tls';
 import { afterEach, describe, expect, test } from 'vitest';
-import { converse, EPHEMERAL, ownDaemons, until } from './support/daemon.ts';
+import { daemonFixture, EPHEMERAL_PORTS, exchange, waitUntil } from './support/daemon.ts';
 import { freePort } from './support/services.ts';
 
 const children: ChildProcess[] = [];
-const { start, place, end } = ownDaemons();
+const { start, place, end } = daemonFixture();
 
 afterEach(async () => {
   for (const child of children.splice(0)) child.kill('SIGKILL');
@@ -25,7 +25,7 @@ const TLS_AT = (at: string, cert = CERT): string =>
 describe('a log that nobody takes', () => {
   /** A daemon whose standard error goes elsewhere. */
   async function serveInto(log: 'pipe' | number) {
-    const child = spawn(process.execPath, ['dist/cli/main.js', 'serve', ...EPHEMERAL], {
+    const child = spawn(process.execPath, ['dist/cli/main.js', 'serve', ...EPHEMERAL_PORTS], {
       stdio: ['ignore', 'pipe', log],
     });
     children.push(child);
@@ -33,7 +33,7 @@ describe('a log that nobody takes', () => {
     child.stdout?.on('data', (chunk) => {
       out += chunk;
     });
-    await until(() => out.includes('ready\n'));
+    await waitUntil(() => out.includes('ready\n'));
     const [, at = ''] = / line +(\S+)/.exec(out) ?? [];
     const [, http = ''] = / http +(\S+)/.exec(out) ?? [];
     const reload = () => fetch(`http://${http}/reload`, { method: 'POST' });
@@ -43,7 +43,7 @@ describe('a log that nobody takes', () => {
   test('for want of room does not end the daemon', async () => {
     const { child, at, reload } = await serveInto(openSync('/dev/full', 'w'));
     expect((await reload()).status).toBe(200);
-    expect(await converse(at, 'a\n')).toBe('OK\n');
+    expect(await exchange(at, 'a\n')).toBe('OK\n');
     child.kill('SIGTERM');
     expect(await once(child, 'exit')).toEqual([0, null]);
   });
@@ -53,7 +53,7 @@ describe('a log that nobody takes', () => {
     child.stderr?.destroy();
     expect((await reload()).status).toBe(200);
     expect((await reload()).status).toBe(200);
-    expect(await converse(at, 'a\n')).toBe('OK\n');
+    expect(await exchange(at, 'a\n')).toBe('OK\n');
     child.kill('SIGTERM');
     expect(await once(child, 'exit')).toEqual([0, null]);
   });
@@ -64,7 +64,7 @@ describe('a log that nobody takes', () => {
     for (let n = 0; n < 3000; n += 100) {
       await Promise.all(Array.from({ length: 100 }, reload)); // 3000 lines are more than a pipe holds
     }
-    expect(await converse(at, 'a\n')).toBe('OK\n');
+    expect(await exchange(at, 'a\n')).toBe('OK\n');
   });
 });
 
@@ -77,12 +77,18 @@ describe('a start that comes to nothing', () => {
     });
 
   test('ends the process, whatever else was begun', async () => {
-    const daemon = await start(EPHEMERAL);
+    const daemon = await start(EPHEMERAL_PORTS);
     const config = place().file(
       'sluice.yaml',
       'limits: { a: { bucket: { rate: 1/s }, redis: { url: "redis://127.0.0.1:1" } } }\n',
     );
-    const taken = fail('--config', config, ...EPHEMERAL.slice(2), '--line', daemon.at.line[0]);
+    const taken = fail(
+      '--config',
+      config,
+      ...EPHEMERAL_PORTS.slice(2),
+      '--line',
+      daemon.addresses.line[0],
+    );
     expect(taken.status).toBe(2);
     expect(taken.stderr).toMatch(/`listen.line` to be an address that nobody else uses/);
   });
@@ -135,12 +141,12 @@ describe('a reload', () => {
     const daemon = await start(['--config', config]);
     rmSync(cert);
     daemon.signal('SIGHUP');
-    await daemon.logged(/error reload failed.*`listen.line.tls` to be files that can be read/);
+    await daemon.waitForLog(/error reload failed.*`listen.line.tls` to be files that can be read/);
     writeFileSync(cert, 'half a certif');
     daemon.signal('SIGHUP');
-    await daemon.logged(/error reload failed.*a certificate and its key in PEM/);
+    await daemon.waitForLog(/error reload failed.*a certificate and its key in PEM/);
     expect(await askSecurely(daemon.port('line'))).toBe('OK\n');
-    const metrics = await (await fetch(`http://${daemon.at.http[0]}/metrics`)).text();
+    const metrics = await (await fetch(`http://${daemon.addresses.http[0]}/metrics`)).text();
     expect(metrics).toContain('sluice_reloads_total{result="failed"} 2');
   });
 
@@ -150,13 +156,13 @@ describe('a reload', () => {
     const daemon = await start(['--config', config]);
     writeFileSync(config, listenAt(TLS_AT(at)));
     daemon.signal('SIGHUP');
-    await daemon.logged(/info reloaded/);
+    await daemon.waitForLog(/info reloaded/);
     expect(daemon.log()).toContain(`info listening surface=line at=${at}`);
     expect(await askSecurely(daemon.port('line'))).toBe('OK\n');
     writeFileSync(config, listenAt(at));
     daemon.signal('SIGHUP');
-    await daemon.logged(/info reloaded(.|\n)*info reloaded/);
-    expect(await converse(at, 'a\n')).toBe('OK\n');
+    await daemon.waitForLog(/info reloaded(.|\n)*info reloaded/);
+    expect(await exchange(at, 'a\n')).toBe('OK\n');
   });
 
   test('gives a socket another mode', async () => {
@@ -166,37 +172,37 @@ describe('a reload', () => {
     const daemon = await start(['--config', config]);
     writeFileSync(config, listenAt(`{ at: ${socket}, mode: '666' }`));
     daemon.signal('SIGHUP');
-    await daemon.logged(/info reloaded/);
+    await daemon.waitForLog(/info reloaded/);
     expect(statSync(socket).mode & 0o777).toBe(0o666);
-    expect(await converse(socket, 'a\n')).toBe('OK\n');
+    expect(await exchange(socket, 'a\n')).toBe('OK\n');
   });
 
   test('makes a socket anew that somebody has removed', async () => {
     const socket = join(place().path, 'line.sock');
-    const daemon = await start([...EPHEMERAL, '--line', socket]);
+    const daemon = await start([...EPHEMERAL_PORTS, '--line', socket]);
     rmSync(socket);
     daemon.signal('SIGHUP');
-    await daemon.logged(/info reloaded/);
-    expect(await converse(socket, 'a\n')).toBe('OK\n');
-    expect(await converse(daemon.at.line[0], 'a\n')).toBe('OK\n');
+    await daemon.waitForLog(/info reloaded/);
+    expect(await exchange(socket, 'a\n')).toBe('OK\n');
+    expect(await exchange(daemon.addresses.line[0], 'a\n')).toBe('OK\n');
   });
 
   test('that cannot have all it wants goes back to what it had', async () => {
-    const other = await start(EPHEMERAL);
+    const other = await start(EPHEMERAL_PORTS);
     const [one, two] = [await freePort(), await freePort()].map((port) => `127.0.0.1:${port}`);
     const config = place().file('sluice.yaml', listenAt(`[${one}, ${two}]`));
     const daemon = await start(['--config', config]);
-    writeFileSync(config, listenAt(`[${TLS_AT(one)}, ${TLS_AT(two)}, ${other.at.line[0]}]`));
+    writeFileSync(config, listenAt(`[${TLS_AT(one)}, ${TLS_AT(two)}, ${other.addresses.line[0]}]`));
     daemon.signal('SIGHUP');
-    await daemon.logged(/error reload failed.*an address that nobody else uses/);
-    expect(await converse(one, 'a\n')).toBe('OK\n');
-    expect(await converse(two, 'a\n')).toBe('OK\n');
+    await daemon.waitForLog(/error reload failed.*an address that nobody else uses/);
+    expect(await exchange(one, 'a\n')).toBe('OK\n');
+    expect(await exchange(two, 'a\n')).toBe('OK\n');
   });
 });
 
 describe('what cannot be had back', () => {
   test('takes nothing else along, and comes with the next reload that can', async () => {
-    const other = await start(EPHEMERAL);
+    const other = await start(EPHEMERAL_PORTS);
     const [one, two] = [await freePort(), await freePort()].map((port) => `127.0.0.1:${port}`);
     const { path, file } = place();
     const cert = join(path, 'cert.pem');
@@ -207,22 +213,22 @@ describe('what cannot be had back', () => {
     const config = file('sluice.yaml', before);
     const daemon = await start(['--config', config]);
     rmSync(cert);
-    writeFileSync(config, lines(one, TLS_AT(two), other.at.line[0]));
+    writeFileSync(config, lines(one, TLS_AT(two), other.addresses.line[0]));
     daemon.signal('SIGHUP');
-    await daemon.logged(/error reload failed.*`listen.line.tls` to be files that can be read/);
-    expect(await converse(two, 'a\n')).toBe('OK\n');
+    await daemon.waitForLog(/error reload failed.*`listen.line.tls` to be files that can be read/);
+    expect(await exchange(two, 'a\n')).toBe('OK\n');
     copyFileSync(CERT, cert);
     writeFileSync(config, before);
     daemon.signal('SIGHUP');
-    await daemon.logged(/info listening surface=line at=127/);
-    await expect(converse(one, 'a\n').catch(() => 'hung up')).resolves.not.toContain('OK'); // TLS again
+    await daemon.waitForLog(/info listening surface=line at=127/);
+    await expect(exchange(one, 'a\n').catch(() => 'hung up')).resolves.not.toContain('OK'); // TLS again
   });
 });
 
 describe('a daemon says in time', () => {
   test('that there is no place for its state', async () => {
     const state = join(place().path, 'missing', 'state');
-    const daemon = await start([...EPHEMERAL, '--snapshot', state]);
+    const daemon = await start([...EPHEMERAL_PORTS, '--snapshot', state]);
     expect(daemon.log()).toMatch(/warn snapshot cannot be written there .*ENOENT/);
   });
 
@@ -230,24 +236,24 @@ describe('a daemon says in time', () => {
     const listen = `listen: { line: ${TLS_AT('127.0.0.1:0')}, resp: ${TLS_AT('127.0.0.1:0')}, http: ${TLS_AT('127.0.0.1:0')} }\n`;
     const daemon = await start(['--config', place().file('sluice.yaml', listen)]);
     expect(daemon.out()).toContain(
-      `| openssl s_client -quiet -no_ign_eof -connect ${daemon.at.line[0]}\n`,
+      `| openssl s_client -quiet -no_ign_eof -connect ${daemon.addresses.line[0]}\n`,
     );
     expect(daemon.out()).toContain('redis-cli --tls --insecure -h 127.0.0.1 ');
-    expect(daemon.out()).toContain(`curl -ik 'https://${daemon.at.http[0]}/`);
+    expect(daemon.out()).toContain(`curl -ik 'https://${daemon.addresses.http[0]}/`);
   });
 
   test('where its limits come from', async () => {
     const config = place().file('sluice.yaml', 'limits: {}\n');
-    const daemon = await start([...EPHEMERAL, '--config', config, '--rate', '5/s']);
+    const daemon = await start([...EPHEMERAL_PORTS, '--config', config, '--rate', '5/s']);
     expect(daemon.out()).toContain('1 limit from the command line\n');
   });
 
   test('the same in JSON once the file says so', async () => {
     const config = place().file('sluice.yaml', 'log: text\n');
-    const daemon = await start([...EPHEMERAL, '--config', config]);
+    const daemon = await start([...EPHEMERAL_PORTS, '--config', config]);
     writeFileSync(config, 'log: json\n');
     daemon.signal('SIGHUP');
-    await daemon.logged(/"message":"reloaded"/);
+    await daemon.waitForLog(/"message":"reloaded"/);
   });
 
   test('why Redis is out of reach, without being asked', async () => {
@@ -255,8 +261,8 @@ describe('a daemon says in time', () => {
       `limits: { a: { bucket: { rate: 1/s }, redis: { url: '${url}' } } }\n`;
     const port = await freePort();
     const config = place().file('sluice.yaml', limit(`redis://:hunter2@127.0.0.1:${port}`));
-    const daemon = await start([...EPHEMERAL, '--config', config]);
-    await daemon.logged(/warn redis out of reach url=redis:\/\/127.*reason=".*ECONNREFUSED/);
+    const daemon = await start([...EPHEMERAL_PORTS, '--config', config]);
+    await daemon.waitForLog(/warn redis out of reach url=redis:\/\/127.*reason=".*ECONNREFUSED/);
     expect(await daemon.stop()).toBe(0);
     expect(daemon.log().match(/redis/g)).toHaveLength(2); // once, and in its address
   });

@@ -12,11 +12,11 @@ import { describe, expect, test } from 'vitest';
 import { type Decision, NEVER, OUTCOMES, type Outcome } from '../src/core/decision.ts';
 import { seededRandom } from '../src/core/random.ts';
 import type { BucketOptions } from '../src/policies/bucket.ts';
-import { type Limit, policyOf } from '../src/policies/limit.ts';
+import { createPolicy, type Limit } from '../src/policies/limit.ts';
 import type { Policy } from '../src/policies/policy.ts';
 import { RAMP_MODES, type RampOptions } from '../src/policies/ramp.ts';
 import type { SpacingOptions } from '../src/policies/spacing.ts';
-import { spell } from './support/story.ts';
+import { formatDecision } from './support/story.ts';
 
 // ─── One key, as a property drives it ────────────────────────────────────────────────────────────
 
@@ -35,7 +35,7 @@ class Key {
   constructor(policy: Policy, now: number, freshAt?: number) {
     this.policy = policy;
     this.state = new Float64Array(policy.width);
-    policy.start(this.state, 0, now, freshAt);
+    policy.init(this.state, 0, now, freshAt);
   }
 
   /** An equal one that goes its own way from here. */
@@ -53,8 +53,8 @@ class Key {
     return heir;
   }
 
-  ask(cost: number, now: number): Decision {
-    const decision = this.policy.ask(this.state, 0, cost, now);
+  check(cost: number, now: number): Decision {
+    const decision = this.policy.check(this.state, 0, cost, now);
     if (decision.verdict !== 'deny' && cost > 0) {
       const dueAt = decision.verdict === 'wait' ? now + decision.waitMs : now;
       this.permits.push({ cost, askedAt: now, dueAt });
@@ -76,8 +76,8 @@ class Key {
     return { permit, back: outcome === 'ignored' ? cost : cost - reallyUsed };
   }
 
-  hear(hits: number, now: number): void {
-    this.policy.hear(this.state, 0, { hits }, now);
+  update(hits: number, now: number): void {
+    this.policy.update(this.state, 0, { hits }, now);
   }
 
   /** What an ask would allow, found out without asking. */
@@ -85,8 +85,8 @@ class Key {
     return this.policy.available(this.state.slice(), 0, now);
   }
 
-  view(now: number) {
-    return this.policy.view(this.state, 0, now);
+  keyState(now: number) {
+    return this.policy.keyState(this.state, 0, now);
   }
 }
 
@@ -97,7 +97,7 @@ const isGranted = (decision: Decision): boolean => decision.verdict !== 'deny';
 interface Step {
   /** How much later than the last one, in units of the rig. */
   readonly pace: number;
-  readonly act: 'ask' | 'settle' | 'hear';
+  readonly act: 'check' | 'settle' | 'update';
   readonly cost: number;
   /** settle: which of the calls that are out, how it went, and what part of its cost it used. */
   readonly which: number;
@@ -106,8 +106,8 @@ interface Step {
 }
 
 interface Tuning {
-  readonly costMax?: number;
-  readonly paceMax?: number;
+  readonly maxCost?: number;
+  readonly maxPace?: number;
   /** Of ten steps, so many settle. */
   readonly settles?: number;
   readonly outcomes?: readonly Outcome[];
@@ -137,15 +137,15 @@ const paceOf = (max: number) =>
     { weight: 1, arbitrary: fc.integer({ min: 1, max: 20 }) },
   );
 
-const stepOf = ({ costMax = 3, paceMax = 2, settles = 2, outcomes = OUTCOMES }: Tuning) =>
+const stepOf = ({ maxCost = 3, maxPace = 2, settles = 2, outcomes = OUTCOMES }: Tuning) =>
   fc.record<Step>({
-    pace: paceOf(paceMax),
+    pace: paceOf(maxPace),
     act: fc.oneof(
-      { weight: 19 - 2 * settles, arbitrary: fc.constant('ask' as const) },
+      { weight: 19 - 2 * settles, arbitrary: fc.constant('check' as const) },
       { weight: 2 * settles, arbitrary: fc.constant('settle' as const) },
-      { weight: 1, arbitrary: fc.constant('hear' as const) },
+      { weight: 1, arbitrary: fc.constant('update' as const) },
     ),
-    cost: fc.integer({ min: 1, max: costMax }),
+    cost: fc.integer({ min: 1, max: maxCost }),
     which: fc.nat(20),
     outcome: fc.constantFrom(...outcomes),
     used: fc.constantFrom(0, 0.5, 1),
@@ -240,25 +240,25 @@ const BUCKET: Rig = { name: 'bucket', setting: bucketSetting, tuning: {} };
 const SPACING: Rig = {
   name: 'spacing',
   setting: spacingSetting,
-  tuning: { costMax: 1, paceMax: 1.4, settles: 1 },
+  tuning: { maxCost: 1, maxPace: 1.4, settles: 1 },
 };
 const WINDOW: Rig = { name: 'window', setting: windowSetting, tuning: {} };
-const RAMP: Rig = { name: 'ramp', setting: rampOf(RAMP_MODES), tuning: { costMax: 8, paceMax: 1 } };
+const RAMP: Rig = { name: 'ramp', setting: rampOf(RAMP_MODES), tuning: { maxCost: 8, maxPace: 1 } };
 const SCHEDULED: Rig = {
   name: 'ramp, scheduled',
   setting: rampOf(['scheduled']),
-  tuning: { costMax: 20, paceMax: 1 },
+  tuning: { maxCost: 20, maxPace: 1 },
 };
 const BUSY: Rig = {
   name: 'busy',
   setting: busySetting,
-  tuning: { paceMax: 1.5, outcomes: ['ok', 'ok', 'ok', 'ok', 'busy', 'ignored'] },
+  tuning: { maxPace: 1.5, outcomes: ['ok', 'ok', 'ok', 'ok', 'busy', 'ignored'] },
 };
 const ADAPTIVE: Rig = {
   name: 'adaptive',
   setting: adaptiveSetting,
   tuning: {
-    costMax: 2,
+    maxCost: 2,
     settles: 4,
     outcomes: ['ok', 'ok', 'ok', 'busy', 'timeout', 'failed', 'ignored'],
   },
@@ -276,7 +276,7 @@ const SPACED_BUCKET: Rig = {
       unitMs: spacing.every / 2,
     })),
   ),
-  tuning: { costMax: 1, paceMax: 2.5, settles: 1 },
+  tuning: { maxCost: 1, maxPace: 2.5, settles: 1 },
 };
 /** Places are handed out twice as fast as the window has them, or so, so that both refuse. */
 const SPACED_WINDOW: Rig = {
@@ -287,7 +287,7 @@ const SPACED_WINDOW: Rig = {
       limit: { all: [limit, { spacing: { every: unitMs * pace, reserve } }] },
       unitMs,
     })),
-  tuning: { costMax: 1, paceMax: 1.2, settles: 1 },
+  tuning: { maxCost: 1, maxPace: 1.2, settles: 1 },
 };
 const BUSY_BUCKET: Rig = {
   name: 'all of busy and a bucket',
@@ -295,7 +295,7 @@ const BUSY_BUCKET: Rig = {
     limit: { all: [limit, { bucket: { rate: limit.busy.max * 0.7, burst } }] },
     unitMs: 1_500 / limit.busy.max,
   })),
-  tuning: { paceMax: 1, outcomes: BUSY.tuning.outcomes ?? OUTCOMES },
+  tuning: { maxPace: 1, outcomes: BUSY.tuning.outcomes ?? OUTCOMES },
 };
 
 const RIGS = [
@@ -336,7 +336,7 @@ const sceneOf = ({ setting, startAt, steps, seed }: Plot): Scene => ({
   ...setting,
   startAt,
   steps,
-  policy: policyOf(setting.limit, seededRandom(seed)),
+  policy: createPolicy(setting.limit, seededRandom(seed)),
 });
 
 /** Holds for every scene of a rig; a failure prints the seed and the shortest plot that fails. */
@@ -361,25 +361,25 @@ function live(
   let now = startAt;
   for (const step of steps) {
     now += step.pace * unitMs;
-    if (step.act === 'ask') {
-      seen({ now, cost: step.cost, decision: key.ask(step.cost, now) });
+    if (step.act === 'check') {
+      seen({ now, cost: step.cost, decision: key.check(step.cost, now) });
     } else if (step.act === 'settle') {
       key.settle(step, now);
     } else {
-      key.hear(step.cost, now);
+      key.update(step.cost, now);
     }
   }
   return now;
 }
 
 const onlyAsks = (steps: readonly Step[]): readonly Step[] =>
-  steps.filter(({ act }) => act === 'ask');
+  steps.filter(({ act }) => act === 'check');
 
 /** The answers, as lines that can be compared. */
 function answersOf(key: Key, scene: Pick<Scene, 'steps' | 'unitMs' | 'startAt'>): string[] {
   const answers: string[] = [];
   live(key, scene, ({ now, cost, decision }) =>
-    answers.push(`${now} ask ${cost} → ${spell(decision)}`),
+    answers.push(`${now} ask ${cost} → ${formatDecision(decision)}`),
   );
   return answers;
 }
@@ -463,12 +463,12 @@ describe('never more than the rule allows', () => {
   function placesOf({ policy, steps, unitMs, startAt }: Scene) {
     const key = new Key(policy, startAt);
     const dues: number[] = [];
-    let waitingMax = 0;
+    let maxWaiting = 0;
     let now = startAt;
     for (const step of steps) {
       now += step.pace * unitMs;
-      if (step.act === 'ask') {
-        const decision = key.ask(1, now);
+      if (step.act === 'check') {
+        const decision = key.check(1, now);
         if (isGranted(decision)) dues.push(key.permits.at(-1)?.dueAt as number);
       } else if (step.act === 'settle') {
         const settled = key.settle(step, now);
@@ -476,9 +476,9 @@ describe('never more than the rule allows', () => {
           dues.splice(dues.indexOf(settled.permit.dueAt), 1);
       }
       // A place that is due within two microseconds is as good as due.
-      waitingMax = Math.max(waitingMax, dues.filter((due) => due > now + 0.002).length);
+      maxWaiting = Math.max(maxWaiting, dues.filter((due) => due > now + 0.002).length);
     }
-    return { dues: dues.toSorted((a, b) => a - b), waitingMax };
+    return { dues: dues.toSorted((a, b) => a - b), maxWaiting };
   }
 
   test('a window beside spacing: no more than its limit, as of when they are due', () => {
@@ -502,11 +502,11 @@ describe('never more than the rule allows', () => {
         const parts = 'all' in scene.limit ? scene.limit.all : [scene.limit];
         const { spacing } = parts.find((part) => 'spacing' in part) as { spacing: SpacingOptions };
         const every = spacing.every as number;
-        const { dues, waitingMax } = placesOf(scene);
+        const { dues, maxWaiting } = placesOf(scene);
         dues.slice(1).forEach((due, n) => {
           expect(due - (dues[n] as number)).toBeGreaterThanOrEqual(every * (1 - 1e-9) - 1e-9);
         });
-        expect(waitingMax).toBeLessThanOrEqual(spacing.reserve as number);
+        expect(maxWaiting).toBeLessThanOrEqual(spacing.reserve as number);
       });
     },
   );
@@ -544,8 +544,8 @@ describe('never more than the rule allows', () => {
           left = Math.floor(pool + 1e-9);
           second = thisSecond;
         }
-        expect(key.view(now).pool).toBeCloseTo(pool, 6);
-        const isAllowed = isGranted(key.ask(cost, now));
+        expect(key.keyState(now).pool).toBeCloseTo(pool, 6);
+        const isAllowed = isGranted(key.check(cost, now));
         expect(isAllowed).toBe(cost <= left);
         if (isAllowed) left -= cost;
       }
@@ -564,10 +564,10 @@ describe('never more than the rule allows', () => {
     fc.assert(
       fc.property(crowd, ({ size, min, asks }) => {
         const ramp = { min, max: min + 9, over: 4_000, mode: 'scheduled' as const };
-        const policy = policyOf({ ramp }, seededRandom(1));
+        const policy = createPolicy({ ramp }, seededRandom(1));
         const members = Array.from({ length: size }, (_, rank) => {
           const key = new Key(policy, 0);
-          key.policy.hear(key.state, 0, { poolSize: size, rank }, 0);
+          key.policy.update(key.state, 0, { poolSize: size, rank }, 0);
           key.available(0);
           key.policy.available(key.state, 0, 0); // all of them begin to climb in the same second
           return key;
@@ -578,7 +578,7 @@ describe('never more than the rule allows', () => {
           now += pace;
           const key = members[who % size] as Key;
           const got = Math.min(most, key.available(now));
-          if (got > 0) expect(isGranted(key.ask(got, now))).toBe(true);
+          if (got > 0) expect(isGranted(key.check(got, now))).toBe(true);
           const second = Math.floor(now / 1_000);
           taken.set(second, (taken.get(second) ?? 0) + got);
           const pool = Math.min(ramp.max, min + (9 / 4) * second);
@@ -595,15 +595,15 @@ describe('never more than the rule allows', () => {
       let now = startAt;
       for (const step of steps) {
         now += step.pace * unitMs;
-        const before = key.view(now).limit as number;
+        const before = key.keyState(now).limit as number;
         if (step.act === 'settle') key.settle(step, now);
-        else if (isGranted(key.ask(step.cost, now))) {
+        else if (isGranted(key.check(step.cost, now))) {
           const inFlight = key.permits.reduce((sum, { cost }) => sum + cost, 0);
           const isAlone = inFlight === step.cost;
           expect(inFlight).toBeLessThanOrEqual(isAlone ? max : before);
-          expect(key.view(now).inFlight).toBe(inFlight);
+          expect(key.keyState(now).inFlight).toBe(inFlight);
         }
-        const after = key.view(now).limit as number;
+        const after = key.keyState(now).limit as number;
         expect(Number.isInteger(after)).toBe(true);
         expect(after).toBeGreaterThanOrEqual(1);
         expect(after).toBeLessThanOrEqual(max);
@@ -627,14 +627,14 @@ describe('never more than the rule allows', () => {
           if (isBack && Math.floor(settled.permit.dueAt / 1_000) === second) {
             sent.set(second, (sent.get(second) ?? 0) - settled.permit.cost);
           }
-        } else if (isGranted(key.ask(step.cost, now))) {
+        } else if (isGranted(key.check(step.cost, now))) {
           sent.set(second, (sent.get(second) ?? 0) + step.cost);
           expect(sent.get(second)).toBeLessThanOrEqual(
-            Math.floor((key.view(now).limit ?? 0) + 1e-9),
+            Math.floor((key.keyState(now).limit ?? 0) + 1e-9),
           );
         }
-        expect(key.view(now).limit).toBeGreaterThan(0);
-        expect(key.view(now).limit).toBeLessThanOrEqual(max);
+        expect(key.keyState(now).limit).toBeGreaterThan(0);
+        expect(key.keyState(now).limit).toBeLessThanOrEqual(max);
       }
     });
   });
@@ -656,9 +656,9 @@ describe('opens when it said it would, and not before', () => {
           expect(Number.isInteger(decision.retryAfterMs)).toBe(true);
           const opensAt = now + decision.retryAfterMs; // rounded up to a whole millisecond
           if (opensAt - 1.125 > now) {
-            expect(key.fork().ask(cost, opensAt - 1.125).verdict, 'opened early').toBe('deny');
+            expect(key.fork().check(cost, opensAt - 1.125).verdict, 'opened early').toBe('deny');
           }
-          expect(key.fork().ask(cost, opensAt).verdict, 'still closed').not.toBe('deny');
+          expect(key.fork().check(cost, opensAt).verdict, 'still closed').not.toBe('deny');
         });
       });
     },
@@ -667,12 +667,12 @@ describe('opens when it said it would, and not before', () => {
   test('what never fits is never let in, whatever the hour', () => {
     for (const rig of RIGS) {
       if (rig === ADAPTIVE) continue; // its state does not move with time
-      always({ ...rig, tuning: { ...rig.tuning, costMax: 60 } }, (scene) => {
+      always({ ...rig, tuning: { ...rig.tuning, maxCost: 60 } }, (scene) => {
         const key = new Key(scene.policy, scene.startAt);
         live(key, scene, ({ now, cost, decision }) => {
           if (decision.verdict !== 'deny' || decision.retryAfterMs !== NEVER) return;
           for (const later of [1, 1_000, 60_000, 1e9]) {
-            expect(key.fork().ask(cost, now + later).verdict).toBe('deny');
+            expect(key.fork().check(cost, now + later).verdict).toBe('deny');
           }
         });
       });
@@ -686,8 +686,8 @@ describe('opens when it said it would, and not before', () => {
         live(key, scene, ({ now }) => {
           const there = key.available(now);
           expect(Number.isInteger(there) && there >= 0).toBe(true);
-          if (there > 0) expect(key.fork().ask(there, now).verdict).toBe('allow');
-          expect(key.fork().ask(there + 1, now).verdict).not.toBe('allow');
+          if (there > 0) expect(key.fork().check(there, now).verdict).toBe('allow');
+          expect(key.fork().check(there + 1, now).verdict).not.toBe('allow');
         });
       });
     }
@@ -704,7 +704,7 @@ describe('what is given back creates nothing', () => {
       for (const step of steps) {
         now += step.pace * unitMs;
         if (step.act === 'settle') kept -= key.settle(step, now)?.back ?? 0;
-        else if (isGranted(key.ask(step.cost, now))) kept += step.cost;
+        else if (isGranted(key.check(step.cost, now))) kept += step.cost;
         for (const { bucket } of parts) {
           const burst = bucket.burst as number;
           const filled = ((bucket.rate as number) * (now - startAt)) / 1_000;
@@ -725,14 +725,14 @@ describe('what is given back creates nothing', () => {
         now += step.pace * unitMs;
         if (Math.floor(now / 1_000) !== second) out = 0;
         second = Math.floor(now / 1_000);
-        if (step.act === 'ask' && isGranted(key.ask(step.cost, now))) out += step.cost;
+        if (step.act === 'check' && isGranted(key.check(step.cost, now))) out += step.cost;
         if (step.act === 'settle' && step.outcome !== 'busy') {
           // Three times what was asked for: whoever says so is mistaken, and must gain nothing.
           const back = step.cost * 3;
           policy.settle(key.state, 0, { outcome: 'ignored', cost: back, dueAt: now }, now);
           out = Math.max(0, out - back);
         }
-        const { pool, limit = 0 } = key.view(now);
+        const { pool, limit = 0 } = key.keyState(now);
         expect(out + key.available(now)).toBeLessThanOrEqual(Math.floor((pool ?? limit) + 1e-9));
       }
     });
@@ -744,9 +744,9 @@ describe('what is given back creates nothing', () => {
       let now = startAt;
       for (const step of steps) {
         now += step.pace * unitMs;
-        if (step.act === 'ask') key.ask(step.cost, now);
+        if (step.act === 'check') key.check(step.cost, now);
         else policy.settle(key.state, 0, { outcome: step.outcome, cost: 3, dueAt: now }, now);
-        expect(key.available(now)).toBeLessThanOrEqual(key.view(now).limit as number);
+        expect(key.available(now)).toBeLessThanOrEqual(key.keyState(now).limit as number);
       }
     });
   });
@@ -765,7 +765,7 @@ describe('forgetting and making room', () => {
       const [before, after] = halves(scene);
       const key = new Key(scene.policy, scene.startAt);
       const stopped = live(key, { ...scene, steps: before });
-      const forgetAt = key.policy.forgetAt(key.state, 0);
+      const forgetAt = key.policy.removableAt(key.state, 0);
       if (forgetAt === Infinity) return; // it may not be forgotten, which is an answer too
       forgotten++;
       const later = { ...scene, steps: after, startAt: Math.max(stopped, forgetAt) };
@@ -780,14 +780,14 @@ describe('forgetting and making room', () => {
     let forgotten = 0;
     const clueless: Rig = {
       ...ADAPTIVE,
-      tuning: { settles: 8, costMax: 1, outcomes: ['failed', 'ignored'] },
+      tuning: { settles: 8, maxCost: 1, outcomes: ['failed', 'ignored'] },
     };
     always(clueless, (scene) => {
       const key = new Key(scene.policy, scene.startAt);
       const stopped = live(key, scene);
       while (key.permits.length > 0)
         key.settle({ ...(scene.steps[0] as Step), outcome: 'failed' }, stopped);
-      if (key.policy.forgetAt(key.state, 0) > stopped) return;
+      if (key.policy.removableAt(key.state, 0) > stopped) return;
       forgotten++;
       const steps = scene.steps.map((step) => ({ ...step, outcome: 'ok' as const }));
       const later = { ...scene, steps, startAt: stopped };
@@ -813,7 +813,7 @@ describe('forgetting and making room', () => {
       const [before, after] = halves(scene);
       const key = new Key(scene.policy, scene.startAt);
       const now = live(key, { ...scene, steps: before });
-      const evictAt = key.policy.evictAt(key.state, 0);
+      const evictAt = key.policy.evictableAt(key.state, 0);
       if (evictAt === Infinity) return;
       evicted++;
       const heir = key.reborn(now, Math.max(now, evictAt));
@@ -861,7 +861,7 @@ describe('time and looks', () => {
           const [wayward, steady] = [new Key(policy, startAt), new Key(policy, startAt)];
           // Only what the rule is told can have been before.
           const isTold = ({ act, outcome }: Step) =>
-            act === 'ask' || (rig === BUSY && act === 'settle' && outcome === 'busy');
+            act === 'check' || (rig === BUSY && act === 'settle' && outcome === 'busy');
           let now = startAt;
           let latest = startAt;
           let [gotWayward, gotSteady] = [0, 0];
@@ -870,10 +870,10 @@ describe('time and looks', () => {
             const back = Math.max(0, (jumps[n] ?? 0) - 8) * unitMs; // a third of them jump back
             const told = Math.max(startAt, now - back);
             latest = Math.max(latest, told); // what a clock would say that stands still instead
-            if (step.act === 'ask') {
+            if (step.act === 'check') {
               // A unit at a time: a cheap ask may fit where a dear one was refused.
-              if (isGranted(wayward.ask(1, told))) gotWayward++;
-              if (isGranted(steady.ask(1, latest))) gotSteady++;
+              if (isGranted(wayward.check(1, told))) gotWayward++;
+              if (isGranted(steady.check(1, latest))) gotSteady++;
               expect(gotWayward, `told ${told} after ${latest}`).toBeLessThanOrEqual(gotSteady);
             } else {
               const complaint = { outcome: 'busy', cost: 1, dueAt: startAt } as const;
@@ -890,21 +890,21 @@ describe('time and looks', () => {
   over(RIGS, 'looking changes nothing, now or later', (rig) => {
     always(rig, (scene) => {
       const plainly = answersOf(new Key(scene.policy, scene.startAt), scene);
-      const key = new Key(policyOf(scene.limit, seededRandom(0)), scene.startAt);
+      const key = new Key(createPolicy(scene.limit, seededRandom(0)), scene.startAt);
       if (JSON.stringify(scene.limit).includes('"jitter":0.5')) return; // dice do not fall twice alike
       const watched: string[] = [];
       let now = scene.startAt;
       for (const step of scene.steps) {
         const then = now + step.pace * scene.unitMs;
         for (const look of [now, (now + then) / 2, then]) {
-          expect(key.ask(0, look).verdict).toBe('allow');
-          key.view(look);
+          expect(key.check(0, look).verdict).toBe('allow');
+          key.keyState(look);
         }
         now = then;
-        if (step.act === 'ask') {
-          watched.push(`${now} ask ${step.cost} → ${spell(key.ask(step.cost, now))}`);
+        if (step.act === 'check') {
+          watched.push(`${now} ask ${step.cost} → ${formatDecision(key.check(step.cost, now))}`);
         } else if (step.act === 'settle') key.settle(step, now);
-        else key.hear(step.cost, now);
+        else key.update(step.cost, now);
       }
       expect(watched).toEqual(plainly);
     });
@@ -914,16 +914,16 @@ describe('time and looks', () => {
     always(rig, (scene) => {
       const key = new Key(scene.policy, scene.startAt);
       live(key, scene, ({ now }) => {
-        const standings = scene.policy.standings(key.state.slice(), 0, now);
-        expect(Math.min(...standings.map(({ remaining }) => remaining))).toBe(key.available(now));
-        for (const { quota, remaining, opensInMs, freshInMs = 0 } of standings) {
+        const statuses = scene.policy.ruleStatuses(key.state.slice(), 0, now);
+        expect(Math.min(...statuses.map(({ remaining }) => remaining))).toBe(key.available(now));
+        for (const { quota, remaining, opensInMs, freshInMs = 0 } of statuses) {
           expect(remaining).toBeLessThanOrEqual(quota);
           if (remaining > 0) expect(opensInMs).toBe(0);
           expect(freshInMs).toBeGreaterThanOrEqual(0);
         }
         if (![BUCKET, SPACING, WINDOW].includes(rig)) return; // others learn, or begin anew each second
         // Dust of the sum may cost a millisecond: it is a figure to be told, nobody is refused by it.
-        const then = now + (standings[0]?.freshInMs as number) + 1;
+        const then = now + (statuses[0]?.freshInMs as number) + 1;
         expect(key.available(then)).toBe(new Key(scene.policy, then).available(then));
       });
     });
@@ -934,10 +934,10 @@ describe('time and looks', () => {
       always(rig, (scene) => {
         const key = new Key(scene.policy, scene.startAt);
         live(key, scene, ({ now }) => {
-          const { remaining } = key.view(now);
+          const { remaining } = key.keyState(now);
           const there = key.available(now);
           expect(Math.max(0, remaining)).toBe(there);
-          expect(key.ask(0, now)).toEqual({ verdict: 'allow', remaining: there });
+          expect(key.check(0, now)).toEqual({ verdict: 'allow', remaining: there });
         });
       });
     }

@@ -4,10 +4,10 @@
  */
 
 import { beforeAll, describe, expect, test } from 'vitest';
-import { play } from './support/play.ts';
+import { runBench } from './support/play.ts';
 
 /** Each scenario ends by itself long before; this is for what nobody thought of. */
-const PLAY_MS_MAX = 90_000;
+const MAX_PLAY_MS = 90_000;
 
 interface Played {
   readonly facts: Readonly<Record<string, Readonly<Record<string, number | boolean>>>>;
@@ -16,8 +16,8 @@ interface Played {
 let facts: Played['facts'];
 
 beforeAll(async () => {
-  ({ facts } = await play<Played>(PLAY_MS_MAX, 'live/run.mjs'));
-}, PLAY_MS_MAX);
+  ({ facts } = await runBench<Played>(MAX_PLAY_MS, 'live/run.mjs'));
+}, MAX_PLAY_MS);
 
 describe('an adaptive limit, live', () => {
   test('climbs to the maximum while all is well, and stays', () => {

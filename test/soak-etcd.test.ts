@@ -4,11 +4,11 @@
  */
 
 import { expect, test } from 'vitest';
-import { play } from './support/play.ts';
+import { runBench } from './support/play.ts';
 import { etcdServer } from './support/services.ts';
 
 /** It ends by itself long before. */
-const PLAY_MS_MAX = 120_000;
+const MAX_PLAY_MS = 120_000;
 
 interface Played {
   readonly name: string;
@@ -24,7 +24,7 @@ interface Played {
 test.skipIf(etcdServer() === undefined)(
   'six workers never begin too close, whichever server dies or hangs, and go on within seconds',
   async () => {
-    const plays = await play<Played[]>(PLAY_MS_MAX, 'soak/etcd.mjs', '--short');
+    const plays = await runBench<Played[]>(MAX_PLAY_MS, 'soak/etcd.mjs', '--short');
     expect(plays.length).toBe(4);
     for (const { name, tooClose, permits, nextPermitMs, slowestMs } of plays) {
       expect({ name, tooClose }).toEqual({ name, tooClose: 0 });
@@ -37,5 +37,5 @@ test.skipIf(etcdServer() === undefined)(
     expect(without?.begunWithout).toBeLessThanOrEqual(1); // whoever had the next place already
     expect(without?.askedWithout).toBeGreaterThan(50);
   },
-  PLAY_MS_MAX,
+  MAX_PLAY_MS,
 );

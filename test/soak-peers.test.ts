@@ -4,11 +4,11 @@
  */
 
 import { expect, test } from 'vitest';
-import { play } from './support/play.ts';
+import { runBench } from './support/play.ts';
 import { hasNamespaces } from './support/services.ts';
 
 /** It ends by itself long before. */
-const PLAY_MS_MAX = 120_000;
+const MAX_PLAY_MS = 120_000;
 
 interface Act {
   readonly name: string;
@@ -22,7 +22,12 @@ interface Act {
 
 async function soak(...words: string[]): Promise<Act[]> {
   const script = 'soak/peers.mjs';
-  const [{ results }] = await play<{ results: Act[] }[]>(PLAY_MS_MAX, script, '--short', ...words);
+  const [{ results }] = await runBench<{ results: Act[] }[]>(
+    MAX_PLAY_MS,
+    script,
+    '--short',
+    ...words,
+  );
   return results;
 }
 
@@ -46,7 +51,7 @@ test.skipIf(!hasNamespaces())(
     expect(cut?.repaired).toBeGreaterThan(100); // a hundred a second on each side, for two seconds
     expect(names(acts)).toContain('all restarted');
   },
-  PLAY_MS_MAX,
+  MAX_PLAY_MS,
 );
 
 test(
@@ -56,5 +61,5 @@ test(
     holds(acts);
     expect(names(acts)).toEqual(['steady', 'one killed -9, back', 'all restarted', 'all of it']);
   },
-  PLAY_MS_MAX,
+  MAX_PLAY_MS,
 );

@@ -4,11 +4,11 @@
  */
 
 import { describe, expect, test } from 'vitest';
-import { play } from './support/play.ts';
+import { runBench } from './support/play.ts';
 import { redisServer } from './support/services.ts';
 
 /** Each play ends by itself long before; this is for what nobody thought of. */
-const PLAY_MS_MAX = 120_000;
+const MAX_PLAY_MS = 120_000;
 
 interface Played {
   readonly name?: string;
@@ -31,7 +31,7 @@ interface Played {
 }
 
 const soak = (what: string): Promise<Played[]> =>
-  play(PLAY_MS_MAX, 'soak/run.mjs', what, '--short');
+  runBench(MAX_PLAY_MS, 'soak/run.mjs', what, '--short');
 
 describe.skipIf(redisServer() === undefined)('eight processes with wrong clocks', () => {
   test(
@@ -45,7 +45,7 @@ describe.skipIf(redisServer() === undefined)('eight processes with wrong clocks'
         expect(utilisation).toBeGreaterThan(0.8); // 99 % when nothing else runs
       }
     },
-    PLAY_MS_MAX,
+    MAX_PLAY_MS,
   );
 });
 
@@ -61,7 +61,7 @@ describe.skipIf(redisServer() === undefined)('whatever happens to Redis', () => 
         expect(strictAfterMs, name).toBeLessThan(2000); // within one when nothing else runs
       }
     },
-    PLAY_MS_MAX,
+    MAX_PLAY_MS,
   );
 });
 
@@ -77,7 +77,7 @@ describe.skipIf(redisServer() === undefined)('workers killed in the middle of it
         expect(backAfterMs ?? Infinity).toBeLessThan(10_000 + 3000); // a lease, and a line that looks
       }
     },
-    PLAY_MS_MAX,
+    MAX_PLAY_MS,
   );
 
   test(
@@ -88,6 +88,6 @@ describe.skipIf(redisServer() === undefined)('workers killed in the middle of it
       expect(extra).toBeLessThanOrEqual(mayExtra);
       expect(grants).toBeGreaterThan(100);
     },
-    PLAY_MS_MAX,
+    MAX_PLAY_MS,
   );
 });

@@ -63,9 +63,9 @@ const POST = '{"key":"alice"}';
 const LONG_WAY = `POST /check HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: ${POST.length}\r\n\r\n${POST}`;
 
 /** A limiter here, with a share that is closed at the end. */
-const here = (share, extra = {}) => {
-  const own = limiter({ name: 'api', limit: BUCKET, ...(share && { share }), ...extra });
-  return { ask: () => own.ask('alice'), own };
+const here = (backend, extra = {}) => {
+  const own = limiter({ name: 'api', limit: BUCKET, ...(backend && { backend }), ...extra });
+  return { ask: () => own.check('alice'), own };
 };
 
 async function throughRedis(options) {
@@ -83,7 +83,7 @@ async function throughRedis(options) {
 }
 
 export const ROADS = {
-  'library: ask': async () => here(),
+  'library: check': async () => here(),
   'library: tryAcquire and settle': async () => {
     const { own } = here();
     return { ask: () => own.tryAcquire('alice').settle() };
@@ -98,7 +98,7 @@ export const ROADS = {
   },
   'library: all of two limiters': async () => {
     const both = all([here().own, { limiter: here().own, key: '*' }]);
-    return { ask: () => both.ask('alice') };
+    return { ask: () => both.check('alice') };
   },
   'library: a function': async () => {
     const work = throttle(() => 1, { limit: BUCKET });
@@ -125,21 +125,21 @@ export const ROADS = {
   },
   'daemon: line': () => talk('line', 'alice\n'),
   'daemon: RESP, CL.THROTTLE': () => talk('resp', 'CL.THROTTLE alice 15 30 60 1\r\n'),
-  'daemon: RESP, a limit of the file': () => talk('resp', 'SLUICE.ASK api alice\r\n'),
+  'daemon: RESP, a limit of the file': () => talk('resp', 'SLUICE.CHECK api alice\r\n'),
   'daemon: HTTP': () => talk('http', HTTP_QUESTION),
   'daemon: HTTP, the long way': () => talk('http', LONG_WAY),
   client: async () => {
     const own = await daemon();
     const client = connectClient({ at: `127.0.0.1:${own.portOf('resp')}`, deadline: '30s' });
     return {
-      ask: () => client.check('alice'),
+      ask: () => client.isAllowed('alice'),
       stop: async () => {
         await client.close();
         await own.stop();
       },
     };
   },
-  'share: peers': async () => {
+  'backend: peers': async () => {
     const ports = await freeUdpPorts(2);
     const addresses = ports.map((port) => `127.0.0.1:${port}`);
     const fleets = addresses.map((bind, n) =>
@@ -149,28 +149,28 @@ export const ROADS = {
     await until('peers', () => fleets.every((fleet) => fleet.view().peers.length === 1));
     return { ask, stop: () => Promise.all(fleets.map((fleet) => fleet.close())) };
   },
-  'share: pool': async () => {
+  'backend: pool': async () => {
     const store = memoryStore();
     const own = pool(store);
     const { ask } = here(own);
     await until('pool', () => own.view().isAgreed && own.view().size === 1);
     return { ask, stop: () => own.close() };
   },
-  'share: groups': async () => {
+  'backend: groups': async () => {
     const port = await freePort();
     const own = groups({
-      own: 'eu',
+      self: 'eu',
       groups: { eu: {}, us: { at: `http://127.0.0.1:${port}` } },
       key: 'k'.repeat(32),
     });
     return { ...here(own), stop: () => own.close() };
   },
-  'share: redis': () => throughRedis({}),
-  'share: redis, permits taken ahead': () => throughRedis({ lease: 100 }),
-  'share: etcd': async () => {
+  'backend: redis': () => throughRedis({}),
+  'backend: redis, permits taken ahead': () => throughRedis({ prefetch: 100 }),
+  'backend: etcd': async () => {
     const server = await startEtcd();
-    const share = etcd({ endpoints: [`http://127.0.0.1:${server.port}`] });
-    const { ask, own } = here(share);
+    const backend = etcd({ endpoints: [`http://127.0.0.1:${server.port}`] });
+    const { ask, own } = here(backend);
     return {
       ask,
       stop: async () => {

@@ -9,35 +9,39 @@
 
 import { createServer } from 'node:http';
 import { createServer as createNetServer } from 'node:net';
-import { heldClock } from '../../dist/core/clock.js';
-import { hasher } from '../../dist/core/hash.js';
+import { batchClock } from '../../dist/core/clock.js';
+import { createHasher } from '../../dist/core/hash.js';
 import { readLimits } from '../../dist/daemon/config/limits.js';
-import { httpSurface } from '../../dist/daemon/protocols/http/server/server.js';
-import { Shelf } from '../../dist/daemon/router/limiter-registry.js';
-import { Gate } from '../../dist/daemon/router/router.js';
+import { createHttpServer } from '../../dist/daemon/protocols/http/server/server.js';
+import { LimiterRegistry } from '../../dist/daemon/router/limiter-registry.js';
+import { Router } from '../../dist/daemon/router/router.js';
 
 /** Never reached, and keys are not as good as new a moment later. */
 const LIMIT = { bucket: { rate: 1000, burst: 1e9 } };
 
 function checking() {
   const limits = readLimits({ api: LIMIT }, 'limits');
-  const own = hasher([1, 2]);
-  const held = heldClock();
-  const shelf = new Shelf({ hasher: own, held, shareOf: () => undefined });
-  shelf.stock(limits);
+  const own = createHasher([1, 2]);
+  const clock = batchClock();
+  const registry = new LimiterRegistry({
+    hasher: own,
+    batchClock: clock,
+    backendFor: () => undefined,
+  });
+  registry.apply(limits);
   const rules = { allow: [], deny: [], unmatched: 'allow', limits };
-  const gate = new Gate(rules, shelf, own);
-  const setting = {
-    gate,
-    clock: held,
+  const router = new Router(rules, registry, own);
+  const context = {
+    router,
+    clock,
     version: 'bench',
     metrics: () => '',
     reload: async () => ({ ok: true }),
     isReady: () => true,
     limits: () => ({}),
-    rules: () => rules,
+    routesConfig: () => rules,
   };
-  const surface = httpSurface(setting, { admin: {} });
+  const surface = createHttpServer(context, { admin: {} });
   const options = { allowHalfOpen: true, noDelay: true };
   return createNetServer(options, (socket) => surface.accept(socket, true));
 }

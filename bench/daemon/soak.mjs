@@ -84,7 +84,7 @@ function ask(port, count, tagOf) {
 async function tags() {
   const count = 1_000_000 * scale;
   const daemon = await daemonWith(
-    'limits: { mine: { bucket: { rate: 1/m, burst: 2 }, keysMax: 2000000 } }',
+    'limits: { mine: { bucket: { rate: 1/m, burst: 2 }, maxKeys: 2000000 } }',
   );
   await ask(daemon.port('line'), 20_000, (n) => `warm-${n % 100}`);
   const before = memoryOf(daemon.pid);
@@ -101,9 +101,9 @@ async function tags() {
 
 async function flood() {
   const count = 10_000_000 * scale;
-  const keysMax = 500_000 * scale;
+  const maxKeys = 500_000 * scale;
   const daemon = await daemonWith(
-    `limits: { mine: { bucket: { rate: 1/h, burst: 3 }, keysMax: ${keysMax} } }`,
+    `limits: { mine: { bucket: { rate: 1/h, burst: 3 }, maxKeys: ${maxKeys} } }`,
   );
   const port = daemon.port('line');
   await ask(port, 20_000, (n) => `warm-${n % 100}`);
@@ -122,10 +122,10 @@ async function flood() {
   clearInterval(watch);
   const rate = count / (performance.now() - at);
   // A table of a bucket is 24 bytes a place, at most 10/3 places a key, twice while it grows; the rest is the process.
-  const bound = keysMax * 24 * 4 * 2 + 96 * 2 ** 20;
+  const bound = maxKeys * 24 * 4 * 2 + 96 * 2 ** 20;
   held(
     most - before <= bound,
-    `${whole(count)} fresh tags, ${whole(keysMax)} kept: memory grew by ${mega(most - before)} at most, bound ${mega(bound)} (${rate.toFixed(0)} k tags/s)`,
+    `${whole(count)} fresh tags, ${whole(maxKeys)} kept: memory grew by ${mega(most - before)} at most, bound ${mega(bound)} (${rate.toFixed(0)} k tags/s)`,
   );
   held(
     first.served === 3 && again === 0,

@@ -17,7 +17,7 @@ import { throttleFetch } from 'sluice/fetch';
 import { always, keepSending, mean, percent, serve, until, watch } from './stage.mjs';
 
 /** A climb that takes longer than this will never get there. */
-const CLIMB_MS_MAX = 15_000;
+const MAX_CLIMB_MS = 15_000;
 
 /** A server, a sender that learns, and somebody who watches: `play` says what happens to them. */
 async function scene({ max, reply, timeoutMs = 10_000 }, play) {
@@ -59,7 +59,7 @@ export function climb() {
   const max = 10;
   return scene({ max, reply: () => always(80) }, async ({ senders, watched, counted }) => {
     const sending = senders(2 * max);
-    const reached = await until(() => watched.limit() >= max, CLIMB_MS_MAX);
+    const reached = await until(() => watched.limit() >= max, MAX_CLIMB_MS);
     const reachedAt = watched.seconds();
     await sleep(2500);
     await sending.stop();
@@ -79,7 +79,7 @@ export function silence() {
   const scenery = { max, reply: () => always(60), timeoutMs: 300 };
   return scene(scenery, async ({ server, senders, watched, counted }) => {
     const sending = senders(2 * max);
-    await until(() => watched.limit() >= max, CLIMB_MS_MAX);
+    await until(() => watched.limit() >= max, MAX_CLIMB_MS);
     const before = watched.limit();
     server.reply = () => always(Infinity);
     watched.mark('falls silent');
@@ -91,7 +91,7 @@ export function silence() {
     const stayed = watched.limit() === lowest;
     server.reply = () => always(60);
     watched.mark('answers again');
-    const rose = await until(() => watched.limit() >= 0.75 * before, CLIMB_MS_MAX);
+    const rose = await until(() => watched.limit() >= 0.75 * before, MAX_CLIMB_MS);
     await sending.stop();
     return {
       title: 'Sudden silence: down to one, and back',
@@ -117,7 +117,7 @@ export function slowing() {
   const reply = () => always(answerMs);
   return scene({ max, reply }, async ({ senders, watched, counted }) => {
     const sending = senders(2 * max);
-    await until(() => watched.limit() >= max, CLIMB_MS_MAX);
+    await until(() => watched.limit() >= max, MAX_CLIMB_MS);
     const before = watched.limit();
     watched.mark('slower, step by step');
     for (let step = 0; step < STEP.count; step++) {
@@ -150,7 +150,7 @@ function quotaOf(rate, burst, afterMs) {
 }
 
 const SPAN_MS = 5000;
-const SPANS_MAX = 3;
+const MAX_SPANS = 3;
 
 /** A process that is woken later than this, once in a hundred times, has no say in when it sends. */
 const LATE_MS = 20;
@@ -177,12 +177,12 @@ export function quota() {
   const reply = quotaOf(rate, rate / 2, 100);
   return scene({ max: 100, reply }, async ({ server, senders, watched }) => {
     const sending = senders(150);
-    await until(() => server.asked.some(({ status }) => status === 429), CLIMB_MS_MAX);
+    await until(() => server.asked.some(({ status }) => status === 429), MAX_CLIMB_MS);
     watched.mark('first 429');
     // What was missed while this process could not run says nothing about the limit: look again.
     let seen = await span(server, rate);
     let spans = 1;
-    for (; spans < SPANS_MAX && seen.isStarved && seen.delivered < 0.9; spans++) {
+    for (; spans < MAX_SPANS && seen.isStarved && seen.delivered < 0.9; spans++) {
       seen = await span(server, rate);
     }
     await sending.stop();

@@ -26,13 +26,13 @@ const LONG_MS = 4000;
 const CALM_MS = 2300;
 
 /** No caller calls more often than this, whatever happens. */
-const CALLS_MAX = 20_000;
+const MAX_CALLS = 20_000;
 
 /** Nobody refused for longer than a whole second of the limit: traffic is back. */
 const QUIET_S = 1.2;
 
 /** Not back by then is stuck. */
-const BACK_MS_MAX = 15_000;
+const MAX_BACK_MS = 15_000;
 
 /** Callers that call at a steady pace; who was held up makes up for it. */
 function keepCalling(call) {
@@ -40,7 +40,7 @@ function keepCalling(call) {
   const everyMs = (1000 * CALLERS) / CALLS_A_SECOND;
   let isStopped = false;
   const caller = async (_, n) => {
-    for (let turn = 0; turn < CALLS_MAX && !isStopped; turn++) {
+    for (let turn = 0; turn < MAX_CALLS && !isStopped; turn++) {
       const dueAt = startedAt + (turn + n / CALLERS) * everyMs;
       await sleep(Math.max(0, dueAt - performance.now()));
       await call();
@@ -86,10 +86,10 @@ async function spell(busyMs, running) {
     server.reply = () => always(SERVER_MS);
     const lastRefused = () => calls.findLast(({ status }) => status === 0)?.at ?? busyFrom;
     const isOver = () => seconds() - Math.max(busyTo, lastRefused()) > QUIET_S;
-    const isBack = await until(isOver, BACK_MS_MAX);
+    const isBack = await until(isOver, MAX_BACK_MS);
     const backAfter = Math.max(0, lastRefused() - busyTo);
     running.count--;
-    await until(() => running.count === 0, BACK_MS_MAX);
+    await until(() => running.count === 0, MAX_BACK_MS);
     return { busyMs, busyFrom, busyTo, isBack, backAfter, calls, limits, seconds: seconds() };
   } finally {
     await callers.stop();

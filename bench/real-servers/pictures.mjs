@@ -1,10 +1,10 @@
 /** The live scenarios as pictures: five small ones of an adaptive limit, two of a busy one. */
 
-import { roundTop } from '../../dist/cli/chart/chart.js';
+import { roundAxisEnd } from '../../dist/cli/chart/chart.js';
 import { drawPanels } from '../../dist/cli/chart/panels.js';
 
 /** The end of an axis that holds these values. */
-const upTo = (values) => roundTop(values.filter((value) => value !== undefined));
+const upTo = (values) => roundAxisEnd(values.filter((value) => value !== undefined));
 
 /** A round-trip time holds until the next one, but not through a silence. */
 function heldRtts(samples) {
@@ -22,20 +22,20 @@ function adaptivePanel({ title, seen, samples, marks, seconds }) {
   const rtts = heldRtts(samples);
   return {
     title,
-    note: seen,
-    marks,
+    caption: seen,
+    markers: marks,
     x: { label: 's', from: 0, to: seconds },
     rows: [
       {
         y: { label: 'calls', from: 0, to: upTo(counts) },
         series: [
-          { name: 'in flight', look: 'bars', points: points(({ inFlight }) => inFlight) },
-          { name: 'limit', look: 'line', points: points(({ limit }) => limit) },
+          { name: 'in flight', style: 'bars', points: points(({ inFlight }) => inFlight) },
+          { name: 'limit', style: 'line', points: points(({ limit }) => limit) },
         ],
       },
       {
         y: { label: 'ms', from: 0, to: upTo(rtts.map(([, rttMs]) => rttMs)) },
-        series: [{ name: 'round-trip time', look: 'line', points: rtts }],
+        series: [{ name: 'round-trip time', style: 'line', points: rtts }],
       },
     ],
   };
@@ -62,8 +62,8 @@ const busyPanel = (seconds) => (run) => {
   const limits = run.limits.map(({ t, limit }) => [t, Math.min(limit, TOP)]);
   return {
     title: `Busy for ${run.busyMs / 1000} s`,
-    note: `everything is sent again ${run.backAfter.toFixed(1)} s after it is over`,
-    marks: [
+    caption: `everything is sent again ${run.backAfter.toFixed(1)} s after it is over`,
+    markers: [
       { at: run.busyFrom, name: 'busy' },
       { at: run.busyTo, name: 'well again' },
     ],
@@ -73,14 +73,14 @@ const busyPanel = (seconds) => (run) => {
         height: 160,
         y: { label: 'calls/s', from: 0, to: TOP, scale: 'log' },
         series: [
-          { name: 'offered', look: 'shade', points: [...points(({ offered }) => offered), ended] },
-          { name: 'sent', look: 'bars', points: [...points(({ sent }) => sent), ended] },
-          { name: 'limit', look: 'line', points: [...limits, [run.seconds, undefined]] },
+          { name: 'offered', style: 'shade', points: [...points(({ offered }) => offered), ended] },
+          { name: 'sent', style: 'bars', points: [...points(({ sent }) => sent), ended] },
+          { name: 'limit', style: 'line', points: [...limits, [run.seconds, undefined]] },
         ],
       },
       {
         y: { label: 'replies/s', from: 0, to: 10 },
-        series: [{ name: 'busy', look: 'line', points: [...points(({ busy }) => busy), ended] }],
+        series: [{ name: 'busy', style: 'line', points: [...points(({ busy }) => busy), ended] }],
       },
     ],
   };

@@ -16,7 +16,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 export const SAMPLE_MS = 50;
 
 /** No sender goes round more often than this, whatever happens. */
-const SENDS_MAX = 100_000;
+const MAX_SENDS = 100_000;
 
 /**
  * A server whose answers are `reply(now)`: `{ status, afterMs }`; an `afterMs` of Infinity is silence.
@@ -72,7 +72,7 @@ export function keepSending(count, send) {
   const stopping = new AbortController();
   const { signal } = stopping;
   const sender = async () => {
-    for (let n = 0; n < SENDS_MAX && !signal.aborted; n++) await send(signal);
+    for (let n = 0; n < MAX_SENDS && !signal.aborted; n++) await send(signal);
   };
   const all = Promise.all(Array.from({ length: count }, sender));
   return {

@@ -105,15 +105,15 @@ async function play({ act, args = [], every, reserve = 0, forgets = 0 }, isShort
 }
 
 /** From the instant Redis could answer to the next permit, and until nobody did without it. */
-function after({ grants, reaches }, backs) {
+function after({ grants, changes }, backs) {
   const nextGrants = backs.map((back) => {
     const next = grants.map(({ at }) => at).filter((at) => at >= back);
     return Math.min(...next) - back;
   });
-  const lastReaches = backs.map((back, n) => {
+  const lastChanges = backs.map((back, n) => {
     const until = backs[n + 1] ?? Infinity;
-    const own = reaches.filter(({ at, isReachable }) => isReachable && at >= back && at < until);
+    const own = changes.filter(({ at, isAvailable }) => isAvailable && at >= back && at < until);
     return Math.max(0, ...own.map(({ at }) => at - back));
   });
-  return { nextGrantMs: Math.max(...nextGrants), strictAfterMs: Math.max(...lastReaches) };
+  return { nextGrantMs: Math.max(...nextGrants), strictAfterMs: Math.max(...lastChanges) };
 }

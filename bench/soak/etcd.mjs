@@ -43,14 +43,14 @@ const DEADLINE_MS = 1000;
 const LATE_MS = 250;
 
 /** It ends by itself long before; this is for what nobody thought of. */
-const LASTS_MS_MAX = 600_000;
+const MAX_LASTS_MS = 600_000;
 
 const tell = (text) =>
   console.error(`${(performance.now() / 1000).toFixed(0).padStart(4)} s  ${text}`);
 
 // Networks and processes are removed on exit, so every end has to be one.
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.once(signal, () => process.exit(1));
-setTimeout(() => process.exit(1), LASTS_MS_MAX).unref();
+setTimeout(() => process.exit(1), MAX_LASTS_MS).unref();
 
 const ms = (value) => `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`;
 const COLUMNS = {

@@ -19,8 +19,8 @@ export async function fair({ isShort }) {
     const client = createClient({ socket: { port: server.port, host: '127.0.0.1' } });
     client.on('error', () => {});
     clients.push(await client.connect());
-    const share = redis(client, { fair: true });
-    apis.push(limiter({ name: 'fair', limit: { spacing: { every } }, share }));
+    const backend = redis(client, { fairQueue: true });
+    apis.push(limiter({ name: 'fair', limit: { spacing: { every } }, backend }));
   }
   const calls = () => {
     const stats = server.cli('INFO', 'commandstats');

@@ -18,7 +18,7 @@ export const now = () => systemClock.now();
 /** Starts workers, half of them on each client, and waits until all of them are at it. */
 export async function startFleet({ port, limit, workers, lines = 4, work, options = {} }) {
   const grants = [];
-  const reaches = [];
+  const changes = [];
   const ends = [];
   const members = Array.from({ length: workers }, (_, n) => {
     const skewMs = workers === 1 ? 0 : -SKEW_MS + (2 * SKEW_MS * n) / (workers - 1);
@@ -27,7 +27,7 @@ export async function startFleet({ port, limit, workers, lines = 4, work, option
     const child = fork(WORKER, [own]);
     child.on('message', (news) => {
       if (news.type === 'grant') grants.push({ ...news, worker: n });
-      if (news.type === 'reach') reaches.push({ ...news, worker: n });
+      if (news.type === 'availability') changes.push({ ...news, worker: n });
       if (news.type === 'over') ends.push(news);
     });
     return child;
@@ -35,7 +35,7 @@ export async function startFleet({ port, limit, workers, lines = 4, work, option
   await Promise.all(members.map((child) => once(child, 'message')));
   return {
     grants,
-    reaches,
+    changes,
     members,
     /** As a crash would. */
     async kill(n) {
@@ -51,7 +51,7 @@ export async function startFleet({ port, limit, workers, lines = 4, work, option
       return {
         asked: sum(ends.map(({ asked }) => asked)),
         lost: sum(ends.map(({ lost }) => lost)) + left.length - ends.length,
-        makeshift: sum(ends.map(({ makeshift }) => makeshift)),
+        fallback: sum(ends.map(({ fallback }) => fallback)),
       };
     },
   };

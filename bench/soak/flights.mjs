@@ -33,7 +33,7 @@ async function play(isFair, isShort) {
       workers,
       lines: Math.ceil(cap / (workers - kills)) + 1, // survivors can use all, the dead have not all of it
       work: { port: sink.port, longs: 1 },
-      options: { onUnavailable: 'deny', fair: isFair },
+      options: { onUnavailable: 'deny', fairQueue: isFair },
     });
     await sleep(2 * calmMs);
     let killedAt = 0;

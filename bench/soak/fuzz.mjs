@@ -16,15 +16,15 @@
  */
 
 import { parseArgs } from 'node:util';
-import { Cells } from '../../dist/backends/local/gcra-table.js';
-import { hasher } from '../../dist/core/hash.js';
+import { GcraTable } from '../../dist/backends/local/gcra-table.js';
+import { createHasher } from '../../dist/core/hash.js';
 import { seededRandom } from '../../dist/core/random.js';
 import { readLimits } from '../../dist/daemon/config/limits.js';
 import { lineProtocol } from '../../dist/daemon/protocols/line/handler.js';
 import { respProtocol } from '../../dist/daemon/protocols/resp/handler.js';
-import { Shelf } from '../../dist/daemon/router/limiter-registry.js';
-import { Gate } from '../../dist/daemon/router/router.js';
-import { Answers } from '../../dist/daemon/server/response-queue.js';
+import { LimiterRegistry } from '../../dist/daemon/router/limiter-registry.js';
+import { Router } from '../../dist/daemon/router/router.js';
+import { ResponseQueue } from '../../dist/daemon/server/response-queue.js';
 import { VirtualClock } from '../../dist/testing/index.js';
 import { isToWrite, madeBy, table, whole, writeFigures } from '../report.mjs';
 
@@ -46,53 +46,53 @@ const oneOf = (list) => list[below(list.length)];
 const many = (most, make) => Array.from({ length: below(most + 1) }, make);
 
 /** Growth beyond this, once everything has warmed up, would be a leak. */
-const GROWTH_BYTES_MAX = 24 * 1024 * 1024;
+const MAX_GROWTH_BYTES = 24 * 1024 * 1024;
 
-const BOUNDS = { argumentsMax: 12, argumentBytesMax: 200, commandBytesMax: 500, keyBytesMax: 160 };
-const LINE_MAX = 40;
+const BOUNDS = { maxArguments: 12, maxArgumentBytes: 200, maxCommandBytes: 500, maxKeyBytes: 160 };
+const MAX_LINE = 40;
 
 /* ---- twins ------------------------------------------------------------------------------------ */
 
 const LIMITS = readLimits(
   {
-    everybody: { bucket: { rate: '10/s', burst: 5 }, keysMax: 500 },
-    flights: { adaptive: { initial: 2 }, match: 'flight:*', keysMax: 500 },
-    spaced: { spacing: { every: '50ms' }, match: 'spaced:*', always: true, keysMax: 500 },
+    everybody: { bucket: { rate: '10/s', burst: 5 }, maxKeys: 500 },
+    flights: { adaptive: { initial: 2 }, match: 'flight:*', maxKeys: 500 },
+    spaced: { spacing: { every: '50ms' }, match: 'spaced:*', always: true, maxKeys: 500 },
   },
   'limits',
 );
 
 /** A daemon without sockets, and with somebody behind it who answers late. */
 function daemon(clock) {
-  const own = hasher([3, 5]);
-  const shelf = new Shelf({ clock, hasher: own, shareOf: () => undefined });
-  shelf.stock(LIMITS);
-  const gate = new Gate(
+  const own = createHasher([3, 5]);
+  const registry = new LimiterRegistry({ clock, hasher: own, backendFor: () => undefined });
+  registry.apply(LIMITS);
+  const router = new Router(
     { allow: [], deny: [], unmatched: 'allow', limits: LIMITS },
-    shelf,
+    registry,
     own,
     () => 0,
   );
   const late = [];
   const later = (answer) => new Promise((resolve) => late.push(() => resolve(answer)));
-  const isLate = (tag) => tag.length % 7 === 6;
+  const isLate = (own) => own.length % 7 === 6;
   const served = {
-    shelf,
-    permits: gate.permits,
-    ask: (ask) => (isLate(ask.tag) ? later(gate.ask(ask)) : gate.ask(ask)),
-    settle: (permit, result) => gate.settle(permit, result),
-    route: (tag, limit) => gate.route(tag, limit),
-    inspect: (tag, limit) => gate.inspect(tag, limit),
+    registry,
+    permits: router.permits,
+    check: (own) => (isLate(own.key) ? later(router.check(own)) : router.check(own)),
+    settle: (permit, result) => router.settle(permit, result),
+    route: (own, limit) => router.route(own, limit),
+    inspect: (own, limit) => router.inspect(own, limit),
   };
   const isAllowed = (bytes, from, to) => {
-    const answer = gate.isAllowed(bytes, from, to);
+    const answer = router.isAllowed(bytes, from, to);
     return (to - from) % 7 === 6 ? later(answer) : answer;
   };
-  const cells = new Cells({ hasher: own, clock, keysMax: 500 });
+  const gcraTable = new GcraTable({ hasher: own, clock, maxKeys: 500 });
   return {
     late,
-    resp: respProtocol({ gate: served, cells, version: '0', clock, bounds: () => BOUNDS }),
-    line: lineProtocol(isAllowed, () => LINE_MAX),
+    resp: respProtocol({ router: served, gcraTable, version: '0', clock, bounds: () => BOUNDS }),
+    line: lineProtocol(isAllowed, () => MAX_LINE),
   };
 }
 
@@ -100,22 +100,22 @@ function daemon(clock) {
 class Talk {
   isOver = false;
   #told = [];
-  #answers = new Answers(
+  #answers = new ResponseQueue(
     (bytes) => this.#told.push(bytes),
     () => {},
   );
 
-  constructor(converse) {
-    this.conversation = converse(this.#answers);
+  constructor(protocol) {
+    this.handler = protocol(this.#answers);
   }
 
   say(bytes) {
-    if (!this.isOver) this.isOver = !this.conversation.hear(bytes);
+    if (!this.isOver) this.isOver = !this.handler.onData(bytes);
   }
 
   /** All that was told since, once those who are late have answered in any order. */
   async heard(late) {
-    while (this.#answers.owed > 0) {
+    while (this.#answers.pendingCount > 0) {
       while (late.length > 0) late.splice(below(late.length), 1)[0]();
       await new Promise((turn) => setImmediate(turn)); // what is owed goes out at the end of a tick
     }
@@ -157,8 +157,8 @@ const number = () => oneOf(NUMBERS);
 const QUESTIONS = [
   () => ['CL.THROTTLE', key(), number(), number(), number(), number()],
   () => ['cl.throttle', key(), '4', '1', '1'],
-  () => ['SLUICE.ASK', oneOf(['*', 'everybody', 'flights', 'nobody']), key(), ...many(1, number)],
-  () => ['SLUICE.ASK', '*', key(), 'HOLD'],
+  () => ['SLUICE.CHECK', oneOf(['*', 'everybody', 'flights', 'nobody']), key(), ...many(1, number)],
+  () => ['SLUICE.CHECK', '*', key(), 'HOLD'],
   () => [
     'SLUICE.SETTLE',
     `${below(50)}-0`,
@@ -190,7 +190,7 @@ const asLine = (args) => `${args.map(quoted).join(' ')}${oneOf(['\r\n', '\n'])}`
 
 const question = () => (random() < 0.7 ? asArray : asLine)(oneOf(QUESTIONS)());
 const tag = () =>
-  `${random() < 0.9 ? key() : 'y'.repeat(below(2 * LINE_MAX))}${oneOf(['\n', '\r\n'])}`;
+  `${random() < 0.9 ? key() : 'y'.repeat(below(2 * MAX_LINE))}${oneOf(['\n', '\r\n'])}`;
 
 const noise = () => Buffer.from(many(80, () => below(256)));
 /** Bytes that mean something to a parser come more often than chance would have it. */
@@ -337,7 +337,7 @@ async function fuzz(surface, kinds) {
     if (n === Math.floor(inputs / 10)) warm = memory();
   }
   const grown = memory() - warm;
-  if (grown > GROWTH_BYTES_MAX) throw new Error(`${surface}: memory grew by ${grown} bytes`);
+  if (grown > MAX_GROWTH_BYTES) throw new Error(`${surface}: memory grew by ${grown} bytes`);
   return { surface, ended, bytesSaid, grown };
 }
 
@@ -354,7 +354,7 @@ function endless(surface, starts) {
     if (!talk.isOver) throw new Error(`${surface}: ${JSON.stringify(start)} goes on for ever`);
   }
   const grown = memory() - before;
-  if (grown > GROWTH_BYTES_MAX) throw new Error(`${surface}: what never ends took ${grown} bytes`);
+  if (grown > MAX_GROWTH_BYTES) throw new Error(`${surface}: what never ends took ${grown} bytes`);
 }
 
 const mega = (bytes) => (Math.abs(bytes) / 1e6).toFixed(1);

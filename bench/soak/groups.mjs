@@ -13,7 +13,7 @@
 import { fork } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { excessOf } from '../../dist/simulator/groups/figures.js';
+import { overshootOf } from '../../dist/simulator/groups/figures.js';
 import { freePort } from '../ports.mjs';
 import {
   isToWrite,
@@ -68,7 +68,14 @@ const children = NAMES.map((own) => {
     ]),
   );
   const limit = { bucket: { rate: RATE, burst: BURST } };
-  const setting = { own, groups, port: ports[own], limit, deadline: DEADLINE_MS, load: LOADS[own] };
+  const setting = {
+    self: own,
+    groups,
+    port: ports[own],
+    limit,
+    deadline: DEADLINE_MS,
+    load: LOADS[own],
+  };
   const child = fork(REGION, [JSON.stringify(setting)]);
   child.on('message', (news) => {
     if (news.type === 'asked') began.get(own).push(...news.began);
@@ -117,7 +124,7 @@ const rows = Object.entries(phases).map(([name, { from, to }]) => ({
 const inOrder = [...began.values()].flat().sort((a, b) => a - b);
 const told = {
   rows,
-  excess: excessOf(inOrder, RATE, BURST),
+  excess: overshootOf(inOrder, RATE, BURST),
   bound: (RATE * DEADLINE_MS) / 1000,
   views,
 };

@@ -1,6 +1,6 @@
 /**
  * Permits taken ahead, and workers killed that hold some: what they had is never used, and in no stretch of time are
- * there more calls than the limit says and `lease` for each process.
+ * there more calls than the limit says and `prefetch` for each process.
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -8,8 +8,8 @@ import { startFleet } from './fleet.mjs';
 import { startRedis } from './server.mjs';
 
 const CASES = [
-  { perSecond: 200, burst: 20, lease: 20 },
-  { perSecond: 1000, burst: 100, lease: 50 },
+  { perSecond: 200, burst: 20, prefetch: 20 },
+  { perSecond: 1000, burst: 100, prefetch: 50 },
 ];
 
 export async function leases({ isShort }) {
@@ -18,7 +18,7 @@ export async function leases({ isShort }) {
   return results;
 }
 
-async function play({ perSecond, burst, lease }, isShort) {
+async function play({ perSecond, burst, prefetch }, isShort) {
   const [workers, kills, calmMs] = isShort ? [4, 2, 500] : [8, 5, 1000];
   const server = await startRedis();
   try {
@@ -26,7 +26,7 @@ async function play({ perSecond, burst, lease }, isShort) {
       port: server.port,
       limit: { bucket: { rate: perSecond, burst } },
       workers,
-      options: { lease, onUnavailable: 'deny' },
+      options: { prefetch, onUnavailable: 'deny' },
     });
     await sleep(calmMs);
     for (let n = 0; n < kills; n++) {
@@ -37,9 +37,9 @@ async function play({ perSecond, burst, lease }, isShort) {
     const times = fleet.grants.map(({ at }) => at).toSorted((a, b) => a - b);
     const spanMs = times.at(-1) - times[0];
     return {
-      ...{ perSecond, burst, lease, workers, kills, grants: times.length },
+      ...{ perSecond, burst, prefetch, workers, kills, grants: times.length },
       extra: mostBeyond(times, perSecond / 1000, burst),
-      mayExtra: lease * workers,
+      mayExtra: prefetch * workers,
       utilisation: times.length / (burst + (spanMs * perSecond) / 1000),
       ...end,
     };

@@ -16,15 +16,15 @@
  */
 
 import { parseArgs } from 'node:util';
-import { PeersShare } from '../../dist/backends/peers/backend.js';
-import { DATAGRAM_BYTES_MAX } from '../../dist/backends/peers/bytes.js';
+import { PeersBackend } from '../../dist/backends/peers/backend.js';
+import { MAX_DATAGRAM_BYTES } from '../../dist/backends/peers/bytes.js';
 import { encode } from '../../dist/backends/peers/codec.js';
-import { sealWith } from '../../dist/backends/peers/datagram-auth.js';
+import { createDatagramAuth } from '../../dist/backends/peers/datagram-auth.js';
 import { MemoryHub } from '../../dist/backends/peers/memory-transport.js';
-import { FleetNode } from '../../dist/backends/peers/node.js';
+import { PeerNode } from '../../dist/backends/peers/node.js';
 import { PEER_DEFAULTS } from '../../dist/backends/peers/settings.js';
 import { seededRandom } from '../../dist/core/random.js';
-import { policyOf } from '../../dist/policies/limit.js';
+import { createPolicy } from '../../dist/policies/limit.js';
 import { VirtualClock } from '../../dist/testing/index.js';
 import { isToWrite, madeBy, whole, writeFigures } from '../report.mjs';
 
@@ -47,10 +47,10 @@ const KEY = 'nobody outside knows this';
 const NODES = 3;
 const ROUND = 500;
 const DELAY_MS = [1, 3];
-const RECORDED_MAX = 5000;
-const GROWTH_BYTES_MAX = 24 * 1024 * 1024;
+const MAX_RECORDED = 5000;
+const MAX_GROWTH_BYTES = 24 * 1024 * 1024;
 /** Said for each datagram that was heard, on average, at most. */
-const SAID_MAX = 3;
+const MAX_SAID = 3;
 
 const clock = new VirtualClock(1_700_000_000_000);
 const hub = new MemoryHub({ clock, seed: below(2 ** 32), delayMs: DELAY_MS, isLoopback: false });
@@ -66,10 +66,10 @@ const record = (bytes) => fresh.push(Uint8Array.from(bytes)); // not a part of a
 async function settle() {
   const old = fresh;
   fresh = [];
-  await clock.pass(DELAY_MS[1] + 1);
+  await clock.advanceAsync(DELAY_MS[1] + 1);
   for (const bytes of old) {
-    if (recorded.length < RECORDED_MAX) recorded.push(bytes);
-    else recorded[RECORDED_MAX / 2 + below(RECORDED_MAX / 2)] = bytes;
+    if (recorded.length < MAX_RECORDED) recorded.push(bytes);
+    else recorded[MAX_RECORDED / 2 + below(MAX_RECORDED / 2)] = bytes;
   }
 }
 
@@ -101,18 +101,27 @@ async function member(n) {
   const tap = tapped(hub.transport(`node ${n}`));
   const own = seededRandom(below(2 ** 32));
   const setting = { clock, random: own };
-  const node = new FleetNode({
+  const node = new PeerNode({
     ...{ ...setting, options: { ...PEER_DEFAULTS, name: `${n}` }, transport: tap, key: KEY },
   });
-  const policy = policyOf({ bucket: { rate: 1, burst: 1000 } }, own);
-  const share = new PeersShare(policy, { ...setting, name: 'api', keysMax: 1000 }, node);
+  const policy = createPolicy({ bucket: { rate: 1, burst: 1000 } }, own);
+  const backend = new PeersBackend(policy, { ...setting, name: 'api', maxKeys: 1000 }, node);
   await node.open();
-  return { tap, node, share };
+  return { tap, node, backend };
 }
 
-const buckets = ({ share }) => Buffer.from(share.copy().entries.buffer).toString('latin1');
+const buckets = ({ backend }) => Buffer.from(backend.snapshot().entries.buffer).toString('latin1');
 
-const KINDS = ['hello', 'welcome', 'report', 'beat', 'missing', 'gone', 'ask-state', 'state'];
+const KINDS = [
+  'hello',
+  'hello-ack',
+  'report',
+  'heartbeat',
+  'nack',
+  'evicted',
+  'state-request',
+  'state',
+];
 
 /** A sensible message in the name of anybody. */
 function message(members) {
@@ -121,15 +130,15 @@ function message(members) {
   const entries = [below(2 ** 32), below(2 ** 31), below(2 ** 31), 1 + below(1000)];
   return {
     ...{ kind: oneOf(KINDS), from: oneOf(ids), to: oneOf([0, ...ids]), nonce: below(2 ** 48) },
-    ...{ seq, first: below(seq + 1), count: seq, name: 'x', ranges: [1, seq], entries },
+    ...{ seq, first: below(seq + 1), datagramSeq: seq, name: 'x', ranges: [1, seq], entries },
     ...{ limit: below(2 ** 32), cursor: below(100), next: below(100), ageMs: seq },
-    ...{ buckets: 1, standings: entries.slice(1) },
+    ...{ buckets: 1, refillTimes: entries.slice(1) },
   };
 }
 
 const noise = () =>
   Uint8Array.from({ length: below(random() < 0.9 ? 100 : 2000) }, () => below(256));
-const strange = sealWith('another key altogether');
+const strange = createDatagramAuth('another key altogether');
 
 function spoilt(bytes) {
   const copy = Uint8Array.from(bytes);
@@ -149,7 +158,7 @@ function spoilt(bytes) {
 const INPUTS = [
   noise,
   (members) => encode(message(members)),
-  (members) => strange.close(encode(message(members))),
+  (members) => strange.sign(encode(message(members))),
   (members) => Buffer.concat([encode(message(members)), Buffer.alloc(16, below(256))]),
   () => oneOf(recorded),
   () => oneOf(recorded),
@@ -170,7 +179,7 @@ const memory = async () => {
 
 const members = [];
 for (let n = 0; n < NODES; n++) members.push(await member(n));
-await clock.pass(2000);
+await clock.advanceAsync(2000);
 await settle();
 
 let told = 0;
@@ -179,17 +188,17 @@ let restarts = 0;
 let warm;
 const began = performance.now();
 for (let round = 0; told < datagrams; round++) {
-  for (const { share } of members) {
-    for (let n = below(4); n > 0; n--) share.ask(`key ${below(50)}`, 1 + below(3));
+  for (const { backend } of members) {
+    for (let n = below(4); n > 0; n--) backend.check(`key ${below(50)}`, 1 + below(3));
   }
-  await clock.pass(oneOf([1, 20, 200]));
+  await clock.advanceAsync(oneOf([1, 20, 200]));
   await settle();
   const target = oneOf(members);
   const before = buckets(target);
   const saidBefore = said;
   for (let n = 0; n < ROUND && told < datagrams; n++, told++) {
     const bytes = oneOf(INPUTS)(members);
-    if (bytes.length > DATAGRAM_BYTES_MAX + 5000) throw new Error('too long for a datagram');
+    if (bytes.length > MAX_DATAGRAM_BYTES + 5000) throw new Error('too long for a datagram');
     target.tap.hear(bytes, oneOf(['evil', 'node 0', 'node 1', 'node 2']));
   }
   saidThen += said - saidBefore;
@@ -198,23 +207,23 @@ for (let round = 0; told < datagrams; round++) {
     // One dies, and is back after a while; now and then so late that it is forgotten.
     const n = below(NODES);
     await members[n].node.close();
-    await clock.pass(oneOf([10, 1000, 20_000, 100_000]));
+    await clock.advanceAsync(oneOf([10, 1000, 20_000, 100_000]));
     members[n] = await member(n);
-    await clock.pass(2000);
+    await clock.advanceAsync(2000);
     restarts++;
   }
   if (told >= datagrams / 4) warm ??= await memory();
 }
 const seconds = (performance.now() - began) / 1000;
 
-await clock.pass(10_000);
+await clock.advanceAsync(10_000);
 for (const { node } of members) {
   const names = node.view().peers.map(({ name }) => name);
   if (names.length !== NODES - 1) throw new Error(`hears ${names.length} peers: ${names}`);
 }
 const grown = (await memory()) - warm;
-if (grown > GROWTH_BYTES_MAX) throw new Error(`memory grew by ${grown} bytes`);
-if (saidThen > SAID_MAX * told) throw new Error(`${saidThen} datagrams said to ${told} heard`);
+if (grown > MAX_GROWTH_BYTES) throw new Error(`memory grew by ${grown} bytes`);
+if (saidThen > MAX_SAID * told) throw new Error(`${saidThen} datagrams said to ${told} heard`);
 const text = `${whole(told)} datagrams of that kind, through ${whole(restarts)} restarts: nothing was thrown, no bucket was changed, and the nodes said
 ${whole(saidThen)} datagrams to them. Memory was ${(Math.abs(grown) / 1e6).toFixed(1)} MB ${grown < 0 ? 'less' : 'more'} at the end than after a quarter.`;
 console.log(text);

@@ -34,7 +34,7 @@ const KEY = 'client';
 const rule = { nodes: isShort ? 4 : 8, rate: 100, burst: 100, load: 10, clients: 1 };
 
 /** It ends by itself long before; this is for what nobody thought of. */
-const LASTS_MS_MAX = isShort ? 90_000 : 900_000;
+const MAX_LASTS_MS = isShort ? 90_000 : 900_000;
 
 const began = performance.now();
 const tell = (text) =>
@@ -43,9 +43,9 @@ const tell = (text) =>
 // Namespaces and processes are removed on exit, so every end has to be one.
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.once(signal, () => process.exit(1));
 setTimeout(() => {
-  tell(`not over after ${LASTS_MS_MAX / 1000} s: given up`);
+  tell(`not over after ${MAX_LASTS_MS / 1000} s: given up`);
   process.exit(1);
-}, LASTS_MS_MAX).unref();
+}, MAX_LASTS_MS).unref();
 
 async function run(way) {
   const network = await makeNetwork(rule.nodes, way, isLoopback);

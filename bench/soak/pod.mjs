@@ -21,7 +21,7 @@ const clock = {
 
 const place = pool(await STORES[store].reach(port), { ...options, id, clock });
 place.on(() => {}); // outages are told by the parent, who made them
-const own = limiter({ limit, share: place, clock });
+const own = limiter({ limit, backend: place, clock });
 let isOver = false;
 
 process.on('message', async (word) => {
@@ -35,7 +35,7 @@ process.on('disconnect', () => process.exit(1));
 /** What was taken while one second became another counts for one of them, and nobody can tell which: both are told. */
 function take() {
   const from = Math.floor(Date.now() / 1000);
-  const taken = own.take('', Infinity);
+  const taken = own.takeUpTo('', Infinity);
   const to = Math.floor(Date.now() / 1000);
   if (taken > 0) process.send({ type: 'taken', from, to, taken });
 }

@@ -4,7 +4,7 @@
  *     npm run soak:pool                     each thing five times, outages of 15 s, with one store after the other
  *     npm run soak:pool -- --store etcd     with that one only: redis, nats, etcd
  *     npm run soak:pool -- --short          once, outages of 4 s, as in the tests
- *     npm run soak:pool -- --stale 1500ms   who is silent for so long is gone; 2s by default
+ *     npm run soak:pool -- --member-timeout 1500ms   who is silent for so long is gone; 2s by default
  *     npm run soak:pool -- --json           for a machine
  *     npm run soak:pool -- --write          and write what came out into docs/reliability.md
  *
@@ -20,15 +20,18 @@ import { STORES } from './pool-stores.mjs';
 
 const words = process.argv.slice(2);
 const isShort = words.includes('--short');
-const writes = isToWrite(!['--short', '--store', '--stale'].some((word) => words.includes(word)));
+const writes = isToWrite(
+  !['--short', '--store', '--member-timeout'].some((word) => words.includes(word)),
+);
 const TIMES = isShort ? 1 : 5;
 const OUTAGE_MS = isShort ? 4000 : 15_000;
 
 /** No number of pods divides it. */
 const LIMIT = 103;
 const PODS = 5;
-const STALE = words.includes('--stale') ? words[words.indexOf('--stale') + 1] : '2s';
-const OPTIONS = { name: 'soak', hold: '30s', stale: STALE };
+const TIMEOUT_FLAG = words.indexOf('--member-timeout');
+const MEMBER_TIMEOUT = TIMEOUT_FLAG < 0 ? '2s' : words[TIMEOUT_FLAG + 1];
+const OPTIONS = { name: 'soak', staleFor: '30s', memberTimeout: MEMBER_TIMEOUT };
 
 const WHOLE_WITHIN_MS = 30_000;
 

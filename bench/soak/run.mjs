@@ -96,7 +96,7 @@ const PLAYS = {
     columns: {
       rate: ({ perSecond }) => `${perSecond}/s`,
       burst: ({ burst }) => burst,
-      lease: ({ lease }) => lease,
+      prefetch: ({ prefetch }) => prefetch,
       workers: ({ workers }) => workers,
       killed: ({ kills }) => kills,
       calls: ({ grants }) => grants,

@@ -48,7 +48,7 @@ const skewed = {
 };
 
 const client = await connected();
-const api = limiter({ name: 'soak', limit, share: redis(client, options), clock: skewed });
+const api = limiter({ name: 'soak', limit, backend: redis(client, options), clock: skewed });
 let isOver = false;
 let asked = 0;
 let answered = 0;
@@ -56,7 +56,8 @@ let answered = 0;
 const tell = (news) => process.send?.({ ...news, at: systemClock.now() });
 
 api.on((event) => {
-  if (event.type === 'reach') tell({ type: 'reach', isReachable: event.isReachable });
+  const { type, isAvailable } = event;
+  if (type === 'availability') tell({ type, isAvailable });
 });
 
 /** What a permit is for: a call that takes as long as the other side likes. */
@@ -87,8 +88,8 @@ process.on('message', async (word) => {
   if (word !== 'stop') return;
   isOver = true;
   await Promise.race([running, sleep(ANSWERS_WITHIN_MS)]);
-  const { makeshift } = api.stats();
-  process.send({ type: 'over', asked, lost: asked - answered, makeshift }, () => process.exit(0));
+  const { fallback } = api.stats();
+  process.send({ type: 'over', asked, lost: asked - answered, fallback }, () => process.exit(0));
 });
 process.on('disconnect', () => process.exit(1));
 

@@ -4,18 +4,18 @@ import { afterEach, describe, expect, test, vi } from 'vitest';
 import {
   type AnyOptions,
   type Handler,
-  pipelined,
-  type Running,
-  SERVERS,
+  HTTP_SERVERS,
+  pipelineRequests,
+  type RunningServer,
 } from '../../test/support/http-servers.ts';
 import { limiter } from '../limiter/limiter.ts';
 import type { Limiter } from '../limiter/sync-limiter.ts';
 import { VirtualClock } from '../testing/index.ts';
-import type { Refused } from './http.ts';
+import type { RefusalResponse } from './http.ts';
 
 const PROBLEMS = 'https://iana.org/assignments/http-problem-types#';
 
-const open: Running[] = [];
+const open: RunningServer[] = [];
 afterEach(async () => {
   await Promise.all(open.splice(0).map((server) => server.close()));
 });
@@ -34,9 +34,9 @@ function bench() {
 
 const settled = (api: Limiter) => vi.waitFor(() => expect(api.stats().held).toBe(0));
 
-describe.each(Object.keys(SERVERS))('%s', (name) => {
+describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
   async function start(options: AnyOptions | AnyOptions[], handle: Handler = () => 200) {
-    const server = await SERVERS[name]([options].flat(), handle);
+    const server = await HTTP_SERVERS[name]([options].flat(), handle);
     open.push(server);
     return server.url;
   }
@@ -56,7 +56,7 @@ describe.each(Object.keys(SERVERS))('%s', (name) => {
     const ask = () => {
       throw new Error('gone');
     };
-    return { name: 'api', isSimple: true, acquire: ask, ask } as unknown as Limiter;
+    return { name: 'api', isCheckOnly: true, acquire: ask, check: ask } as unknown as Limiter;
   };
 
   test('a request within the limit is served, and told what is left', async () => {
@@ -231,7 +231,7 @@ describe.each(Object.keys(SERVERS))('%s', (name) => {
   });
 
   test('a refusal in other words', async () => {
-    const refuse = ({ retryAfterSeconds, policies }: Refused) => ({
+    const refuse = ({ retryAfterSeconds, policies }: RefusalResponse) => ({
       headers: { 'x-help': 'ask less' },
       contentType: 'text/plain',
       body: `${policies}: wait for ${retryAfterSeconds} s`,
@@ -304,7 +304,7 @@ describe.each(Object.keys(SERVERS))('%s', (name) => {
     const api = limiter({ limit: { adaptive: { fixed: 100 } } });
     const { begun, work, underway } = bench();
     const url = await start({ limiter: api }, work);
-    const socket = pipelined(url, 20);
+    const socket = pipelineRequests(url, 20);
     await underway(20);
     expect(api.stats().held).toBe(20);
     socket.destroy();
@@ -320,7 +320,7 @@ describe.each(Object.keys(SERVERS))('%s', (name) => {
     const { begun, work, underway } = bench();
     const outcome = vi.fn();
     const url = await start({ limiter: api, outcome }, work);
-    const socket = pipelined(url, 3);
+    const socket = pipelineRequests(url, 3);
     await underway(3);
     for (const done of begun.toReversed()) done(200);
     await settled(api);
@@ -338,7 +338,7 @@ describe.each(Object.keys(SERVERS))('%s', (name) => {
     const clock = new VirtualClock();
     const api = limiter({ limit: { adaptive: { fixed: 1 } }, clock });
     const { begun, work, underway } = bench();
-    const socket = pipelined(await start({ limiter: api, wait: true }, work), 5);
+    const socket = pipelineRequests(await start({ limiter: api, wait: true }, work), 5);
     await underway(1);
     await vi.waitFor(() => expect(api.stats().waiting).toBe(4));
     socket.destroy();
@@ -376,7 +376,7 @@ describe.each(Object.keys(SERVERS))('%s', (name) => {
     expect((await get()).status).toBe(200);
     const second = get();
     await vi.waitFor(() => expect(api.stats().waiting).toBe(1));
-    await clock.pass(6000);
+    await clock.advanceAsync(6000);
     expect((await second).status).toBe(200);
     await settled(api);
     expect(api.stats()).toMatchObject({ allowed: 2, waited: 1, denied: 0 });
@@ -414,10 +414,10 @@ describe.each(Object.keys(SERVERS))('%s', (name) => {
     leave.abort();
     await expect(second).rejects.toThrow();
     await vi.waitFor(() => expect(api.stats().waiting).toBe(1));
-    await clock.pass(6000);
+    await clock.advanceAsync(6000);
     expect((await third).status).toBe(200);
     expect(handle).toHaveBeenCalledTimes(2);
-    expect(api.stats()).toMatchObject({ allowed: 2, left: 1 });
+    expect(api.stats()).toMatchObject({ allowed: 2, cancelled: 1 });
   });
 
   test('partitions are handed on', async () => {

@@ -4,18 +4,18 @@
  *     await app.register(fastify({ limit: { bucket: { rate: '10/s', burst: 20 } } }));
  */
 
-import { Fields } from '../core/options.ts';
+import { OptionReader } from '../core/options.ts';
 import {
-  type Closable,
+  type ClosableResponse,
   canRefuse,
-  isLeft,
-  isStillThere,
-  leavingOf,
-  settleWhenOver,
+  disconnectSignalOf,
+  isAbandoned,
+  isStillConnected,
+  settleOnClose,
 } from './http/closing.ts';
-import { type Answer, guard, joined } from './http/guard.ts';
-import { type HeadersOf, IN_SMALL_LETTERS, tell } from './http/headers.ts';
-import type { Reader } from './http/request.ts';
+import { type GuardResult, guard, joinHeader } from './http/guard.ts';
+import { type HeaderAccessor, LOWERCASE_NAMES, mergeHeaders } from './http/headers.ts';
+import type { RequestAccessor } from './http/request.ts';
 import type { HttpOptions } from './http/settings.ts';
 
 export interface FastifyRequestLike {
@@ -28,7 +28,7 @@ export interface FastifyRequestLike {
 }
 
 export interface FastifyReplyLike {
-  readonly raw: Closable;
+  readonly raw: ClosableResponse;
   code(status: number): unknown;
   getHeader(name: string): unknown;
   header(name: string, value: string): unknown;
@@ -48,7 +48,7 @@ export type FastifyHook = (typeof HOOKS)[number];
 /** Those of every framework, and the hook. */
 export type FastifyOptions<Request> = HttpOptions<Request> & { readonly hook?: FastifyHook };
 
-type Hook<Request> = (request: Request, reply: FastifyReplyLike, done: () => void) => void;
+type HookHandler<Request> = (request: Request, reply: FastifyReplyLike, done: () => void) => void;
 
 /** The least a server needs to have. */
 export interface FastifyLike {
@@ -58,28 +58,28 @@ export interface FastifyLike {
 /** What `app.register` takes. */
 export type FastifyPluginLike = (app: FastifyLike, options: unknown, done: () => void) => void;
 
-const READER: Reader<FastifyRequestLike> = {
-  header: (request, name) => joined(request.headers[name]),
+const ACCESSOR: RequestAccessor<FastifyRequestLike> = {
+  header: (request, name) => joinHeader(request.headers[name]),
   address: (request) => request.raw.socket.remoteAddress,
   ip: (request) => request.ip,
 };
 
 /** Fastify lowers every name it is given. Given one of small letters, it makes no new text: a µs a response. */
-const small = (name: string): string => IN_SMALL_LETTERS.get(name) ?? name;
+const toLowercaseName = (name: string): string => LOWERCASE_NAMES.get(name) ?? name;
 
-const HEADERS: HeadersOf<FastifyReplyLike> = {
-  get: (reply, name) => reply.getHeader(small(name)),
-  set: (reply, name, value) => void reply.header(small(name), value),
-  remove: (reply, name) => void reply.removeHeader(small(name)),
+const HEADER_ACCESSOR: HeaderAccessor<FastifyReplyLike> = {
+  get: (reply, name) => reply.getHeader(toLowercaseName(name)),
+  set: (reply, name, value) => void reply.header(toLowercaseName(name), value),
+  remove: (reply, name) => void reply.removeHeader(toLowercaseName(name)),
 };
 
 /** A plugin. @throws {ConfigError} if an option makes no sense. */
 export function fastify<Request extends FastifyRequestLike>(
   options: FastifyOptions<Request>,
 ): FastifyPluginLike {
-  const when = new Fields('', options).oneOf('hook', HOOKS, 'onRequest');
+  const when = new OptionReader('', options).oneOf('hook', HOOKS, 'onRequest');
   const { hook: _, ...rest } = options;
-  const hook = hookOf(rest as HttpOptions<Request>);
+  const hook = createHook(rest as HttpOptions<Request>);
   const plugin: FastifyPluginLike = (app, _, done) => {
     app.addHook(when, hook as never);
     done();
@@ -91,27 +91,37 @@ export function fastify<Request extends FastifyRequestLike>(
   });
 }
 
-function hookOf<Request extends FastifyRequestLike>(options: HttpOptions<Request>): Hook<Request> {
-  const own = guard(options, READER);
+function createHook<Request extends FastifyRequestLike>(
+  options: HttpOptions<Request>,
+): HookHandler<Request> {
+  const own = guard(options, ACCESSOR);
 
-  const act = (answer: Answer, request: Request, reply: FastifyReplyLike, done: () => void) => {
-    if (!answer.go && !canRefuse(own, reply.raw)) return;
-    if (answer.headers) tell(HEADERS, reply, answer.headers);
-    if (!answer.go) {
+  const act = (
+    answer: GuardResult,
+    request: Request,
+    reply: FastifyReplyLike,
+    done: () => void,
+  ) => {
+    if (!answer.isAllowed && !canRefuse(own, reply.raw)) return;
+    if (answer.headers) mergeHeaders(HEADER_ACCESSOR, reply, answer.headers);
+    if (!answer.isAllowed) {
       reply.code(answer.status);
       reply.send(answer.body);
       return;
     }
-    if (answer.permit) settleWhenOver(own, answer.permit, request, reply.raw);
+    if (answer.permit) settleOnClose(own, answer.permit, request, reply.raw);
     done();
   };
 
   return (request, reply, done) => {
-    if (isLeft(reply.raw)) return;
-    const answer = own.check(request, own.waits ? () => leavingOf(reply.raw) : undefined);
+    if (isAbandoned(reply.raw)) return;
+    const answer = own.check(
+      request,
+      own.canWait ? () => disconnectSignalOf(reply.raw) : undefined,
+    );
     if (!(answer instanceof Promise)) return act(answer, request, reply, done);
     answer.then((late) => {
-      if (!isStillThere(own, late, reply.raw)) return;
+      if (!isStillConnected(own, late, reply.raw)) return;
       queueMicrotask(() => act(late, request, reply, done));
     });
   };

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { isBackPressure, quotaIn, retryAfterIn } from './fetch-headers.ts';
+import { isBackPressure, parseQuota, parseRetryAfter } from './fetch-headers.ts';
 
 const NOW = Date.parse('2026-01-01T00:00:00Z');
 const of = (headers: Record<string, string>): Headers => new Headers(headers);
@@ -29,7 +29,7 @@ describe('what an answer says about load', () => {
     [{ 'retry-after': '-5' }, undefined],
     [{}, undefined],
   ])('Retry-After %j is %s ms', (headers, expected) => {
-    expect(retryAfterIn(of(headers as Record<string, string>), NOW)).toBe(expected);
+    expect(parseRetryAfter(of(headers as Record<string, string>), NOW)).toBe(expected);
   });
 
   test.each([
@@ -55,7 +55,7 @@ describe('what an answer says about load', () => {
     [{ 'x-ratelimit-remaining': 'many' }, undefined],
     [{}, undefined],
   ])('%j leaves %j', (headers, expected) => {
-    expect(quotaIn(of(headers as Record<string, string>), NOW)).toEqual(expected);
+    expect(parseQuota(of(headers as Record<string, string>), NOW)).toEqual(expected);
   });
 
   test('whatever stands there, it is read or not, and never fails', () => {
@@ -71,8 +71,8 @@ describe('what an answer says about load', () => {
       fc.property(fc.array(anything), (given) => {
         const values = new Map(given.map(({ name, value }) => [name, value]));
         const headers = { get: (name: string) => values.get(name) ?? null };
-        const later = retryAfterIn(headers, NOW);
-        const quota = quotaIn(headers, NOW);
+        const later = parseRetryAfter(headers, NOW);
+        const quota = parseQuota(headers, NOW);
         expect(later === undefined || later >= 0).toBe(true);
         expect(quota === undefined || quota.remaining >= 0).toBe(true);
       }),

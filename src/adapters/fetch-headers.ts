@@ -31,64 +31,65 @@ export const isBackPressure = (status: number): boolean =>
   status === 408 || status === 429 || (status >= 500 && status !== 501);
 
 /** How long the other side wants nothing more; undefined if it does not say. `now` is since 1970. */
-export function retryAfterIn(headers: HeadersLike, now: Millis): Millis | undefined {
+export function parseRetryAfter(headers: HeadersLike, now: Millis): Millis | undefined {
   const value = headers.get('retry-after')?.trim();
   if (!value) return undefined;
-  const seconds = wholeNumber(value);
+  const seconds = parseInteger(value);
   if (seconds !== undefined) return seconds * 1000;
   const at = /^[A-Za-z]{3,9},? /.test(value) ? Date.parse(value) : Number.NaN;
-  return Number.isNaN(at) ? undefined : Math.max(0, at - dateIn(headers, now));
+  return Number.isNaN(at) ? undefined : Math.max(0, at - responseDate(headers, now));
 }
 
 /** What is left on the other side, of whichever of its limits has least; undefined if it is silent. */
-export function quotaIn(headers: HeadersLike, now: Millis): Quota | undefined {
-  const modern = quotaOf(headers.get('ratelimit') ?? '');
+export function parseQuota(headers: HeadersLike, now: Millis): Quota | undefined {
+  const modern = parseRateLimitField(headers.get('ratelimit') ?? '');
   if (modern) return modern;
   for (const prefix of ['ratelimit', 'x-ratelimit']) {
-    const remaining = wholeNumber(headers.get(`${prefix}-remaining`));
+    const remaining = parseInteger(headers.get(`${prefix}-remaining`));
     if (remaining === undefined) continue;
-    return withReset(remaining, resetOf(headers.get(`${prefix}-reset`), headers, now));
+    return createQuota(remaining, parseReset(headers.get(`${prefix}-reset`), headers, now));
   }
   return undefined;
 }
 
 /** Reads both spellings of the RateLimit field. */
-function quotaOf(field: string): Quota | undefined {
-  const old = paramOf(field, 'remaining', ',');
-  if (old !== undefined) return withReset(old, secondsToMs(paramOf(field, 'reset', ',')));
-  const items = splitOutside(field, ',').flatMap((item) => {
-    const remaining = paramOf(item, 'r', ';');
+function parseRateLimitField(field: string): Quota | undefined {
+  const old = integerParameterOf(field, 'remaining', ',');
+  if (old !== undefined)
+    return createQuota(old, secondsToMs(integerParameterOf(field, 'reset', ',')));
+  const items = splitOutsideQuotes(field, ',').flatMap((item) => {
+    const remaining = integerParameterOf(item, 'r', ';');
     return remaining === undefined
       ? []
-      : [withReset(remaining, secondsToMs(paramOf(item, 't', ';')))];
+      : [createQuota(remaining, secondsToMs(integerParameterOf(item, 't', ';')))];
   });
   return items.sort((a, b) => a.remaining - b.remaining)[0];
 }
 
 /** The whole number behind `name=` among parameters. */
-function paramOf(text: string, name: string, separator: string): number | undefined {
-  for (const part of splitOutside(text, separator)) {
+function integerParameterOf(text: string, name: string, separator: string): number | undefined {
+  for (const part of splitOutsideQuotes(text, separator)) {
     const [own, value] = part.trim().split('=', 2);
-    if (own.trim().toLowerCase() === name) return wholeNumber(value ?? null);
+    if (own.trim().toLowerCase() === name) return parseInteger(value ?? null);
   }
   return undefined;
 }
 
 /** Splits, but not inside a quoted name. */
-const splitOutside = (text: string, separator: string): string[] =>
+const splitOutsideQuotes = (text: string, separator: string): string[] =>
   text.split(separator === ',' ? /,(?=(?:[^"]*"[^"]*")*[^"]*$)/ : /;(?=(?:[^"]*"[^"]*")*[^"]*$)/);
 
 /** Beyond this many seconds it is a date, not a span: nobody resets a quota in thirty years. */
-const SPAN_SECONDS_MAX = 1e9;
+const MAX_DELTA_SECONDS = 1e9;
 
-function resetOf(value: string | null, headers: HeadersLike, now: Millis): Millis | undefined {
-  const seconds = wholeNumber(value);
-  if (seconds === undefined || seconds < SPAN_SECONDS_MAX) return secondsToMs(seconds);
-  return Math.max(0, seconds * 1000 - dateIn(headers, now));
+function parseReset(value: string | null, headers: HeadersLike, now: Millis): Millis | undefined {
+  const seconds = parseInteger(value);
+  if (seconds === undefined || seconds < MAX_DELTA_SECONDS) return secondsToMs(seconds);
+  return Math.max(0, seconds * 1000 - responseDate(headers, now));
 }
 
 /** The time on the other side when it answered, or ours if it does not say. */
-function dateIn(headers: HeadersLike, now: Millis): Millis {
+function responseDate(headers: HeadersLike, now: Millis): Millis {
   const at = Date.parse(headers.get('date') ?? '');
   return Number.isNaN(at) ? now : at;
 }
@@ -96,8 +97,8 @@ function dateIn(headers: HeadersLike, now: Millis): Millis {
 const secondsToMs = (seconds: number | undefined): Millis | undefined =>
   seconds === undefined ? undefined : seconds * 1000;
 
-const wholeNumber = (value: string | null): number | undefined =>
+const parseInteger = (value: string | null): number | undefined =>
   value !== null && /^\s*\d{1,15}\s*$/.test(value) ? Number(value) : undefined;
 
-const withReset = (remaining: number, resetMs: Millis | undefined): Quota =>
+const createQuota = (remaining: number, resetMs: Millis | undefined): Quota =>
   resetMs === undefined ? { remaining } : { remaining, resetMs };

@@ -2,7 +2,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { type AddressInfo, createServer as createSocketServer } from 'node:net';
 import { fetch as undiciFetch } from 'undici';
 import { afterEach, describe, expect, expectTypeOf, test, vi } from 'vitest';
-import type { RemoteShare, RemoteShareMaker } from '../backends/remote-backend.ts';
+import type { RemoteBackend, RemoteBackendFactory } from '../backends/remote-backend.ts';
 import { allow, deny } from '../core/decision.ts';
 import type { SettledEvent } from '../limiter/events.ts';
 import { limiter } from '../limiter/limiter.ts';
@@ -90,9 +90,9 @@ describe.each([
     const api = throttleFetch(inner, { limit: plenty, clock, wait: '10s' });
     expect((await api(url)).status).toBe(429);
     const later = api(url);
-    await clock.pass(6999);
+    await clock.advanceAsync(6999);
     expect(seen).toHaveLength(1);
-    await clock.pass(1);
+    await clock.advanceAsync(1);
     expect((await later).status).toBe(200);
   });
 
@@ -104,7 +104,7 @@ describe.each([
     await api(url);
     expect(sink.inspect(url).remaining).toBe(2);
     await api(url);
-    expect(sink.inspect(url)).toMatchObject({ by: 'pause', opensInMs: 5000 });
+    expect(sink.inspect(url)).toMatchObject({ by: 'cooldown', opensInMs: 5000 });
     const deaf = throttleFetch(inner, { limit: plenty, rateLimitHeaders: false, wait: false });
     for (let n = 0; n < 3; n++) expect((await deaf(url)).status).toBe(200);
   });
@@ -146,7 +146,7 @@ describe.each([
     const waiting = api(new Request(url, { signal: second.signal }) as never);
     second.abort(new Error('enough'));
     await expect(waiting).rejects.toThrow('enough');
-    expect(sink.stats()).toMatchObject({ held: 1, waiting: 0, left: 1 });
+    expect(sink.stats()).toMatchObject({ held: 1, waiting: 0, cancelled: 1 });
     first.abort();
     await expect(holding).rejects.toThrow();
     expect(seen.length).toBeLessThanOrEqual(1);
@@ -173,7 +173,7 @@ describe.each([
       response.once('close', () => dropped++);
     };
     const { url, seen } = await serve(endless, status(429), status(200));
-    const api = throttleFetch(inner, { limit: plenty, retry: { first: 1 } });
+    const api = throttleFetch(inner, { limit: plenty, retry: { initialDelay: 1 } });
     const response = await api(url);
     expect([response.status, await response.text()]).toEqual([200, '200']);
     expect(seen).toEqual(['GET /', 'GET /', 'GET /']);
@@ -181,7 +181,7 @@ describe.each([
   });
 
   test('what may have been done is not done twice', async () => {
-    const api = throttleFetch(inner, { limit: plenty, retry: { first: 1 } });
+    const api = throttleFetch(inner, { limit: plenty, retry: { initialDelay: 1 } });
     const refused = await serve(status(429), status(201));
     expect((await api(refused.url, { method: 'POST', body: 'x' })).status).toBe(201);
     const doubtful = await serve(status(500), status(201));
@@ -238,13 +238,13 @@ describe('throttleFetch', () => {
   test('asks whoever decides, also elsewhere, and pauses when an answer says so', async () => {
     const { url, seen } = await serve(status(429, { 'Retry-After': '60' }));
     const answers = [allow(1), allow(0)];
-    const share: Partial<RemoteShare> = {
-      askNow: async () => ({ decision: answers.shift() ?? deny(1), at: 0 }),
+    const backend: Partial<RemoteBackend> = {
+      checkNow: async () => ({ decision: answers.shift() ?? deny(1), decidedAt: 0 }),
       settle: async () => {},
-      isReachable: true,
+      isAvailable: true,
     };
-    const maker: RemoteShareMaker = { isRemote: true, make: () => share as RemoteShare };
-    const shared = limiter({ limit: plenty, share: maker });
+    const maker: RemoteBackendFactory = { isRemote: true, create: () => backend as RemoteBackend };
+    const shared = limiter({ limit: plenty, backend: maker });
     const api = throttleFetch({ limiter: shared, wait: false });
     expect((await api(url)).status).toBe(429);
     await expect(api(url)).rejects.toMatchObject({ code: 'DENIED' });

@@ -17,9 +17,9 @@ import { ConfigError, type Denial } from '../core/errors.ts';
 import type { RemoteLimiter } from '../limiter/async-limiter.ts';
 import { type LimiterOptions, limiter } from '../limiter/limiter.ts';
 import type { Limiter } from '../limiter/sync-limiter.ts';
-import type { RetryOptions, Tried } from '../throttle/retry.ts';
+import type { Attempt, RetryOptions } from '../throttle/retry.ts';
 import { throttle } from '../throttle/throttle.ts';
-import { type HeadersLike, isBackPressure, quotaIn, retryAfterIn } from './fetch-headers.ts';
+import { type HeadersLike, isBackPressure, parseQuota, parseRetryAfter } from './fetch-headers.ts';
 
 /** The least that is needed of a Response. */
 export interface ResponseLike {
@@ -32,7 +32,7 @@ export interface ResponseLike {
 export type FetchLike = (...args: never[]) => Promise<ResponseLike>;
 
 type Args<F extends FetchLike> = Parameters<F>;
-type Answer<F extends FetchLike> = Awaited<ReturnType<F>>;
+type ResponseOf<F extends FetchLike> = Awaited<ReturnType<F>>;
 
 /** What `throttleFetch` wants to know of each request. */
 export interface FetchCallOptions<F extends FetchLike> {
@@ -41,7 +41,7 @@ export interface FetchCallOptions<F extends FetchLike> {
   /** What a request costs. Default 1. */
   readonly cost?: (...args: Args<F>) => number;
   /** What it really used, as far as its headers tell. */
-  readonly used?: (response: Answer<F>) => number;
+  readonly used?: (response: ResponseOf<F>) => number;
   /** How long to wait for a turn: true as long as it takes, false not at all. Default 30 seconds. */
   readonly wait?: boolean | Duration;
   /** Try again when the other side had enough: true, so many times, or in detail. Default: no. */
@@ -49,39 +49,39 @@ export interface FetchCallOptions<F extends FetchLike> {
   /** Whether RateLimit headers are heard: what is left over there bounds what is left here. Default true. */
   readonly rateLimitHeaders?: boolean;
   /** How it went, where status and error do not say it well enough. */
-  readonly outcome?: (error: unknown, response: Answer<F> | undefined) => Outcome;
+  readonly outcome?: (error: unknown, response: ResponseOf<F> | undefined) => Outcome;
   /** With order priority, higher goes first. */
   readonly priority?: (...args: Args<F>) => number;
   /** Which part of a limit with partitions it counts against. */
   readonly partition?: (...args: Args<F>) => string | undefined;
   /** When refused: throw a DeniedError (default), or answer with what this gives. */
-  readonly onDeny?: (denial: Denial, ...args: Args<F>) => Answer<F> | Promise<Answer<F>>;
+  readonly onDeny?: (denial: Denial, ...args: Args<F>) => ResponseOf<F> | Promise<ResponseOf<F>>;
 }
 
 /** What `throttleFetch` takes: that, and a limit or a limiter. */
 export type FetchOptions<F extends FetchLike> = FetchCallOptions<F> &
   (LimiterOptions | { readonly limiter: Limiter | RemoteLimiter });
 
-const WAIT_DEFAULT = '30s';
+const DEFAULT_WAIT = '30s';
 
 /** Wraps the global fetch, or the one given. What comes back has its type. */
 export function throttleFetch(options: FetchOptions<typeof fetch>): typeof fetch;
 export function throttleFetch<F extends FetchLike>(inner: F, options: FetchOptions<F>): F;
 export function throttleFetch(first: unknown, second?: unknown): unknown {
   const isGiven = typeof first === 'function';
-  const inner = (isGiven ? first : globalThis.fetch) as Fetch;
-  const options = (isGiven ? second : first) as FetchOptions<Fetch>;
+  const inner = (isGiven ? first : globalThis.fetch) as UntypedFetch;
+  const options = (isGiven ? second : first) as FetchOptions<UntypedFetch>;
   if (typeof inner !== 'function') throw new ConfigError('fetch', 'a function', inner);
   if (typeof options !== 'object' || options === null) {
     throw new ConfigError('options', 'an object with a limit', options);
   }
-  return wrap(inner, options);
+  return wrapFetch(inner, options);
 }
 
 /** A fetch as it is called in here. */
-type Fetch = (input: unknown, init?: Init) => Promise<ResponseLike>;
+type UntypedFetch = (input: unknown, init?: RequestInitLike) => Promise<ResponseLike>;
 
-interface Init {
+interface RequestInitLike {
   readonly method?: string;
   readonly signal?: AbortSignal | null;
   readonly body?: unknown;
@@ -95,8 +95,8 @@ interface RequestLike {
   clone(): RequestLike;
 }
 
-function wrap(inner: Fetch, options: FetchOptions<Fetch>): Fetch {
-  const { key = originOf, wait = WAIT_DEFAULT, retry = false, ...rest } = options;
+function wrapFetch(inner: UntypedFetch, options: FetchOptions<UntypedFetch>): UntypedFetch {
+  const { key = originOf, wait = DEFAULT_WAIT, retry = false, ...rest } = options;
   const {
     cost,
     used,
@@ -110,25 +110,25 @@ function wrap(inner: Fetch, options: FetchOptions<Fetch>): Fetch {
   if (typeof rateLimitHeaders !== 'boolean') {
     throw new ConfigError('rateLimitHeaders', 'true or false', rateLimitHeaders);
   }
-  const engine = 'limiter' in limit ? limit.limiter : limiter(limit);
+  const own = 'limiter' in limit ? limit.limiter : limiter(limit);
 
   /** Does the request; what its answer says of the quota is heard before anybody else asks. */
-  const request = async (input: unknown, init?: Init): Promise<ResponseLike> => {
+  const request = async (input: unknown, init?: RequestInitLike): Promise<ResponseLike> => {
     const response = await inner(input, init);
-    const quota = rateLimitHeaders ? quotaIn(response.headers, engine.clock.now()) : undefined;
-    if (quota) void engine.hear(key(input, init), quota);
+    const quota = rateLimitHeaders ? parseQuota(response.headers, own.clock.now()) : undefined;
+    if (quota) void own.update(key(input, init), quota);
     return response;
   };
 
   const settings = {
-    limiter: engine,
+    limiter: own,
     key,
     wait,
     signal: signalOf,
     outcome: outcome ?? outcomeOf,
     retryAfter: (_error: unknown, response: ResponseLike | undefined): Millis | undefined =>
       response && isBackPressure(response.status)
-        ? retryAfterIn(response.headers, engine.clock.now())
+        ? parseRetryAfter(response.headers, own.clock.now())
         : undefined,
     ...(cost && { cost }),
     ...(used && { used }),
@@ -139,18 +139,21 @@ function wrap(inner: Fetch, options: FetchOptions<Fetch>): Fetch {
   const once = throttle(request, settings);
   if (retry === false) return once;
 
-  const detail = typeof retry === 'number' ? { times: retry } : retry === true ? {} : retry;
+  const detail = typeof retry === 'number' ? { maxRetries: retry } : retry === true ? {} : retry;
   const again = (isSafe: boolean) =>
-    throttle(request, { ...settings, retry: { ...detail, on: worthIt(detail, isSafe), onRetry } });
-  const onRetry = (tried: Tried, n: number): void => {
-    discard(tried.result as ResponseLike | undefined);
+    throttle(request, {
+      ...settings,
+      retry: { ...detail, on: retryPredicate(detail, isSafe), onRetry },
+    });
+  const onRetry = (tried: Attempt, n: number): void => {
+    cancelBody(tried.result as ResponseLike | undefined);
     detail.onRetry?.(tried, n);
   };
   const [safely, carefully] = [again(true), again(false)];
 
   return async (input, init) => {
     if (!isReplayable(input, init)) return once(input, init);
-    const repeated = isSafeToRepeat(input, init) ? safely : carefully;
+    const repeated = isIdempotent(input, init) ? safely : carefully;
     return repeated(input, init);
   };
 }
@@ -169,39 +172,39 @@ function originOf(input: unknown): string {
 }
 
 /** As fetch has it: `null` says that there is none, whatever the Request had. */
-function signalOf(input: unknown, init?: Init): AbortSignal | undefined {
+function signalOf(input: unknown, init?: RequestInitLike): AbortSignal | undefined {
   if (init?.signal !== undefined) return init.signal ?? undefined;
   return isRequest(input) ? input.signal : undefined;
 }
 
 /** A stream can be sent once. Everything else, and a Request without a body, as often as one likes. */
-function isReplayable(input: unknown, init?: Init): boolean {
+function isReplayable(input: unknown, init?: RequestInitLike): boolean {
   const body = init?.body ?? (isRequest(input) ? input.body : undefined);
   if (typeof body !== 'object' || body === null) return true;
   return !('getReader' in body || Symbol.asyncIterator in body);
 }
 
-const IDEMPOTENT = ['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE', 'TRACE'];
+const IDEMPOTENT_METHODS = ['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE', 'TRACE'];
 
 /** Doing it twice comes to the same. */
-function isSafeToRepeat(input: unknown, init?: Init): boolean {
+function isIdempotent(input: unknown, init?: RequestInitLike): boolean {
   const method = init?.method ?? (isRequest(input) ? input.method : 'GET');
-  return IDEMPOTENT.includes(String(method).toUpperCase());
+  return IDEMPOTENT_METHODS.includes(String(method).toUpperCase());
 }
 
 /** The other side says that it has done nothing. */
-const isRefused = ({ result }: Tried): boolean =>
+const isRefusedByServer = ({ result }: Attempt): boolean =>
   [429, 503].includes((result as ResponseLike | undefined)?.status ?? 0);
 
 /** What is worth another try: anything that says "later", if doing it twice can do no harm. */
-function worthIt(retry: RetryOptions, isSafe: boolean): (tried: Tried) => boolean {
+function retryPredicate(retry: RetryOptions, isSafe: boolean): (tried: Attempt) => boolean {
   const { on = ['busy', 'timeout'] } = retry;
-  const isWanted = typeof on === 'function' ? on : ({ outcome }: Tried) => on.includes(outcome);
-  return (tried) => (isSafe || isRefused(tried)) && isWanted(tried);
+  const isWanted = typeof on === 'function' ? on : ({ outcome }: Attempt) => on.includes(outcome);
+  return (tried) => (isSafe || isRefusedByServer(tried)) && isWanted(tried);
 }
 
 /** A body that nobody will read keeps its connection busy. */
-function discard(response: ResponseLike | undefined): void {
+function cancelBody(response: ResponseLike | undefined): void {
   const body = response?.body as { cancel?(): Promise<void> } | null | undefined;
   body?.cancel?.().catch(() => {}); // somebody else is reading it after all
 }
@@ -226,19 +229,19 @@ const BUSY_CODES = ['ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'UND_ERR_SOCKET'];
 /** An abort by the caller says nothing about load; a timeout does, whoever set it. */
 function outcomeOfError(error: unknown): Outcome {
   if (error instanceof Error && error.name === 'TimeoutError') return 'timeout';
-  const codes = codesOf(error);
+  const codes = errorCodesOf(error);
   if (codes.some((code) => TIMEOUT_CODES.includes(code))) return 'timeout';
   return codes.some((code) => BUSY_CODES.includes(code)) ? 'busy' : 'failed';
 }
 
 /** How deep an error may stand within errors. */
-const CAUSES_MAX = 4;
+const MAX_CAUSE_DEPTH = 4;
 
 /** The codes of an error and of what caused it; an address tried twice has two causes. */
-function codesOf(error: unknown, depth = 0): string[] {
-  if (typeof error !== 'object' || error === null || depth > CAUSES_MAX) return [];
+function errorCodesOf(error: unknown, depth = 0): string[] {
+  if (typeof error !== 'object' || error === null || depth > MAX_CAUSE_DEPTH) return [];
   const { code, cause, errors } = error as { code?: unknown; cause?: unknown; errors?: unknown };
   const inner = [cause, ...(Array.isArray(errors) ? errors : [])];
   const own = typeof code === 'string' ? [code] : [];
-  return [...own, ...inner.flatMap((one) => codesOf(one, depth + 1))];
+  return [...own, ...inner.flatMap((one) => errorCodesOf(one, depth + 1))];
 }

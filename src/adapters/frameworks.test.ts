@@ -9,16 +9,20 @@ import fastifyApp, { type FastifyRequest } from 'fastify';
 import { type Context, Hono } from 'hono';
 import { stream } from 'hono/streaming';
 import { afterEach, describe, expect, test, vi } from 'vitest';
-import { listening, pipelined, type Running } from '../../test/support/http-servers.ts';
+import {
+  listenOnFreePort,
+  pipelineRequests,
+  type RunningServer,
+} from '../../test/support/http-servers.ts';
 import { limiter } from '../limiter/limiter.ts';
 import { VirtualClock } from '../testing/index.ts';
 import { express, fastify, hono, node } from './http.ts';
 
-const open: Running[] = [];
+const open: RunningServer[] = [];
 afterEach(async () => {
   await Promise.all(open.splice(0).map((server) => server.close()));
 });
-const kept = (server: Running): string => {
+const kept = (server: RunningServer): string => {
   open.push(server);
   return server.url;
 };
@@ -36,7 +40,7 @@ describe('Express', () => {
     const api = one();
     app.use(express({ limiter: api }));
     app.use((_, response) => void response.send('done'));
-    const url = kept(await listening(createServer(app)));
+    const url = kept(await listenOnFreePort(createServer(app)));
     await fetch(url, { headers: { 'x-forwarded-for': '6.6.6.6, 203.0.113.9' } });
     expect(api.inspect('203.0.113.9').remaining).toBe(0);
   });
@@ -47,7 +51,7 @@ describe('Express', () => {
     const api = one();
     app.use(express({ limiter: api, trustProxy: false }));
     app.use((_, response) => void response.send('done'));
-    const url = kept(await listening(createServer(app)));
+    const url = kept(await listenOnFreePort(createServer(app)));
     await fetch(url, { headers: { 'x-forwarded-for': '203.0.113.9' } });
     expect(api.inspect('127.0.0.1').remaining).toBe(0);
   });
@@ -58,7 +62,7 @@ describe('Express', () => {
     const guarded = express({ limiter: api, key: (request: ExpressRequest) => request.path });
     app.get('/users/:id', guarded, (_, response) => void response.send('done'));
     app.get('/free', (_, response) => void response.send('done'));
-    const url = kept(await listening(createServer(app)));
+    const url = kept(await listenOnFreePort(createServer(app)));
     const status = async (path: string) => (await fetch(url + path)).status;
     expect([await status('/users/a'), await status('/users/a')]).toEqual([200, 429]);
     expect([await status('/users/b'), await status('/free')]).toEqual([200, 200]);
@@ -73,7 +77,7 @@ describe('Express', () => {
     });
     app.use(express({ limiter: one(), onError: failed }), (_, __, next) => next('route'));
     app.use(((error, _, __, ___) => failed(error)) satisfies ErrorRequestHandler);
-    const url = kept(await listening(createServer(app)));
+    const url = kept(await listenOnFreePort(createServer(app)));
     for (let n = 0; n < 3; n++) {
       const response = await fetch(url);
       expect([response.status, await response.json()]).toEqual([200, { answered: true }]);
@@ -91,7 +95,7 @@ describe('Express', () => {
       void vi.waitFor(() => expect(api.stats().waiting).toBe(1)).then(() => response.send('slow'));
     });
     app.use(express({ limiter: api, key: () => 'all', wait: true }), handle);
-    const url = kept(await listening(createServer(app)));
+    const url = kept(await listenOnFreePort(createServer(app)));
     expect(await (await fetch(url)).text()).toBe('slow');
     await vi.waitFor(() => expect(api.stats().waiting).toBe(0));
     await new Promise(setImmediate);
@@ -109,7 +113,7 @@ describe('Express', () => {
     });
     const key = (request: ExpressRequest & { user?: { id: number } }) => request.user?.id;
     app.use(express({ limiter: api, key }), (_, response) => void response.send('done'));
-    const url = kept(await listening(createServer(app)));
+    const url = kept(await listenOnFreePort(createServer(app)));
     const as = async (headers: Record<string, string>) => (await fetch(url, { headers })).status;
     expect([await as({ 'x-user': '7' }), await as({ 'x-user': '7' })]).toEqual([200, 429]);
     expect([await as({ 'x-user': '8' }), await as({}), await as({})]).toEqual([200, 200, 429]);
@@ -119,7 +123,7 @@ describe('Express', () => {
   test('answers HEAD with no body', async () => {
     const app = expressApp();
     app.use(express({ limiter: one() }), (_, response) => void response.send('done'));
-    const url = kept(await listening(createServer(app)));
+    const url = kept(await listenOnFreePort(createServer(app)));
     await fetch(url, { method: 'HEAD' });
     const response = await fetch(url, { method: 'HEAD' });
     expect([response.status, await response.text()]).toEqual([429, '']);
@@ -138,7 +142,7 @@ describe('node:http', () => {
         response.end();
       });
     });
-    const url = kept(await listening(server));
+    const url = kept(await listenOnFreePort(server));
     await fetch(`${url}/0`);
     await fetch(`${url}/1`);
     expect(counts).toEqual([0, 1]);
@@ -157,7 +161,7 @@ describe('node:http', () => {
         response.end();
       });
     });
-    const waits = fetch(kept(await listening(server)));
+    const waits = fetch(kept(await listenOnFreePort(server)));
     await vi.waitFor(() => expect(api.stats().waiting).toBe(1));
     if (held.verdict === 'allow') held.settle();
     expect((await waits).status).toBe(200);
@@ -172,7 +176,7 @@ describe('node:http', () => {
       response.write('begun, ');
       way(request, response, () => response.end('done'));
     });
-    const url = kept(await listening(server));
+    const url = kept(await listenOnFreePort(server));
     expect(await (await fetch(url)).text()).toBe('begun, done');
   });
 
@@ -184,7 +188,7 @@ describe('node:http', () => {
       response.writeHead(200);
       response.write('begun, ', () => way(request, response, () => response.end(next() ?? 'done')));
     });
-    const url = kept(await listening(server));
+    const url = kept(await listenOnFreePort(server));
     await (await fetch(url)).text();
     const body = await read(url);
     expect(body).toMatch(/begun, \r\n$/); // neither an end nor a refusal
@@ -196,7 +200,7 @@ describe('node:http', () => {
   const read = (url: string): Promise<string> =>
     new Promise((done) => {
       const chunks: Buffer[] = [];
-      const socket = pipelined(url, 1);
+      const socket = pipelineRequests(url, 1);
       socket.on('data', (chunk) => chunks.push(chunk));
       socket.on('close', () => done(Buffer.concat(chunks).toString()));
     });
@@ -211,7 +215,7 @@ describe('node:http', () => {
       );
       gone.abort();
     });
-    const url = kept(await listening(server));
+    const url = kept(await listenOnFreePort(server));
     await expect(fetch(url, { signal: gone.signal })).rejects.toThrow();
     await vi.waitFor(() => expect(checked).toHaveBeenCalledTimes(1));
     expect(handle).not.toHaveBeenCalled();
@@ -226,7 +230,7 @@ describe('node:http', () => {
         setImmediate(() => checked(way(request, response, () => {}))),
       );
     });
-    const socket = pipelined(kept(await listening(server)), 3);
+    const socket = pipelineRequests(kept(await listenOnFreePort(server)), 3);
     await vi.waitFor(async () => expect(await connectionsOf(server)).toBe(1));
     socket.destroy();
     await vi.waitFor(() => expect(checked).toHaveBeenCalled());
@@ -241,7 +245,7 @@ describe('node:http', () => {
       const isFirst = response.socket !== null;
       way(request, response, () => void (isFirst || answered(response.end('done'))));
     });
-    const socket = pipelined(kept(await listening(server)), 2);
+    const socket = pipelineRequests(kept(await listenOnFreePort(server)), 2);
     await vi.waitFor(() => expect(answered).toHaveBeenCalledTimes(1));
     expect(api.stats().held).toBe(2);
     socket.destroy();
@@ -585,7 +589,12 @@ describe('Hono', () => {
     await vi.waitFor(() => expect(api.stats().waiting).toBe(1));
     leave.abort();
     await Promise.all(both);
-    expect(api.stats()).toMatchObject({ held: 0, waiting: 0, left: 1, settled: { failed: 1 } });
+    expect(api.stats()).toMatchObject({
+      held: 0,
+      waiting: 0,
+      cancelled: 1,
+      settled: { failed: 1 },
+    });
   });
 
   test('on Node: a body that streams keeps its place to the last byte', async () => {
@@ -604,7 +613,7 @@ describe('Hono', () => {
       }),
     );
     const server = createAdaptorServer({ fetch: app.fetch }) as ReturnType<typeof createServer>;
-    const url = kept(await listening(server));
+    const url = kept(await listenOnFreePort(server));
     const response = await fetch(url);
     expect(response.status).toBe(200);
     expect(api.stats().held).toBe(1);

@@ -8,21 +8,25 @@
  * request counts as done when its response is made, even if the body still streams.
  */
 
-import { warn } from '../core/process-warning.ts';
+import { emitProcessWarning } from '../core/process-warning.ts';
 import type { Permit } from '../limiter/permit.ts';
 import {
-  type Closable,
-  isLeft,
+  type ClosableResponse,
+  disconnectSignalOf,
+  isAbandoned,
   isRefused,
-  isStillThere,
-  leavingOf,
+  isStillConnected,
   markRefused,
-  settleWhenOver,
+  settleOnClose,
 } from './http/closing.ts';
-import { type Answer, type Guard, guard, type Leaving } from './http/guard.ts';
-import { type Headers, type HeadersOf, tell } from './http/headers.ts';
-import { type RefusalStatus, type Refused, refuseUnavailable } from './http/refusal.ts';
-import type { Reader } from './http/request.ts';
+import { type DisconnectSignal, type Guard, type GuardResult, guard } from './http/guard.ts';
+import { type HeaderAccessor, type HeaderValues, mergeHeaders } from './http/headers.ts';
+import {
+  buildUnavailableRefusal,
+  type RefusalResponse,
+  type RefusalStatus,
+} from './http/refusal.ts';
+import type { RequestAccessor } from './http/request.ts';
 import type { HttpOptions } from './http/settings.ts';
 
 /** The least that is needed of Hono's context. */
@@ -46,42 +50,43 @@ export interface HonoContextLike {
 /** What `@hono/node-server` hands in as `env`. */
 interface NodeBindings {
   readonly incoming?: { readonly socket?: { readonly remoteAddress?: string | undefined } };
-  readonly outgoing?: Closable;
+  readonly outgoing?: ClosableResponse;
 }
 
-const nodeOf = ({ env }: HonoContextLike): NodeBindings => (env ?? {}) as NodeBindings;
+const nodeBindingsOf = ({ env }: HonoContextLike): NodeBindings => (env ?? {}) as NodeBindings;
 
-const NO_ADDRESS =
+const NO_ADDRESS_WARNING =
   'the address of a client is not known here, so all clients share one key; ' +
   'give `address`, such as (c) => getConnInfo(c).remote.address, or a `key`';
 
-const readerFor = (nameOf: () => string): Reader<HonoContextLike> => ({
+const accessorFor = (nameOf: () => string): RequestAccessor<HonoContextLike> => ({
   header: (context, name) => context.req.header(name),
   address(context) {
-    const { incoming } = nodeOf(context);
-    if (incoming === undefined) warn('NO_ADDRESS', `limit "${nameOf()}": ${NO_ADDRESS}`, nameOf());
+    const { incoming } = nodeBindingsOf(context);
+    if (incoming === undefined)
+      emitProcessWarning('NO_ADDRESS', `limit "${nameOf()}": ${NO_ADDRESS_WARNING}`, nameOf());
     return incoming?.socket?.remoteAddress;
   },
 });
 
 /** What limits have put on the response to come: looking at it would make it, and slow it down. */
-const said = new WeakMap<HonoContextLike, Map<string, string>>();
+const pendingHeaders = new WeakMap<HonoContextLike, Map<string, string>>();
 
-const COMING: HeadersOf<HonoContextLike> = {
-  get: (context, name) => said.get(context)?.get(name),
+const PENDING_HEADER_ACCESSOR: HeaderAccessor<HonoContextLike> = {
+  get: (context, name) => pendingHeaders.get(context)?.get(name),
   set(context, name, value) {
-    const own = said.get(context);
+    const own = pendingHeaders.get(context);
     if (own) own.set(name, value);
-    else said.set(context, new Map([[name, value]]));
+    else pendingHeaders.set(context, new Map([[name, value]]));
     context.header(name, value);
   },
   remove(context, name) {
-    said.get(context)?.delete(name);
+    pendingHeaders.get(context)?.delete(name);
     context.header(name);
   },
 };
 
-const MADE: HeadersOf<HonoContextLike> = {
+const SENT_HEADER_ACCESSOR: HeaderAccessor<HonoContextLike> = {
   get: (context, name) => context.res.headers.get(name) ?? undefined,
   set: (context, name, value) => context.header(name, value),
   remove: (context, name) => context.header(name),
@@ -93,39 +98,43 @@ export function hono<Context extends HonoContextLike>(
 ): (context: Context, next: () => Promise<void>) => Promise<Response | undefined> {
   const own: Guard<Context> = guard(
     options,
-    readerFor(() => own.limiter.name),
+    accessorFor(() => own.limiter.name),
   );
   return async function limited(context, next) {
-    if (hasLeft(context)) return refusing(context, refuseUnavailable());
-    const found = own.check(context, own.waits ? () => leaving(context) : undefined);
-    const answer = found instanceof Promise ? await onTurn(own, found, context) : found;
-    if (!answer.go) return refusing(context, answer);
+    if (hasDisconnected(context)) return sendRefusal(context, buildUnavailableRefusal());
+    const found = own.check(context, own.canWait ? () => disconnectSignalFor(context) : undefined);
+    const answer = found instanceof Promise ? await awaitResult(own, found, context) : found;
+    if (!answer.isAllowed) return sendRefusal(context, answer);
     const { headers, permit } = answer;
-    if (headers) tell(COMING, context, headers);
-    if (permit) await held(own, permit, context, next);
+    if (headers) mergeHeaders(PENDING_HEADER_ACCESSOR, context, headers);
+    if (permit) await nextWithPermit(own, permit, context, next);
     else await next();
-    if (headers) keep(context, headers);
+    if (headers) restoreHeaders(context, headers);
     return undefined;
   };
 }
 
 /** What somebody who waited is told when its turn comes, if it is still there. */
-async function onTurn<Context extends HonoContextLike>(
+async function awaitResult<Context extends HonoContextLike>(
   own: Guard<Context>,
-  found: Promise<Answer>,
+  found: Promise<GuardResult>,
   context: Context,
-): Promise<Answer> {
+): Promise<GuardResult> {
   const answer = await found;
-  const { outgoing } = nodeOf(context);
-  return !outgoing || isStillThere(own, answer, outgoing) ? answer : refuseUnavailable();
+  const { outgoing } = nodeBindingsOf(context);
+  return !outgoing || isStillConnected(own, answer, outgoing) ? answer : buildUnavailableRefusal();
 }
 
 /** What stands for the response from beginning to end. */
-const responseOf = (context: HonoContextLike): object => nodeOf(context).outgoing ?? context;
+const responseIdentityOf = (context: HonoContextLike): object =>
+  nodeBindingsOf(context).outgoing ?? context;
 
-function refusing(context: HonoContextLike, { headers, body, status }: Refused): Response {
-  if (!hasLeft(context)) markRefused(responseOf(context));
-  tell(COMING, context, headers);
+function sendRefusal(
+  context: HonoContextLike,
+  { headers, body, status }: RefusalResponse,
+): Response {
+  if (!hasDisconnected(context)) markRefused(responseIdentityOf(context));
+  mergeHeaders(PENDING_HEADER_ACCESSOR, context, headers);
   return context.body(body, status, {});
 }
 
@@ -133,24 +142,24 @@ function refusing(context: HonoContextLike, { headers, body, status }: Refused):
  * A handler that makes its response without the context's help leaves out what was set there. The
  * innermost limit is the first to notice, so each puts its own in front of what it finds.
  */
-function keep(context: HonoContextLike, headers: Headers): void {
+function restoreHeaders(context: HonoContextLike, headers: HeaderValues): void {
   try {
-    tell(MADE, context, headers, 'first');
+    mergeHeaders(SENT_HEADER_ACCESSOR, context, headers, 'first');
   } catch {
     // what cannot be changed any more, such as the switch to a WebSocket, goes out as it is
   }
 }
 
 /** Goes on and settles: when the connection says so, else when the response is made. */
-async function held<Context extends HonoContextLike>(
+async function nextWithPermit<Context extends HonoContextLike>(
   own: Guard<Context>,
   permit: Permit,
   context: Context,
   next: () => Promise<void>,
 ): Promise<void> {
-  const { outgoing } = nodeOf(context);
+  const { outgoing } = nodeBindingsOf(context);
   if (outgoing) {
-    settleWhenOver(own, permit, context, outgoing);
+    settleOnClose(own, permit, context, outgoing);
     return next();
   }
   let isMade = false;
@@ -158,21 +167,23 @@ async function held<Context extends HonoContextLike>(
     await next();
     isMade = true;
   } finally {
-    own.settle(permit, isMade ? outcomeWhenMade(own, context) : 'failed');
+    own.settle(permit, isMade ? responseOutcomeOf(own, context) : 'failed');
   }
 }
 
-function outcomeWhenMade<Context extends HonoContextLike>(own: Guard<Context>, context: Context) {
+function responseOutcomeOf<Context extends HonoContextLike>(own: Guard<Context>, context: Context) {
   if (isRefused(context)) return 'ignored';
-  return hasLeft(context) ? 'failed' : own.outcomeOf(context, context.res.status);
+  return hasDisconnected(context) ? 'failed' : own.outcomeOf(context, context.res.status);
 }
 
-function hasLeft(context: HonoContextLike): boolean {
-  const { outgoing } = nodeOf(context);
-  return outgoing ? isLeft(outgoing) : context.req.raw.signal.aborted;
+function hasDisconnected(context: HonoContextLike): boolean {
+  const { outgoing } = nodeBindingsOf(context);
+  return outgoing ? isAbandoned(outgoing) : context.req.raw.signal.aborted;
 }
 
-function leaving(context: HonoContextLike): Leaving {
-  const { outgoing } = nodeOf(context);
-  return outgoing ? leavingOf(outgoing) : { signal: context.req.raw.signal, stop: () => {} };
+function disconnectSignalFor(context: HonoContextLike): DisconnectSignal {
+  const { outgoing } = nodeBindingsOf(context);
+  return outgoing
+    ? disconnectSignalOf(outgoing)
+    : { signal: context.req.raw.signal, dispose: () => {} };
 }

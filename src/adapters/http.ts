@@ -8,16 +8,16 @@ export {
 } from './fastify.ts';
 export { type HonoContextLike, hono } from './hono.ts';
 export {
-  type Answer,
+  type Admitted,
+  type DisconnectSignal,
   type Guard,
+  type GuardResult,
   guard,
-  type Leaving,
-  type Passed,
   type PlainRequest,
 } from './http/guard.ts';
 export type { HeaderKind } from './http/headers.ts';
 export type { TrustProxy } from './http/proxy.ts';
-export type { Refused, Wording } from './http/refusal.ts';
-export type { Reader } from './http/request.ts';
-export type { HttpOptions, Key, RequestOptions } from './http/settings.ts';
+export type { RefusalOverrides, RefusalResponse } from './http/refusal.ts';
+export type { RequestAccessor } from './http/request.ts';
+export type { HttpOptions, RequestKey, RequestOptions } from './http/settings.ts';
 export { express, express as node, type NodeRequest, type NodeResponse } from './node.ts';

@@ -8,17 +8,17 @@
  */
 
 import {
-  type Closable,
+  type ClosableResponse,
   canRefuse,
-  isLeft,
-  isStillThere,
-  leavingOf,
-  settleWhenOver,
+  disconnectSignalOf,
+  isAbandoned,
+  isStillConnected,
+  settleOnClose,
 } from './http/closing.ts';
-import { type Answer, type Guard, guard, joined } from './http/guard.ts';
-import { type HeadersOf, tell } from './http/headers.ts';
-import type { Refused } from './http/refusal.ts';
-import type { Reader } from './http/request.ts';
+import { type Guard, type GuardResult, guard, joinHeader } from './http/guard.ts';
+import { type HeaderAccessor, mergeHeaders } from './http/headers.ts';
+import type { RefusalResponse } from './http/refusal.ts';
+import type { RequestAccessor } from './http/request.ts';
 import type { HttpOptions } from './http/settings.ts';
 
 /** What is needed of a request of `node:http`, and of Express. */
@@ -34,7 +34,7 @@ export interface NodeRequest {
 }
 
 /** What is needed of a response. */
-export interface NodeResponse extends Closable {
+export interface NodeResponse extends ClosableResponse {
   statusCode: number;
   getHeader(name: string): unknown;
   setHeader(name: string, value: string): unknown;
@@ -44,13 +44,13 @@ export interface NodeResponse extends Closable {
 
 type Next = (error?: unknown) => void;
 
-const READER: Reader<NodeRequest> = {
-  header: (request, name) => joined(request.headers[name]),
+const ACCESSOR: RequestAccessor<NodeRequest> = {
+  header: (request, name) => joinHeader(request.headers[name]),
   address: (request) => request.socket.remoteAddress,
   ip: (request) => request.ip,
 };
 
-const HEADERS: HeadersOf<NodeResponse> = {
+const HEADER_ACCESSOR: HeaderAccessor<NodeResponse> = {
   get: (response, name) => response.getHeader(name),
   set: (response, name, value) => void response.setHeader(name, value),
   remove: (response, name) => void response.removeHeader(name),
@@ -60,39 +60,40 @@ const HEADERS: HeadersOf<NodeResponse> = {
 export function express<Request extends NodeRequest>(
   options: HttpOptions<Request>,
 ): (request: Request, response: NodeResponse, next: Next) => void {
-  const own = guard(options, READER);
+  const own = guard(options, ACCESSOR);
   return function limited(request, response, next) {
-    if (isLeft(response)) return;
-    const leaving = own.waits ? () => leavingOf(response) : undefined;
+    if (isAbandoned(response)) return;
+    const leaving = own.canWait ? () => disconnectSignalOf(response) : undefined;
     const answer = own.check(request, leaving);
-    if (!(answer instanceof Promise)) return act(own, answer, request, response, next);
+    if (!(answer instanceof Promise)) return applyResult(own, answer, request, response, next);
     // What `next` throws is its own, as it would be without us: not a promise nobody looks at.
     answer.then((late) => {
-      if (!isStillThere(own, late, response)) return;
-      queueMicrotask(() => act(own, late, request, response, next));
+      if (!isStillConnected(own, late, response)) return;
+      queueMicrotask(() => applyResult(own, late, request, response, next));
     });
   };
 }
 
-function act<Request>(
+function applyResult<Request>(
   own: Guard<Request>,
-  answer: Answer,
+  answer: GuardResult,
   request: Request,
   response: NodeResponse,
   next: Next,
 ): void {
-  if (!answer.go) {
-    if (canRefuse(own, response)) send(response, answer);
+  if (!answer.isAllowed) {
+    if (canRefuse(own, response)) sendRefusal(response, answer);
     return;
   }
   // Whoever has sent its headers already goes without ours.
-  if (answer.headers && !response.headersSent) tell(HEADERS, response, answer.headers);
-  if (answer.permit) settleWhenOver(own, answer.permit, request, response);
+  if (answer.headers && !response.headersSent)
+    mergeHeaders(HEADER_ACCESSOR, response, answer.headers);
+  if (answer.permit) settleOnClose(own, answer.permit, request, response);
   next();
 }
 
-function send(response: NodeResponse, { status, headers, body }: Refused): void {
+function sendRefusal(response: NodeResponse, { status, headers, body }: RefusalResponse): void {
   response.statusCode = status;
-  tell(HEADERS, response, headers);
+  mergeHeaders(HEADER_ACCESSOR, response, headers);
   response.end(body);
 }

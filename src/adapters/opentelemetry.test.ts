@@ -46,12 +46,12 @@ function sdk() {
 const bucket = { bucket: { rate: '10/s', burst: 3 } } as const;
 
 async function busyLife(api: Limiter, clock: VirtualClock): Promise<void> {
-  api.ask('alice', 3);
-  api.ask('alice');
+  api.check('alice', 3);
+  api.check('alice');
   const late = api.acquire('alice', 2);
-  await clock.pass(200);
+  await clock.advanceAsync(200);
   const permit = await late;
-  await clock.pass(30);
+  await clock.advanceAsync(30);
   if (permit.verdict === 'allow') permit.settle();
   api.tryAcquire('bob');
   api.settle('carol', { outcome: 'busy', rttMs: 5 });
@@ -72,8 +72,8 @@ describe('figures for OpenTelemetry', () => {
       'sluice.decisions api wait': 1,
       'sluice.decisions api deny': 1,
       'sluice.limited api': 2,
-      'sluice.left api': 0,
-      'sluice.lost_permits api': 0,
+      'sluice.cancelled api': 0,
+      'sluice.expired_permits api': 0,
       'sluice.settled api ok': 1,
       'sluice.settled api busy': 1,
       'sluice.in_flight api': 1,
@@ -102,8 +102,8 @@ describe('figures for OpenTelemetry', () => {
     const api = limiter({ name: 'job', limit, clock: new VirtualClock() });
     const { meter, collect } = sdk();
     instrument(api, { meter });
-    api.ask('a');
-    api.ask('a');
+    api.check('a');
+    api.check('a');
     expect(await collect()).toMatchObject({
       'sluice.decisions job wait': 1,
       'sluice.wait.duration job': { count: 1, sum: 6 },
@@ -115,9 +115,9 @@ describe('figures for OpenTelemetry', () => {
     const api = limiter({ name: 'one', limit: { adaptive: { fixed: 1 } }, clock });
     const { meter, collect } = sdk();
     instrument(api, { meter });
-    api.ask('db');
+    api.check('db');
     const vain = api.acquire('db', 1, { wait: 100 });
-    await clock.pass(100);
+    await clock.advanceAsync(100);
     expect((await vain).verdict).toBe('deny');
     const found = await collect();
     expect(found).toMatchObject({ 'sluice.decisions one deny': 1 });
@@ -128,10 +128,10 @@ describe('figures for OpenTelemetry', () => {
     const clock = new VirtualClock();
     const sink = limiter({ name: 'sink', limit: { adaptive: { initial: 4 } }, clock });
     const { meter, collect } = sdk();
-    instrument(sink, { meter, keysMax: 1 });
+    instrument(sink, { meter, maxKeys: 1 });
     for (const key of ['db', 'cache']) {
-      sink.ask(key);
-      sink.ask(key);
+      sink.check(key);
+      sink.check(key);
       sink.settle(key, { rttMs: 10 });
     }
     const found = await collect();
@@ -145,20 +145,20 @@ describe('figures for OpenTelemetry', () => {
     const { meter, kinds } = sdk();
     instrument(sink, { meter });
     const [first, second] = [sink.acquire('db'), sink.acquire('db')];
-    await clock.pass(5);
+    await clock.advanceAsync(5);
     for (const entry of [first, second]) {
       const permit = await entry;
       if (permit.verdict === 'allow') permit.settle();
     }
     expect(await kinds()).toEqual([
+      'sluice.cancelled  SUM',
       'sluice.decisions  SUM',
       'sluice.evicted_keys  SUM',
+      'sluice.expired_permits  SUM',
       'sluice.in_flight  GAUGE',
       'sluice.keys  GAUGE',
-      'sluice.left  SUM',
       'sluice.limit  GAUGE',
       'sluice.limited  SUM',
-      'sluice.lost_permits  SUM',
       'sluice.memory By GAUGE',
       'sluice.rtt.duration s HISTOGRAM',
       'sluice.settled  SUM',
@@ -172,7 +172,7 @@ describe('figures for OpenTelemetry', () => {
     metrics.setGlobalMeterProvider(provider);
     const api = limiter({ name: 'api', limit: bucket, clock: new VirtualClock() });
     instrument([api]);
-    api.ask('alice');
+    api.check('alice');
     expect(await collect()).toMatchObject({ 'sluice.decisions api allow': 1 });
   });
 
@@ -200,7 +200,7 @@ describe('figures for OpenTelemetry', () => {
     const api = limiter({ limit: bucket, clock: new VirtualClock() });
     const stats = vi.spyOn(api, 'stats');
     instrument(api, { meter });
-    api.ask('alice');
+    api.check('alice');
     expect(stats).not.toHaveBeenCalled();
     await collect();
     expect(stats).toHaveBeenCalledTimes(1);
@@ -233,7 +233,7 @@ describe('figures for OpenTelemetry', () => {
   test.each([
     ['two limiters of one name', ['a', 'a'], {}, /`limiters\[1\]\.name` to be unlike/],
     ['a meter that is none', ['a'], { meter: {} }, /`meter` to be a meter/],
-    ['a misspelt option', ['a'], { metre: 1 }, /`metre` to be one of meter, keysMax/],
+    ['a misspelt option', ['a'], { metre: 1 }, /`metre` to be one of meter, maxKeys/],
   ])('refuses %s, with an SDK or without', (_what, names, options, message) => {
     const limiters = names.map((name) => limiter({ name, limit: bucket }));
     expect(() => instrument(limiters, options as never)).toThrow(ConfigError);

@@ -17,17 +17,23 @@ import {
   metrics,
   type Observable,
 } from '@opentelemetry/api';
-import { Fields, isRecord } from '../core/options.ts';
+import { isRecord, OptionReader } from '../core/options.ts';
 import type { Listener } from '../limiter/events.ts';
-import { BOUNDS_MS } from '../limiter/stats.ts';
-import { FIGURES, type Figure, RTT, type Timing, WAIT } from './metrics/figures.ts';
+import { HISTOGRAM_BOUNDS_MS } from '../limiter/stats.ts';
+import {
+  type DurationMetric,
+  METRICS,
+  type Metric,
+  RTT_DURATION,
+  WAIT_DURATION,
+} from './metrics/figures.ts';
 import {
   type AnyLimiter,
-  listOf,
-  SHOWN_KEYS_MAX_DEFAULT,
-  SHOWN_KEYS_MAX_MAX,
-  shownName,
-  Watchlist,
+  DEFAULT_MAX_KEYS,
+  labelName,
+  MAX_KEYS_CEILING,
+  MetricCollector,
+  toLimiterList,
 } from './metrics/watch.ts';
 
 /** Where figures go, and how much of a limit is shown. */
@@ -35,7 +41,7 @@ export interface InstrumentOptions {
   /** Where figures go. Default: the meter `sluice` of the provider that was registered. */
   readonly meter?: Meter;
   /** Of limits that learn: the most keys shown one by one. 0 shows none. Default 20. */
-  readonly keysMax?: number;
+  readonly maxKeys?: number;
 }
 
 /** Shows one limiter or several; what comes back ends that. @throws {ConfigError} if two have the same name. */
@@ -43,17 +49,21 @@ export function instrument(
   limiters: AnyLimiter | readonly AnyLimiter[],
   options: InstrumentOptions = {},
 ): () => void {
-  const fields = new Fields('', options);
+  const fields = new OptionReader('', options);
   const meter = fields.optional('meter', isMeter, 'a meter') ?? metrics.getMeter('sluice');
-  const range = { min: 0, max: SHOWN_KEYS_MAX_MAX, whole: true };
-  const keysMax = fields.number('keysMax', range, SHOWN_KEYS_MAX_DEFAULT);
-  fields.done();
-  const list = listOf(limiters);
+  const range = { min: 0, max: MAX_KEYS_CEILING, integer: true };
+  const maxKeys = fields.number('maxKeys', range, DEFAULT_MAX_KEYS);
+  fields.finish();
+  const list = toLimiterList(limiters);
   const isFutile = meter === createNoopMeter();
-  const watchlist = new Watchlist(isFutile ? 0 : keysMax); // without keys it listens to nobody
+  const watchlist = new MetricCollector(isFutile ? 0 : maxKeys); // without keys it listens to nobody
   watchlist.addAll(list); // in any case: mistakes should not wait for production to be found
   if (isFutile) return () => {};
-  const stops = [observe(meter, watchlist), ...record(meter, list), () => watchlist.stop()];
+  const stops = [
+    registerObservables(meter, watchlist),
+    ...recordDurations(meter, list),
+    () => watchlist.stop(),
+  ];
   return () => {
     for (const stop of stops.splice(0)) stop();
   };
@@ -63,13 +73,16 @@ const isMeter = (value: unknown): value is Meter =>
   isRecord(value) && typeof value.createHistogram === 'function';
 
 /** One callback for all, so that a collection reads each limiter once. */
-function observe(meter: Meter, watchlist: Watchlist): () => void {
-  const observed = FIGURES.map((figure) => ({ figure, observable: observableOf(meter, figure) }));
+function registerObservables(meter: Meter, watchlist: MetricCollector): () => void {
+  const observed = METRICS.map((figure) => ({
+    figure,
+    observable: createObservable(meter, figure),
+  }));
   const observables = observed.map(({ observable }) => observable);
   const collect: BatchObservableCallback = (result) => {
-    const readings = watchlist.read();
+    const readings = watchlist.collect();
     for (const { figure, observable } of observed) {
-      const points = readings.flatMap((reading) => figure.points(reading));
+      const points = readings.flatMap((reading) => figure.dataPoints(reading));
       for (const { value, labels } of points) result.observe(observable, value, labels);
     }
   };
@@ -77,21 +90,23 @@ function observe(meter: Meter, watchlist: Watchlist): () => void {
   return () => meter.removeBatchObservableCallback(collect, observables);
 }
 
-function observableOf(meter: Meter, { name, kind, unit, help }: Figure): Observable {
+function createObservable(meter: Meter, { name, kind, unit, help }: Metric): Observable {
   const options = { description: help, ...(unit && { unit }) };
   return kind === 'counter'
     ? meter.createObservableCounter(name, options)
     : meter.createObservableGauge(name, options);
 }
 
-function record(meter: Meter, limiters: readonly AnyLimiter[]): (() => void)[] {
-  const waits = histogramOf(meter, WAIT);
-  const rtts = histogramOf(meter, RTT);
-  return limiters.map((limiter) => limiter.on(recorder(shownName(limiter.name), waits, rtts)));
+function recordDurations(meter: Meter, limiters: readonly AnyLimiter[]): (() => void)[] {
+  const waits = createDurationHistogram(meter, WAIT_DURATION);
+  const rtts = createDurationHistogram(meter, RTT_DURATION);
+  return limiters.map((limiter) =>
+    limiter.on(durationListener(labelName(limiter.name), waits, rtts)),
+  );
 }
 
-function histogramOf(meter: Meter, { name, help }: Timing): Histogram {
-  const explicitBucketBoundaries = BOUNDS_MS.map((ms) => ms / 1000);
+function createDurationHistogram(meter: Meter, { name, help }: DurationMetric): Histogram {
+  const explicitBucketBoundaries = HISTOGRAM_BOUNDS_MS.map((ms) => ms / 1000);
   return meter.createHistogram(name, {
     description: help,
     unit: 's',
@@ -100,7 +115,7 @@ function histogramOf(meter: Meter, { name, help }: Timing): Histogram {
 }
 
 /** The same spans that the limiter counts: of those who waited, and of calls that went well. */
-function recorder(limit: string, waits: Histogram, rtts: Histogram): Listener {
+function durationListener(limit: string, waits: Histogram, rtts: Histogram): Listener {
   const labels = { limit };
   return (event) => {
     if (event.type === 'decision') {

@@ -8,67 +8,67 @@ import type { Clock, Millis } from '../core/clock.ts';
 import type { Decision } from '../core/decision.ts';
 import type { Hasher } from '../core/hash.ts';
 import type { Random } from '../core/random.ts';
-import type { News, Policy, Seen, Settlement } from '../policies/policy.ts';
+import type { Feedback, KeyStatus, Policy, Settlement } from '../policies/policy.ts';
 
 /** A table laid down: hash and numbers of each key, one behind the other, and what was forgotten. */
-export interface TableCopy {
+export interface TableSnapshot {
   readonly entries: Float64Array;
-  readonly freshAt: Float64Array | undefined;
+  readonly debtUntil: Float64Array | undefined;
 }
 
 /** What a limiter lends its share. */
-export interface ShareSetting {
+export interface BackendContext {
   readonly name: string;
   readonly clock: Clock;
   readonly random: Random;
-  readonly keysMax: number;
+  readonly maxKeys: number;
   /** The one that keys are hashed with before they come here, if they are. */
   readonly hasher?: Hasher;
   /** To be told when something came for a key from elsewhere: whoever waits for it may try again. */
-  readonly onRoom?: (key: string) => void;
+  readonly onCapacity?: (key: string) => void;
 }
 
 /** How a share is made, once the rule is known, where this process decides: `peers(...)`. */
-export interface ShareMaker {
+export interface BackendFactory {
   readonly isRemote: false;
-  make(policy: Policy, setting: ShareSetting): Share;
+  create(policy: Policy, context: BackendContext): Backend;
 }
 
-export interface Share {
+export interface Backend {
   /** May it happen? `part` is the place of a partition in the policy's list. */
-  ask(key: string, cost: number, part?: number): Decision;
+  check(key: string, cost: number, partitionIndex?: number): Decision;
   /** True if it must hear the names of keys: `askHashed` will not do. */
-  readonly wantsNames?: boolean;
+  readonly needsKeyNames?: boolean;
   /** The same by the key's hash, for who has made it with this share's hasher. */
-  askHashed(low: number, high: number, cost: number): Decision;
+  checkHashed(low: number, high: number, cost: number): Decision;
   /** The same for who cannot use a place later: allow or deny, and nothing is reserved. */
-  askNow(key: string, cost: number, now: Millis, part?: number): Decision;
+  checkNow(key: string, cost: number, now: Millis, partitionIndex?: number): Decision;
   /** What `askNow` would answer; nothing changes. */
-  peek(key: string, cost: number, part?: number): Decision;
+  peek(key: string, cost: number, partitionIndex?: number): Decision;
   /** Takes up to `most` whole units, Infinity for all there are, and says how many it got. */
-  take(key: string, most: number): number;
+  takeUpTo(key: string, most: number): number;
   /** For groups, of a bucket: takes up to `most` whole units of what is above `leave`. */
-  spare?(key: string, most: number, leave: number): number;
+  takeSurplus?(key: string, most: number, leave: number): number;
   /** And units of another bucket come into this one, no further than up to so many. */
-  gain?(key: string, units: number, upTo: number): void;
+  credit?(key: string, units: number, upTo: number): void;
   /** `now`, here and below, is for who has just looked at the limiter's clock. */
   settle(key: string, settlement: Settlement, now?: Millis): void;
   /** Takes in news from elsewhere; false if the limit has no use for it. */
-  hear(key: string, news: News): boolean;
+  update(key: string, feedback: Feedback): boolean;
   /** How the key stands; looking changes nothing. */
-  inspect(key: string, now?: Millis): Seen;
+  inspect(key: string, now?: Millis): KeyStatus;
 
   /** Lays down the state of all keys, for a successor with the same rule and hasher. */
-  copy(): TableCopy;
+  snapshot(): TableSnapshot;
   /** Goes on from where another has stopped. */
-  takeOver(copy: TableCopy): void;
+  restore(snapshot: TableSnapshot): void;
 
   /** Goes on alone, if it had company: from now on it neither tells others nor hears them. */
-  leave?(): void;
+  detach?(): void;
 
   /** Keys that have a state right now. */
   readonly keys: number;
-  /** Keys that had to make room while still in use: above 0, `keysMax` is too small. */
+  /** Keys that had to make room while still in use: above 0, `maxKeys` is too small. */
   readonly evicted: number;
   /** How many share the limit, if it is divided; 0: this process has no part of it. */
   readonly poolSize?: number;

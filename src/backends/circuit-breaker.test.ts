@@ -1,15 +1,15 @@
 import { expect, test } from 'vitest';
-import { Refuser } from './circuit-breaker.ts';
+import { RejectionPacer } from './circuit-breaker.ts';
 
 test('whoever asks again the moment it is refused lets others have their turn', async () => {
-  const refuser = new Refuser();
+  const refuser = new RejectionPacer();
   let isOver = false;
   setTimeout(() => {
     isOver = true;
   }, 1);
   let refused = 0;
   while (!isOver && refused < 1_000_000) {
-    await refuser.refuse(new Error('no')).catch(() => refused++);
+    await refuser.reject(new Error('no')).catch(() => refused++);
   }
   expect(isOver).toBe(true);
 });

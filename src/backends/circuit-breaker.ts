@@ -8,47 +8,47 @@
  * Calls are never used as probes: while it is open they are answered at once by whatever stands in.
  */
 
-import { alarm, atEndOfTurn, type Clock } from '../core/clock.ts';
+import { type Clock, onImmediate, schedule } from '../core/clock.ts';
 
 /** How long after a failure to try again, at first and at most: it is noticed within a second. */
-const PROBE_MS_FIRST = 50;
-const PROBE_MS_MAX = 400;
+const FIRST_PROBE_MS = 50;
+const MAX_PROBE_MS = 400;
 
 /** Of so many calls that are turned away at once, one has to wait until everything else had its turn. */
-const AT_ONCE_MAX = 1000;
+const REJECTIONS_PER_TICK = 1000;
 
 /**
  * Turns calls away. Whoever asks again the moment it is refused would otherwise keep the process busy with nothing but that, and
  * the probe would never be sent.
  */
-export class Refuser {
-  #refused = 0;
+export class RejectionPacer {
+  #rejected = 0;
 
-  refuse(why: Error): Promise<never> {
-    this.#refused++;
-    if (this.#refused % AT_ONCE_MAX > 0) return Promise.reject(why);
+  reject(why: Error): Promise<never> {
+    this.#rejected++;
+    if (this.#rejected % REJECTIONS_PER_TICK > 0) return Promise.reject(why);
     return new Promise((_, reject) => {
-      atEndOfTurn(() => reject(why));
+      onImmediate(() => reject(why));
     });
   }
 }
 
-export class Breaker {
+export class CircuitBreaker {
   readonly #clock: Clock;
   readonly #probe: () => Promise<unknown>;
-  readonly #changed: (isReachable: boolean, why: unknown) => void;
+  readonly #onChange: (isAvailable: boolean, why: unknown) => void;
   #isOpen = false;
-  #delayMs = PROBE_MS_FIRST;
-  #cancel: (() => void) | undefined;
+  #probeDelayMs = FIRST_PROBE_MS;
+  #cancelProbe: (() => void) | undefined;
 
   constructor(
     clock: Clock,
     probe: () => Promise<unknown>,
-    changed: (isReachable: boolean, why: unknown) => void,
+    onChange: (isAvailable: boolean, why: unknown) => void,
   ) {
     this.#clock = clock;
     this.#probe = probe;
-    this.#changed = changed;
+    this.#onChange = onChange;
   }
 
   get isOpen(): boolean {
@@ -56,32 +56,32 @@ export class Breaker {
   }
 
   /** A call failed. */
-  open(why: unknown): void {
+  trip(why: unknown): void {
     if (this.#isOpen) return;
     this.#isOpen = true;
-    this.#delayMs = PROBE_MS_FIRST;
-    this.#changed(false, why);
-    this.#probeLater();
+    this.#probeDelayMs = FIRST_PROBE_MS;
+    this.#onChange(false, why);
+    this.#scheduleProbe();
   }
 
   stop(): void {
-    this.#cancel?.();
-    this.#cancel = undefined;
+    this.#cancelProbe?.();
+    this.#cancelProbe = undefined;
   }
 
-  #probeLater(): void {
-    const at = this.#clock.now() + this.#delayMs;
-    this.#delayMs = Math.min(PROBE_MS_MAX, this.#delayMs * 2);
-    this.#cancel = alarm(this.#clock, at, () => this.#try(), false);
+  #scheduleProbe(): void {
+    const at = this.#clock.now() + this.#probeDelayMs;
+    this.#probeDelayMs = Math.min(MAX_PROBE_MS, this.#probeDelayMs * 2);
+    this.#cancelProbe = schedule(this.#clock, at, () => this.#runProbe(), false);
   }
 
-  async #try(): Promise<void> {
+  async #runProbe(): Promise<void> {
     try {
       await this.#probe();
       this.#isOpen = false;
-      this.#changed(true, undefined);
+      this.#onChange(true, undefined);
     } catch {
-      if (this.#cancel) this.#probeLater();
+      if (this.#cancelProbe) this.#scheduleProbe();
     }
   }
 }

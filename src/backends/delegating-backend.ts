@@ -6,10 +6,10 @@
 
 import type { Millis } from '../core/clock.ts';
 import type { Decision } from '../core/decision.ts';
-import type { News, Seen, Settlement } from '../policies/policy.ts';
-import type { Share, TableCopy } from './backend.ts';
+import type { Feedback, KeyStatus, Settlement } from '../policies/policy.ts';
+import type { Backend, TableSnapshot } from './backend.ts';
 
-export class ShareAround<Inner extends Share = Share> implements Share {
+export class DelegatingBackend<Inner extends Backend = Backend> implements Backend {
   protected readonly inner: Inner;
 
   constructor(inner: Inner) {
@@ -28,47 +28,47 @@ export class ShareAround<Inner extends Share = Share> implements Share {
     return this.inner.bytes;
   }
 
-  ask(key: string, cost: number, part?: number): Decision {
-    return this.inner.ask(key, cost, part);
+  check(key: string, cost: number, partitionIndex?: number): Decision {
+    return this.inner.check(key, cost, partitionIndex);
   }
 
-  askHashed(low: number, high: number, cost: number): Decision {
-    return this.inner.askHashed(low, high, cost);
+  checkHashed(low: number, high: number, cost: number): Decision {
+    return this.inner.checkHashed(low, high, cost);
   }
 
-  askNow(key: string, cost: number, now: Millis, part?: number): Decision {
-    return this.inner.askNow(key, cost, now, part);
+  checkNow(key: string, cost: number, now: Millis, partitionIndex?: number): Decision {
+    return this.inner.checkNow(key, cost, now, partitionIndex);
   }
 
-  peek(key: string, cost: number, part?: number): Decision {
-    return this.inner.peek(key, cost, part);
+  peek(key: string, cost: number, partitionIndex?: number): Decision {
+    return this.inner.peek(key, cost, partitionIndex);
   }
 
-  take(key: string, most: number): number {
-    return this.inner.take(key, most);
+  takeUpTo(key: string, most: number): number {
+    return this.inner.takeUpTo(key, most);
   }
 
   settle(key: string, settlement: Settlement, now?: Millis): void {
     this.inner.settle(key, settlement, now);
   }
 
-  hear(key: string, news: News): boolean {
-    return this.inner.hear(key, news);
+  update(key: string, feedback: Feedback): boolean {
+    return this.inner.update(key, feedback);
   }
 
-  inspect(key: string, now?: Millis): Seen {
+  inspect(key: string, now?: Millis): KeyStatus {
     return this.inner.inspect(key, now);
   }
 
-  copy(): TableCopy {
-    return this.inner.copy();
+  snapshot(): TableSnapshot {
+    return this.inner.snapshot();
   }
 
-  takeOver(copy: TableCopy): void {
-    this.inner.takeOver(copy);
+  restore(snapshot: TableSnapshot): void {
+    this.inner.restore(snapshot);
   }
 
-  leave(): void {
-    this.inner.leave?.();
+  detach(): void {
+    this.inner.detach?.();
   }
 }

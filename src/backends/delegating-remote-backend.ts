@@ -5,49 +5,51 @@
  */
 
 import type { Settlement } from '../policies/policy.ts';
-import type { Answer, LineAnswer, RemoteShare } from './remote-backend.ts';
+import type { BatchDecision, RemoteBackend, RemoteDecision } from './remote-backend.ts';
 
-export class RemoteShareAround<Inner extends RemoteShare = RemoteShare> implements RemoteShare {
+export class DelegatingRemoteBackend<Inner extends RemoteBackend = RemoteBackend>
+  implements RemoteBackend
+{
   protected readonly inner: Inner;
 
   constructor(inner: Inner) {
     this.inner = inner;
   }
 
-  get isReachable(): boolean {
-    return this.inner.isReachable;
+  get isAvailable(): boolean {
+    return this.inner.isAvailable;
   }
 
-  get onUnavailable(): RemoteShare['onUnavailable'] {
+  get onUnavailable(): RemoteBackend['onUnavailable'] {
     return this.inner.onUnavailable;
   }
 
-  ask(key: string, cost: number): Promise<Answer> {
-    return this.inner.ask(key, cost);
+  check(key: string, cost: number): Promise<RemoteDecision> {
+    return this.inner.check(key, cost);
   }
 
-  askNow(key: string, cost: number): Promise<Answer> {
-    return this.inner.askNow(key, cost);
+  checkNow(key: string, cost: number): Promise<RemoteDecision> {
+    return this.inner.checkNow(key, cost);
   }
 
-  askLine(key: string, costs: readonly number[]): Promise<LineAnswer> {
-    return this.inner.askLine(key, costs);
+  checkBatch(key: string, costs: readonly number[]): Promise<BatchDecision> {
+    return this.inner.checkBatch(key, costs);
   }
 
-  take(key: string, most: number): Promise<number> {
-    return this.inner.take(key, most);
+  takeUpTo(key: string, most: number): Promise<number> {
+    return this.inner.takeUpTo(key, most);
   }
 
   settle(key: string, settlement: Settlement): Promise<void> {
     return this.inner.settle(key, settlement);
   }
 
-  hits(key: string, count: number): Promise<void> {
-    return this.inner.hits(key, count);
+  addHits(key: string, count: number): Promise<void> {
+    return this.inner.addHits(key, count);
   }
 
-  look(key: string): ReturnType<RemoteShare['look']> {
-    return this.inner.look(key);
+  readState(key: string): ReturnType<RemoteBackend['readState']> {
+    return this.inner.readState(key);
   }
 
   close(): Promise<void> {

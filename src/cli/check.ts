@@ -1,18 +1,18 @@
 /** `sluice check`: asks a running daemon from a shell. */
 
-import { readPlace } from '../client/address.ts';
+import { parseEndpoint } from '../client/address.ts';
 import { connect } from '../client/index.ts';
 import { NEVER, WHEN_SETTLED } from '../core/decision.ts';
-import { Fields } from '../core/options.ts';
+import { OptionReader } from '../core/options.ts';
 import {
   type Command,
-  EXIT_MISSED,
+  EXIT_CHECK_FAILED,
   EXIT_OK,
   EXIT_USAGE,
+  parseUnitless,
   rangeFlag,
   readArgs,
-  readText,
-  typed,
+  readTextFile,
   UsageError,
 } from './framework/command.ts';
 
@@ -51,32 +51,34 @@ examples:
       open: { type: 'boolean' },
       json: { type: 'boolean' },
     });
-    const [tag, ...others] = positionals;
-    if (tag === undefined || others.length > 0) {
+    const [key, ...others] = positionals;
+    if (key === undefined || others.length > 0) {
       throw new UsageError('expected one key; see --help');
     }
     const cost = rangeFlag('cost', values.cost, 1, { min: 0 });
     const password = process.env.SLUICE_RESP_PASSWORD;
     const client = connect({
-      at: readPlace(values.at ?? '127.0.0.1:7611', '--at'),
-      deadline: deadlineOf(values.deadline),
+      at: parseEndpoint(values.at ?? '127.0.0.1:7611', '--at'),
+      deadline: parseDeadline(values.deadline),
       onUnavailable: values.open ? 'allow' : 'deny',
       ...(password && { password }),
-      ...((values.tls || values.ca !== undefined) && { tls: tlsWith(values.ca) }),
+      ...((values.tls || values.ca !== undefined) && { tls: tlsOptionsOf(values.ca) }),
     });
     try {
       const limit = values.limit === undefined ? {} : { limit: values.limit };
-      const { unavailable, ...answer } = await client.ask(tag, { cost, ...limit });
+      const { unavailable, ...answer } = await client.check(key, { cost, ...limit });
       if (unavailable) {
         const instead = values.open ? '; let through all the same' : '';
         const why = unavailable.message.replace(/^.*: ERR /, ''); // it did answer: that this makes no sense
-        terminal.complain(`sluice check: ${why}${instead}`);
+        terminal.error(`sluice check: ${why}${instead}`);
         if (values.open && values.json) terminal.print(JSON.stringify({ verdict: 'allow' }));
         return values.open ? EXIT_OK : EXIT_USAGE;
       }
       const isAllowed = answer.verdict === 'allow';
-      terminal.print(values.json ? JSON.stringify(answer, leaveOutEndless) : inWords(answer));
-      return isAllowed ? EXIT_OK : EXIT_MISSED;
+      terminal.print(
+        values.json ? JSON.stringify(answer, omitInfiniteRemaining) : formatDecision(answer),
+      );
+      return isAllowed ? EXIT_OK : EXIT_CHECK_FAILED;
     } finally {
       await client.close();
     }
@@ -84,26 +86,26 @@ examples:
 };
 
 /** Checked here, under the name it was typed with. */
-const deadlineOf = (text = '1s'): number =>
-  new Fields('', { '--deadline': typed(text) }).duration('--deadline');
+const parseDeadline = (text = '1s'): number =>
+  new OptionReader('', { '--deadline': parseUnitless(text) }).duration('--deadline');
 
-function tlsWith(ca: string | undefined): true | { ca: string } {
-  return ca === undefined ? true : { ca: readText(ca) };
+function tlsOptionsOf(ca: string | undefined): true | { ca: string } {
+  return ca === undefined ? true : { ca: readTextFile(ca) };
 }
 
-type Answered = Awaited<ReturnType<ReturnType<typeof connect>['ask']>>;
+type CheckReply = Awaited<ReturnType<ReturnType<typeof connect>['check']>>;
 
-function inWords(answer: Answered): string {
+function formatDecision(answer: CheckReply): string {
   if (answer.verdict === 'allow') {
     return answer.remaining === Infinity ? 'OK' : `OK, ${answer.remaining} left`;
   }
   const by = answer.limit === undefined ? '' : `, limit ${answer.limit}`;
   const why = answer.reason === 'unavailable' ? 'nobody could decide, ' : '';
-  return `NO${by}: ${why}${waitInWords(answer.retryAfterMs)}`;
+  return `NO${by}: ${why}${formatRetryAfter(answer.retryAfterMs)}`;
 }
 
 /** Never is also what a deny list says, so this does not say why. */
-function waitInWords(retryAfterMs: number): string {
+function formatRetryAfter(retryAfterMs: number): string {
   if (retryAfterMs === NEVER) return 'never';
   return retryAfterMs === WHEN_SETTLED
     ? 'until a call settles'
@@ -111,5 +113,5 @@ function waitInWords(retryAfterMs: number): string {
 }
 
 /** JSON has null in the place of Infinity: that is a wait without end. Where nobody counts, nothing is said of a rest. */
-const leaveOutEndless = (name: string, value: unknown): unknown =>
+const omitInfiniteRemaining = (name: string, value: unknown): unknown =>
   name === 'remaining' && value === Infinity ? undefined : value;

@@ -1,13 +1,13 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { afterAll, describe, expect, onTestFinished, test, vi } from 'vitest';
-import { folder } from '../../test/support/daemon.ts';
+import { createTempDir } from '../../test/support/daemon.ts';
 import { sluice } from '../../test/support/terminal.ts';
 import { DEFAULT_ADDRESS } from '../daemon/config/read.ts';
 import { LIMIT_KINDS } from '../limiter/limiter.ts';
 
 const KEY = 'a secret of us all';
 
-const place = folder();
+const place = createTempDir();
 afterAll(() => place.remove());
 
 describe('sluice config check', () => {
@@ -55,7 +55,7 @@ describe('sluice config check', () => {
   });
 
   test('says where groups steal from each other', () => {
-    const text = `groups: { own: a, groups: { a: {}, b: { at: "http://b" } }, key: ${KEY}, listen: 7614 }`;
+    const text = `groups: { self: a, groups: { a: {}, b: { at: "http://b" } }, key: ${KEY}, listen: 7614 }`;
     const { out } = sluice('config', 'check', place.file('groups.yaml', text));
     expect(out).toMatch(
       /\n {2}line {4}127\.0\.0\.1:7610\n(?:.*\n)* {2}groups {2}127\.0\.0\.1:7614$/,
@@ -92,8 +92,8 @@ describe('sluice config check', () => {
     ['pool: { etcd: { endpoints: "http://a", tls: { STRAY: 1 } } }'],
     ['pool: { environment: { size: A, STRAY: 1 } }'],
     ['pool: { dns: { host: a, STRAY: 1 } }'],
-    [`groups: { own: a, groups: { a: {}, b: { at: "http://b" } }, key: ${KEY}, STRAY: 1 }`],
-    ['groups: { own: a, groups: { a: { STRAY: 1 }, b: {} } }'],
+    [`groups: { self: a, groups: { a: {}, b: { at: "http://b" } }, key: ${KEY}, STRAY: 1 }`],
+    ['groups: { self: a, groups: { a: { STRAY: 1 }, b: {} } }'],
     ['limits: { a: { bucket: { rate: 1 }, STRAY: 1 } }'],
   ])('every option that %s could have meant is documented, and in the example', (text) => {
     const file = place.file('stray.yaml', text);

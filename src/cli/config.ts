@@ -1,18 +1,18 @@
 /** `sluice config check`: says whether a configuration makes sense before a daemon has to. */
 
-import { showListen } from '../daemon/config/listen.ts';
+import { formatListenAddress } from '../daemon/config/listen.ts';
 import type { Config } from '../daemon/config/read.ts';
 import {
   type Command,
   type CommandGroup,
-  EXIT_MISSED,
+  EXIT_CHECK_FAILED,
   EXIT_OK,
   readArgs,
-  readText,
+  readTextFile,
   type Terminal,
   UsageError,
 } from './framework/command.ts';
-import { loadHere } from './framework/configuration.ts';
+import { loadWithEnvironment } from './framework/configuration.ts';
 
 const check: Command = {
   name: 'check',
@@ -34,18 +34,18 @@ example:
     if (file === undefined || others.length > 0) {
       throw new UsageError('expected one file; see --help');
     }
-    readText(file); // what cannot be read was not looked at: that is no answer
-    const loaded = loadHere(file);
+    readTextFile(file); // what cannot be read was not looked at: that is no answer
+    const loaded = loadWithEnvironment(file);
     if ('config' in loaded) {
-      summarise(file, loaded.config, terminal);
+      printSummary(file, loaded.config, terminal);
       return EXIT_OK;
     }
-    for (const problem of loaded.problems) terminal.complain(problem);
-    return EXIT_MISSED;
+    for (const problem of loaded.problems) terminal.error(problem);
+    return EXIT_CHECK_FAILED;
   },
 };
 
-function summarise(file: string, { limits, listen, groups }: Config, terminal: Terminal): void {
+function printSummary(file: string, { limits, listen, groups }: Config, terminal: Terminal): void {
   const overrides = limits.reduce((sum, limit) => sum + limit.overrides.length, 0);
   const counted = [
     `${limits.length} ${limits.length === 1 ? 'limit' : 'limits'}`,
@@ -55,7 +55,7 @@ function summarise(file: string, { limits, listen, groups }: Config, terminal: T
   const surfaces = Object.entries({ ...listen, ...(groups && { groups: groups.listen }) });
   const width = Math.max(...surfaces.map(([surface]) => surface.length));
   for (const [surface, listens] of surfaces) {
-    const where = listens.map(showListen).join(', ') || 'off';
+    const where = listens.map(formatListenAddress).join(', ') || 'off';
     terminal.print(`  ${surface.padEnd(width)}  ${where}`);
   }
 }

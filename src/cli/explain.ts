@@ -1,11 +1,11 @@
 /** `sluice explain`: which limits a key would meet, and why. */
 
-import { tagOf } from '../daemon/keys/binary-key.ts';
+import { toBinaryKey } from '../daemon/keys/binary-key.ts';
 import { explainRoute } from '../daemon/router/explain.ts';
-import { shelfFor } from '../daemon/router/limiter-registry.ts';
-import { Routes } from '../daemon/router/routes.ts';
+import { dryRunRegistry } from '../daemon/router/limiter-registry.ts';
+import { RouteTable } from '../daemon/router/routes.ts';
 import { type Command, EXIT_OK, readArgs, UsageError } from './framework/command.ts';
-import { configFile, configOf, loadHere } from './framework/configuration.ts';
+import { configPath, loadWithEnvironment, requireConfig } from './framework/configuration.ts';
 
 export const explain: Command = {
   name: 'explain',
@@ -31,10 +31,10 @@ example:
     if (text === undefined || others.length > 0) {
       throw new UsageError('expected one key; see --help');
     }
-    const config = configOf(loadHere(configFile(values.config)));
-    const tag = tagOf(text);
-    const route = new Routes(config, shelfFor(config.limits)).routeOf(tag);
-    const explained = explainRoute(route, config, tag);
+    const config = requireConfig(loadWithEnvironment(configPath(values.config)));
+    const binaryKey = toBinaryKey(text);
+    const route = new RouteTable(config, dryRunRegistry(config.limits)).resolveUncached(binaryKey);
+    const explained = explainRoute(route, config, binaryKey);
     if (values.json) {
       terminal.print(JSON.stringify({ key: text, ...explained }, undefined, 2));
       return EXIT_OK;

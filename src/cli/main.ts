@@ -2,7 +2,7 @@
 /** The command `sluice`: hands the process's words and terminal to `run`. */
 
 import { readFileSync, writeSync } from 'node:fs';
-import { sideChannel } from './framework/best-effort-log.ts';
+import { bestEffortLog } from './framework/best-effort-log.ts';
 import { EXIT_OK, EXIT_USAGE } from './framework/command.ts';
 import { run } from './run.ts';
 
@@ -10,11 +10,11 @@ const STDOUT = 1;
 const STDERR = 2;
 
 /** Writes all of a line, also into a pipe that takes it in pieces. */
-function write(fd: number, line: string): void {
-  writeRaw(fd, `${line}\n`);
+function writeLine(fd: number, line: string): void {
+  writeAll(fd, `${line}\n`);
 }
 
-function writeRaw(fd: number, text: string): void {
+function writeAll(fd: number, text: string): void {
   let rest = Buffer.from(text);
   while (rest.length > 0) {
     try {
@@ -22,14 +22,14 @@ function writeRaw(fd: number, text: string): void {
     } catch (error) {
       const { code } = error as NodeJS.ErrnoException;
       if (code === 'EPIPE') process.exit(EXIT_OK); // whoever read us has seen enough: | head
-      if (code !== 'EAGAIN') giveUp(fd, error as Error);
+      if (code !== 'EAGAIN') exitOnWriteError(fd, error as Error);
     }
   }
 }
 
 /** Nothing can be written any more, a full disk most likely: say so where that is still possible. */
-function giveUp(fd: number, error: Error): never {
-  if (fd !== STDERR) write(STDERR, `sluice: cannot write: ${error.message}`);
+function exitOnWriteError(fd: number, error: Error): never {
+  if (fd !== STDERR) writeLine(STDERR, `sluice: cannot write: ${error.message}`);
   process.exit(EXIT_USAGE);
 }
 
@@ -37,10 +37,10 @@ function giveUp(fd: number, error: Error): never {
 const CLEAR_LINE = '\r\x1b[K';
 
 process.exitCode = await run(process.argv.slice(2), {
-  print: (line) => write(STDOUT, line),
-  complain: (line) => write(STDERR, line),
-  note: sideChannel((bytes) => writeSync(STDERR, bytes)),
-  hint: process.stderr.isTTY ? (words) => writeRaw(STDERR, CLEAR_LINE + words) : undefined,
+  print: (line) => writeLine(STDOUT, line),
+  error: (line) => writeLine(STDERR, line),
+  log: bestEffortLog((bytes) => writeSync(STDERR, bytes)),
+  progress: process.stderr.isTTY ? (words) => writeAll(STDERR, CLEAR_LINE + words) : undefined,
   columns: process.stdout.columns ?? 100,
   version: JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')).version,
 });

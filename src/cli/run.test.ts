@@ -1,7 +1,7 @@
 /** What all commands have in common, however many there are: found as a user finds them, by asking for help. */
 
 import { describe, expect, test } from 'vitest';
-import { sluice, typeAndWaitAt } from '../../test/support/terminal.ts';
+import { runCliAtAsync, sluice } from '../../test/support/terminal.ts';
 
 /** The words of every command: those that help lists, and below them. */
 function commandsUnder(words: readonly string[]): string[][] {
@@ -30,7 +30,7 @@ describe('every command', () => {
       expect({ code, err }).toEqual({ code: 0, err: '' });
       expect(out).toContain(`usage: sluice ${name}`);
       for (const wrong of WRONG) {
-        const told = await typeAndWaitAt(100, [...words, ...wrong]);
+        const told = await runCliAtAsync(100, [...words, ...wrong]);
         expect({ code: told.code, out: told.out }).toEqual({ code: 2, out: [] });
         expect(told.err).toEqual([expect.stringMatching(`^sluice ${name}: `)]);
       }

@@ -19,49 +19,49 @@ import { serve } from './serve.ts';
 import { simulate } from './simulate/simulate.ts';
 import { trace } from './trace.ts';
 
-const SLUICE: CommandGroup = {
+const ROOT: CommandGroup = {
   name: 'sluice',
   summary: 'keeps calls inside a limit',
   commands: [serve, check, explain, config, peers, pool, groups, trace, simulate],
 };
 
 export function run(words: readonly string[], terminal: Terminal): number | Promise<number> {
-  return runIn(SLUICE, SLUICE.name, words, terminal);
+  return runGroup(ROOT, ROOT.name, words, terminal);
 }
 
-const asksForHelp = (word: string): boolean => word === '--help' || word === '-h';
+const isHelpFlag = (word: string): boolean => word === '--help' || word === '-h';
 
-function runIn(
+function runGroup(
   group: CommandGroup,
   path: string,
   words: readonly string[],
   terminal: Terminal,
 ): number | Promise<number> {
   const [name, ...args] = words;
-  if (name === '--version' && group === SLUICE) {
+  if (name === '--version' && group === ROOT) {
     terminal.print(terminal.version);
     return EXIT_OK;
   }
-  if (name === undefined || asksForHelp(name) || name === 'help') {
-    terminal.print(overview(group, path));
+  if (name === undefined || isHelpFlag(name) || name === 'help') {
+    terminal.print(groupHelp(group, path));
     return name === undefined ? EXIT_USAGE : EXIT_OK;
   }
   const command = group.commands.find((candidate) => candidate.name === name);
   if (!command) {
     const names = group.commands.map((candidate) => candidate.name).join(', ');
-    terminal.complain(`${path}: expected one of ${names}, got "${name}"; see ${path} --help`);
+    terminal.error(`${path}: expected one of ${names}, got "${name}"; see ${path} --help`);
     return EXIT_USAGE;
   }
   const deeper = `${path} ${name}`;
-  if ('commands' in command) return runIn(command, deeper, args, terminal);
-  if (args.some(asksForHelp)) {
+  if ('commands' in command) return runGroup(command, deeper, args, terminal);
+  if (args.some(isHelpFlag)) {
     terminal.print(command.help);
     return EXIT_OK;
   }
-  return guarded(command, deeper, args, terminal);
+  return runCommand(command, deeper, args, terminal);
 }
 
-function guarded(
+function runCommand(
   command: Command,
   path: string,
   args: readonly string[],
@@ -69,7 +69,7 @@ function guarded(
 ): number | Promise<number> {
   const complain = (error: unknown): number => {
     if (!(error instanceof UsageError || error instanceof SluiceError)) throw error;
-    terminal.complain(`${path}: ${error.message}`);
+    terminal.error(`${path}: ${error.message}`);
     return EXIT_USAGE;
   };
   try {
@@ -80,7 +80,7 @@ function guarded(
   }
 }
 
-function overview({ summary, commands }: CommandGroup, path: string): string {
+function groupHelp({ summary, commands }: CommandGroup, path: string): string {
   const rows = commands.map((command) => `  ${command.name.padEnd(10)} ${command.summary}`);
   return `${path}: ${summary}
 

@@ -24,8 +24,8 @@ test.each(['SIGTERM', 'SIGINT'] as const)(
       print(line) {
         if (line === 'ready') heard.push(process.emit(signal));
       },
-      complain: (line) => log.push(line),
-      note: (line) => log.push(line),
+      error: (line) => log.push(line),
+      log: (line) => log.push(line),
       columns: 100,
       version: '0.0.0',
     };

@@ -1,15 +1,15 @@
 /** `sluice serve`: the daemon, from a terminal or a service manager. */
 
 import { systemClock } from '../core/clock.ts';
-import { type LogFormat, logTo } from '../core/log.ts';
+import { createLog, type LogFormat } from '../core/log.ts';
 import {
-  addresses,
+  type ConfigOverride,
   fromEnvironment,
   loadConfig,
-  type Outweighing,
-  peersFrom,
+  peersOverride,
+  splitAddresses,
 } from '../daemon/config/file.ts';
-import { type Listen, showListen } from '../daemon/config/listen.ts';
+import { formatListenAddress, type ListenAddress } from '../daemon/config/listen.ts';
 import type { Config } from '../daemon/config/read.ts';
 import { Daemon, type Surface } from '../daemon/daemon.ts';
 import {
@@ -17,12 +17,12 @@ import {
   EXIT_OK,
   EXIT_USAGE,
   numberFlag,
+  parseUnitless,
   readArgs,
   type Terminal,
-  typed,
   UsageError,
 } from './framework/command.ts';
-import { configFile, configOf } from './framework/configuration.ts';
+import { configPath, requireConfig } from './framework/configuration.ts';
 
 export const serve: Command = {
   name: 'serve',
@@ -74,16 +74,17 @@ examples:
     if (positionals.length > 0) {
       throw new UsageError(`expected no "${positionals[0]}"; see --help`);
     }
-    const file = configFile(values.config);
-    const load = () => loadConfig(file, [...fromEnvironment(process.env), ...fromFlags(values)]);
-    const config = configOf(load());
+    const file = configPath(values.config);
+    const load = () =>
+      loadConfig(file, [...fromEnvironment(process.env), ...overridesFromFlags(values)]);
+    const config = requireConfig(load());
     const isFlagged = values.rate !== undefined || values.burst !== undefined;
     const from = isFlagged ? 'the command line' : (file ?? 'the defaults');
     return serveUntilStopped(config, load, from, terminal);
   },
 };
 
-interface Flags {
+interface ServeFlags {
   readonly line?: string[] | undefined;
   readonly resp?: string[] | undefined;
   readonly http?: string[] | undefined;
@@ -95,28 +96,28 @@ interface Flags {
 }
 
 /** What the command line says, as something that outweighs a file. */
-function fromFlags(flags: Flags): Outweighing[] {
-  const said: Outweighing[] = [];
+function overridesFromFlags(flags: ServeFlags): ConfigOverride[] {
+  const said: ConfigOverride[] = [];
   for (const surface of ['line', 'resp', 'http'] as const) {
     const given = flags[surface];
     if (given)
       said.push({
         path: ['listen', surface],
-        value: addresses(given.join(',')),
-        from: `--${surface}`,
+        value: splitAddresses(given.join(',')),
+        source: `--${surface}`,
       });
   }
-  if (flags.peers) said.push(peersFrom(flags.peers.join(','), '--peers'));
+  if (flags.peers) said.push(peersOverride(flags.peers.join(','), '--peers'));
   if (flags.snapshot !== undefined) {
-    said.push({ path: ['snapshot', 'file'], value: flags.snapshot, from: '--snapshot' });
+    said.push({ path: ['snapshot', 'file'], value: flags.snapshot, source: '--snapshot' });
   }
-  if (flags.log !== undefined) said.push({ path: ['log'], value: flags.log, from: '--log' });
+  if (flags.log !== undefined) said.push({ path: ['log'], value: flags.log, source: '--log' });
   if (flags.rate === undefined && flags.burst === undefined) return said;
   const burst = flags.burst === undefined ? {} : { burst: numberFlag('burst', flags.burst, 0) };
-  const bucket = { rate: typed(flags.rate ?? '1/s'), ...burst };
+  const bucket = { rate: parseUnitless(flags.rate ?? '1/s'), ...burst };
   return [
     ...said,
-    { path: ['limits'], value: { default: { bucket } }, from: '--rate and --burst' },
+    { path: ['limits'], value: { default: { bucket } }, source: '--rate and --burst' },
   ];
 }
 
@@ -127,7 +128,7 @@ async function serveUntilStopped(
   terminal: Terminal,
 ): Promise<number> {
   let format = (): LogFormat => config.log;
-  const log = logTo(terminal.note, () => format(), systemClock);
+  const log = createLog(terminal.log, () => format(), systemClock);
   const starting = Daemon.start(config, { log, load, version: terminal.version });
   process.on('SIGHUP', () => void starting.then((daemon) => daemon.reload()).catch(() => {}));
   const daemon = await starting;
@@ -136,7 +137,7 @@ async function serveUntilStopped(
     process.once('SIGTERM', resolve);
     process.once('SIGINT', resolve);
   });
-  announce(daemon, from, terminal); // whoever reads that it is ready may stop it that instant
+  printStartup(daemon, from, terminal); // whoever reads that it is ready may stop it that instant
   await toldToStop;
   log('info', 'stopping');
   const atOnce = (): never => process.exit(EXIT_USAGE);
@@ -148,11 +149,11 @@ async function serveUntilStopped(
 }
 
 /** How to try each surface from a shell. A certificate need not be known there to see that it works. */
-const TRY: Readonly<Record<Surface, (listen: Listen) => string>> = {
+const EXAMPLE_COMMANDS: Readonly<Record<Surface, (listen: ListenAddress) => string>> = {
   line: (listen) => {
     if (listen.kind === 'unix') return `printf 'alice\\n' | nc -w 1 -U ${listen.path}`;
     if (!listen.tls) return `printf 'alice\\n' | nc -w 1 ${listen.host} ${listen.port}`;
-    const client = `openssl s_client -quiet -no_ign_eof -connect ${showListen(listen)}`;
+    const client = `openssl s_client -quiet -no_ign_eof -connect ${formatListenAddress(listen)}`;
     return `(printf 'alice\\n'; sleep 1) | ${client}`;
   },
   resp: (listen) => {
@@ -162,24 +163,24 @@ const TRY: Readonly<Record<Surface, (listen: Listen) => string>> = {
         : `${listen.tls ? '--tls --insecure ' : ''}-h ${listen.host} -p ${listen.port}`;
     return `redis-cli ${where} CL.THROTTLE alice 9 1 1`;
   },
-  http: (listen) => curl(listen, '/check?key=alice'),
+  http: (listen) => curlCommand(listen, '/check?key=alice'),
   groups: (listen) =>
-    `${curl(listen, '/steal')} -H "Authorization: Bearer $SLUICE_GROUPS_KEY" -d '{"wants":[]}'`,
+    `${curlCommand(listen, '/steal')} -H "Authorization: Bearer $SLUICE_GROUPS_KEY" -d '{"wants":[]}'`,
 };
 
-const curl = (listen: Listen, path: string): string =>
+const curlCommand = (listen: ListenAddress, path: string): string =>
   listen.kind === 'unix'
     ? `curl -i --unix-socket ${listen.path} 'http://localhost${path}'`
-    : `curl -i${listen.tls ? 'k' : ''} '${listen.tls ? 'https' : 'http'}://${showListen(listen)}${path}'`;
+    : `curl -i${listen.tls ? 'k' : ''} '${listen.tls ? 'https' : 'http'}://${formatListenAddress(listen)}${path}'`;
 
-function announce(daemon: Daemon, from: string, terminal: Terminal): void {
+function printStartup(daemon: Daemon, from: string, terminal: Terminal): void {
   const { limits } = daemon.config;
   const counted = `${limits.length} ${limits.length === 1 ? 'limit' : 'limits'}`;
   terminal.print(`sluice ${terminal.version}, ${counted} from ${from}`);
   const shown = daemon.addresses.map(({ surface, listen }) => ({
     surface,
-    at: showListen(listen),
-    example: TRY[surface](listen),
+    at: formatListenAddress(listen),
+    example: EXAMPLE_COMMANDS[surface](listen),
   }));
   const widest = (column: 'surface' | 'at'): number =>
     Math.max(0, ...shown.map((own) => own[column].length));

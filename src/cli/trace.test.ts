@@ -28,12 +28,12 @@ const ramp = { min: 10, max: 110, over: '10s', mode: 'only-if-used', threshold: 
 describe('sluice trace', () => {
   test('a pod of two takes its part of a ramp and gives some back', () => {
     const calls = [
-      { at: 0, hear: { poolSize: 2 } },
-      { at: 0, take: 7 },
-      { at: 0, give: 2 },
-      { at: 1000, take: 'all' },
-      { at: 2000, take: 'all' },
-      { at: 2000, take: 'all' },
+      { at: 0, update: { poolSize: 2 } },
+      { at: 0, takeUpTo: 7 },
+      { at: 0, giveBack: 2 },
+      { at: 1000, takeUpTo: 'all' },
+      { at: 2000, takeUpTo: 'all' },
+      { at: 2000, takeUpTo: 'all' },
     ];
     expect(linesOf({ limit: { ramp }, calls })).toEqual([
       { at: 0, remaining: 5, pool: 10 },
@@ -47,9 +47,9 @@ describe('sluice trace', () => {
 
   test('with only a size known a part is rounded down; with a rank the remainder goes round', () => {
     const scheduled = { ramp: { ...ramp, mode: 'scheduled' } };
-    const calls = [0, 1000, 2000].map((at) => ({ at, take: 'all' }));
-    const granted = (hear: object) =>
-      linesOf({ limit: scheduled, calls: [{ at: 0, hear }, ...calls] })
+    const calls = [0, 1000, 2000].map((at) => ({ at, takeUpTo: 'all' }));
+    const granted = (update: object) =>
+      linesOf({ limit: scheduled, calls: [{ at: 0, update }, ...calls] })
         .slice(1)
         .map((line) => (line as Granted).granted);
     expect(granted({ poolSize: 3 })).toEqual([3, 6, 10]);
@@ -61,9 +61,9 @@ describe('sluice trace', () => {
 
   test('the pool size may change on the way', () => {
     const calls = [
-      { at: 0, take: 'all' },
-      { at: 1000, hear: { poolSize: 4 } },
-      { at: 1000, take: 'all' },
+      { at: 0, takeUpTo: 'all' },
+      { at: 1000, update: { poolSize: 4 } },
+      { at: 1000, takeUpTo: 'all' },
     ];
     expect(linesOf({ limit: { ramp }, calls })).toEqual([
       { at: 0, verdict: 'allow', granted: 10, remaining: 0, pool: 10 },
@@ -74,11 +74,11 @@ describe('sluice trace', () => {
 
   test('hits heard from elsewhere put a bucket in debt', () => {
     const calls = [
-      { at: 100, ask: 10 },
-      { at: 5100, hear: { hits: 8 } },
-      { at: 5200, ask: 1 },
-      { at: 9100, ask: 1 },
-      { at: 9100, ask: 11 },
+      { at: 100, check: 10 },
+      { at: 5100, update: { hits: 8 } },
+      { at: 5200, check: 1 },
+      { at: 9100, check: 1 },
+      { at: 9100, check: 11 },
     ];
     expect(linesOf({ limit: { bucket: { rate: 1, burst: 10 } }, calls })).toEqual([
       { at: 100, verdict: 'allow', granted: 10, remaining: 0 },
@@ -92,13 +92,13 @@ describe('sluice trace', () => {
   test('a place is reserved, given up, and another one overslept', () => {
     const limit = { spacing: { every: '6s', reserve: 2, expire: '1s' } };
     const calls = [
-      { at: 0, ask: 1 },
-      { at: 1000, ask: 1, id: 'a' },
-      { at: 1000, ask: 1, id: 'b' },
-      { at: 1000, ask: 1 },
-      { at: 1500, take: 1 }, // takes nothing, and reserves nothing either
+      { at: 0, check: 1 },
+      { at: 1000, check: 1, id: 'a' },
+      { at: 1000, check: 1, id: 'b' },
+      { at: 1000, check: 1 },
+      { at: 1500, takeUpTo: 1 }, // takes nothing, and reserves nothing either
       { at: 2000, settle: { id: 'b', outcome: 'ignored' } },
-      { at: 2000, ask: 1 },
+      { at: 2000, check: 1 },
       { at: 7200, settle: { id: 'a', rttMs: 100 } },
     ];
     expect(linesOf({ limit, calls })).toEqual([
@@ -115,13 +115,13 @@ describe('sluice trace', () => {
 
   test('an adaptive limit learns from calls that are settled', () => {
     const calls = [
-      { at: 0, ask: 1, id: 1 },
-      { at: 0, ask: 1, id: 2 },
+      { at: 0, check: 1, id: 1 },
+      { at: 0, check: 1, id: 2 },
       { at: 1000, settle: { id: 1, rttMs: 1000 } },
       { at: 1000, settle: { id: 2 } }, // it was denied: there is nothing to settle
-      { at: 1000, ask: 1, id: 3 },
+      { at: 1000, check: 1, id: 3 },
       { at: 2000, settle: { id: 3, rttMs: 1000, outcome: 'ok' } },
-      { at: 2000, ask: 2, id: 4 },
+      { at: 2000, check: 2, id: 4 },
       { at: 3000, settle: { id: 4, rttMs: 1000, outcome: 'busy' } },
     ];
     expect(linesOf({ limit: { adaptive: {} }, calls })).toEqual([
@@ -139,9 +139,9 @@ describe('sluice trace', () => {
   test('busy replies halve the rate, and all is as strict as its strictest part', () => {
     const limit = { all: [{ busy: {} }, { bucket: { rate: 100, burst: 100 } }] };
     const calls = [
-      { at: 0, take: 'all', id: 'x' },
+      { at: 0, takeUpTo: 'all', id: 'x' },
       { at: 900, settle: { id: 'x', outcome: 'busy' } },
-      { at: 1000, take: 'all' },
+      { at: 1000, takeUpTo: 'all' },
     ];
     expect(linesOf({ limit, calls })).toEqual([
       { at: 0, verdict: 'allow', granted: 100, remaining: 0, limit: 9_999_999 },
@@ -153,9 +153,9 @@ describe('sluice trace', () => {
   test('an overslept permit is wasted, but holds nothing else up', () => {
     const limit = { all: [{ spacing: { every: 100, expire: 50 } }, { adaptive: { fixed: 1 } }] };
     const calls = [
-      { at: 0, ask: 1, id: 'late' },
+      { at: 0, check: 1, id: 'late' },
       { at: 300, settle: { id: 'late', rttMs: 10 } },
-      { at: 300, ask: 1, id: 'next' },
+      { at: 300, check: 1, id: 'next' },
     ];
     expect(linesOf({ limit, calls })).toEqual([
       { at: 0, verdict: 'allow', granted: 1, remaining: 0, limit: 1 },
@@ -165,7 +165,7 @@ describe('sluice trace', () => {
   });
 
   test('large figures are printed whole', () => {
-    const calls = [{ at: 0, ask: 1 }];
+    const calls = [{ at: 0, check: 1 }];
     const limit = { bucket: { rate: 1, burst: 320_033_089_549 } };
     expect(linesOf({ limit, calls })).toEqual([
       { at: 0, verdict: 'allow', granted: 1, remaining: 320_033_089_548 },
@@ -173,7 +173,7 @@ describe('sluice trace', () => {
   });
 
   test('a long trace is a long table', () => {
-    const calls = Array.from({ length: 150_000 }, (_, at) => ({ at, ask: 0 }));
+    const calls = Array.from({ length: 150_000 }, (_, at) => ({ at, check: 0 }));
     const { code, out } = trace({ limit: { bucket: { rate: 1 } }, calls });
     expect(code).toBe(0);
     expect(out.split('\n').length).toBe(150_001);
@@ -181,17 +181,32 @@ describe('sluice trace', () => {
 
   test('without --json it is a table for people', () => {
     const calls = [
-      { at: 0, ask: 2 },
-      { at: 5, ask: 2 },
-      { at: 5, ask: 9 },
+      { at: 0, check: 2 },
+      { at: 5, check: 2 },
+      { at: 5, check: 9 },
     ];
     const { out } = trace({ limit: { bucket: { rate: '10/s', burst: 3 } }, calls });
     expect(out.split('\n')).toEqual([
-      'at ms  call   answer',
-      '    0  ask 2  allow 2 · 1 left',
-      '    5  ask 2  deny · retry in 95 ms · 1 left',
-      '    5  ask 9  deny · it can never fit · 1 left',
+      'at ms  call     answer',
+      '    0  check 2  allow 2 · 1 left',
+      '    5  check 2  deny · retry in 95 ms · 1 left',
+      '    5  check 9  deny · it can never fit · 1 left',
     ]);
+  });
+
+  test('the older names ask, take, give and hear do the same, and an error says what was written', () => {
+    const limit = { bucket: { rate: 1, burst: 10 } };
+    const older = [{ ask: 3 }, { take: 'all' }, { give: 2 }, { hear: { hits: 1 } }];
+    const newer = [{ check: 3 }, { takeUpTo: 'all' }, { giveBack: 2 }, { update: { hits: 1 } }];
+    const [before, now] = [older, newer].map((calls) =>
+      linesOf({ limit, calls: calls.map((call) => ({ at: 0, ...call })) }),
+    );
+    expect(before).toEqual(now);
+    const told = (call: object) => trace({ limit, calls: [{ at: 0, ...call }] }).err;
+    expect(told({ ask: -1 })).toMatch(/`calls\[0\]\.ask` to be a number of at least 0, got -1/);
+    expect(told({ take: 0.5 })).toMatch(/`calls\[0\]\.take` to be a whole number/);
+    expect(told({ hear: 1 })).toMatch(/`calls\[0\]\.hear` to be an object with hits or poolSize/);
+    expect(told({ ask: 1, check: 1 })).toMatch(/exactly one of check, takeUpTo/);
   });
 
   const bucket = { bucket: { rate: 1 } };
@@ -223,7 +238,7 @@ describe('sluice trace', () => {
     ['a call that is none', { limit: bucket, calls: [5] }, /`calls\[0\]` to be an object, got 5/],
     [
       'no time',
-      { limit: bucket, calls: [{ ask: 1 }] },
+      { limit: bucket, calls: [{ check: 1 }] },
       /`calls\[0\]\.at` to be a number of at least 0, got nothing/,
     ],
     [
@@ -231,8 +246,8 @@ describe('sluice trace', () => {
       {
         limit: bucket,
         calls: [
-          { at: 5, ask: 1 },
-          { at: 4, ask: 1 },
+          { at: 5, check: 1 },
+          { at: 4, check: 1 },
         ],
       },
       /`calls\[1\]\.at` to be a number of at least 5, got 4/,
@@ -240,24 +255,28 @@ describe('sluice trace', () => {
     [
       'no verb',
       { limit: bucket, calls: [{ at: 5 }] },
-      /`calls\[0\]` to be a call with exactly one of ask, take/,
+      /`calls\[0\]` to be a call with exactly one of check, takeUpTo/,
     ],
     [
       'two verbs',
-      { limit: bucket, calls: [{ at: 5, ask: 1, give: 1 }] },
-      /exactly one of ask, take/,
+      { limit: bucket, calls: [{ at: 5, check: 1, giveBack: 1 }] },
+      /exactly one of check, takeUpTo/,
     ],
-    ['a stray field', { limit: bucket, calls: [{ at: 5, ask: 1, cost: 1 }] }, /`calls\[0\]\.cost`/],
+    [
+      'a stray field',
+      { limit: bucket, calls: [{ at: 5, check: 1, cost: 1 }] },
+      /`calls\[0\]\.cost`/,
+    ],
     ['a stray field above', { limit: bucket, calls: [], seed: 1 }, /`seed` to be one of/],
     [
       'a negative ask',
-      { limit: bucket, calls: [{ at: 5, ask: -1 }] },
-      /`calls\[0\]\.ask` to be a number of at least 0, got -1/,
+      { limit: bucket, calls: [{ at: 5, check: -1 }] },
+      /`calls\[0\]\.check` to be a number of at least 0, got -1/,
     ],
     [
       'half a token',
-      { limit: bucket, calls: [{ at: 5, take: 0.5 }] },
-      /`calls\[0\]\.take` to be a whole number of at least 0, or "all"/,
+      { limit: bucket, calls: [{ at: 5, takeUpTo: 0.5 }] },
+      /`calls\[0\]\.takeUpTo` to be a whole number of at least 0, or "all"/,
     ],
     [
       'an unknown id',
@@ -269,7 +288,7 @@ describe('sluice trace', () => {
       {
         limit: bucket,
         calls: [
-          { at: 5, ask: 1, id: 9 },
+          { at: 5, check: 1, id: 9 },
           { at: 5, settle: { id: 9, outcome: 'fine' } },
         ],
       },
@@ -280,51 +299,51 @@ describe('sluice trace', () => {
       {
         limit: bucket,
         calls: [
-          { at: 5, ask: 1, id: 9 },
-          { at: 5, ask: 1, id: 9 },
+          { at: 5, check: 1, id: 9 },
+          { at: 5, check: 1, id: 9 },
         ],
       },
       /`calls\[1\]\.id` to be a text or number that no open call has, got 9/,
     ],
     [
       'an id that is none',
-      { limit: bucket, calls: [{ at: 5, ask: 1, id: {} }] },
+      { limit: bucket, calls: [{ at: 5, check: 1, id: {} }] },
       /`calls\[0\]\.id` to be a text or number that no open call has, got \{\}/,
     ],
     [
       'a name that would break the line',
       { limit: { bucket: { rate: 1, 'a\nb': 1 } }, calls: [] },
-      /`limit\.bucket\.\["a\\nb"\]` to be one of rate, burst, debtMax/,
+      /`limit\.bucket\.\["a\\nb"\]` to be one of rate, burst, maxDebt/,
     ],
     [
       'a pool for a bucket',
-      { limit: bucket, calls: [{ at: 0, hear: { poolSize: 2 } }] },
-      /`calls\[0\]\.hear` to be left out: this limit is not divided/,
+      { limit: bucket, calls: [{ at: 0, update: { poolSize: 2 } }] },
+      /`calls\[0\]\.update` to be left out: this limit is not divided/,
     ],
     [
       'an empty pool',
-      { limit: { ramp }, calls: [{ at: 0, hear: { poolSize: 0 } }] },
-      /`calls\[0\]\.hear\.poolSize` to be a whole number of at least 1, got 0/,
+      { limit: { ramp }, calls: [{ at: 0, update: { poolSize: 0 } }] },
+      /`calls\[0\]\.update\.poolSize` to be a whole number of at least 1, got 0/,
     ],
     [
       'a rank outside',
-      { limit: { ramp }, calls: [{ at: 0, hear: { poolSize: 2, rank: 2 } }] },
-      /`calls\[0\]\.hear\.rank` to be a whole number of at least 0 and at most 1, got 2/,
+      { limit: { ramp }, calls: [{ at: 0, update: { poolSize: 2, rank: 2 } }] },
+      /`calls\[0\]\.update\.rank` to be a whole number of at least 0 and at most 1, got 2/,
     ],
     [
       'news of nothing',
-      { limit: bucket, calls: [{ at: 0, hear: 1 }] },
-      /`calls\[0\]\.hear` to be an object with hits or poolSize, got 1/,
+      { limit: bucket, calls: [{ at: 0, update: 1 }] },
+      /`calls\[0\]\.update` to be an object with hits or poolSize, got 1/,
     ],
     [
       'hits and a size at once',
-      { limit: { ramp }, calls: [{ at: 0, hear: { hits: 1, poolSize: 2 } }] },
-      /`calls\[0\]\.hear\.poolSize` to be one of hits/,
+      { limit: { ramp }, calls: [{ at: 0, update: { hits: 1, poolSize: 2 } }] },
+      /`calls\[0\]\.update\.poolSize` to be one of hits/,
     ],
     [
       'hits for adaptive',
-      { limit: { adaptive: {} }, calls: [{ at: 0, hear: { hits: 1 } }] },
-      /`calls\[0\]\.hear` to be left out: this limit counts no hits/,
+      { limit: { adaptive: {} }, calls: [{ at: 0, update: { hits: 1 } }] },
+      /`calls\[0\]\.update` to be left out: this limit counts no hits/,
     ],
   ])('%s: one line that names the field, exit code 2', (_what, content, message) => {
     const { code, out, err } = trace(content);

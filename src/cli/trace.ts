@@ -8,7 +8,7 @@
 import type { Millis } from '../core/clock.ts';
 import { type Decision, NEVER, OUTCOMES, WHEN_SETTLED } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
-import { Fields } from '../core/options.ts';
+import { OptionReader } from '../core/options.ts';
 import { seededRandom } from '../core/random.ts';
 import { LIMIT_KINDS, limiter } from '../limiter/limiter.ts';
 import type { Limiter } from '../limiter/sync-limiter.ts';
@@ -16,7 +16,7 @@ import {
   type Command,
   EXIT_OK,
   readArgs,
-  readJson,
+  readJsonFile,
   type Terminal,
   UsageError,
 } from './framework/command.ts';
@@ -27,20 +27,22 @@ Runs one limit over timed calls on virtual time and prints a decision for
 each. FILE - is standard input.
 
   {"limit": {"bucket": {"rate": "10/s", "burst": 3}},
-   "calls": [{"at": 0, "ask": 2}, {"at": 0, "ask": 2}, {"at": 100, "ask": 2}]}
+   "calls": [{"at": 0, "check": 2}, {"at": 0, "check": 2}, {"at": 100, "check": 2}]}
 
 limit   one key, with its options:
         ${LIMIT_KINDS.join(', ')}
 calls   each has "at", in milliseconds and never decreasing, and one of
-        ask: n                  all or nothing; 0 only looks
-        take: n or "all"        up to n
-        give: n                 gives back what was taken and not used
-        hear: {hits}            were served elsewhere
-        hear: {poolSize, rank}  so many share a ramp from now on; with a rank
+        check: n                all or nothing; 0 only looks
+        takeUpTo: n or "all"    up to n
+        giveBack: n             gives back what was taken and not used
+        update: {hits}          were served elsewhere
+        update: {poolSize, rank}
+                                so many share a ramp from now on; with a rank
                                 this one has its turn at the remainder
         settle: {id, outcome, rttMs, used}
                                 ends a call that had an "id"; outcome is ok
                                 (default), busy, timeout, failed or ignored
+        The older names ask, take, give and hear are read as well.
 
   --json   one line a call: {at, verdict, granted, remaining, waitMs,
            retryAfterMs, pool, limit}, as far as they apply; retryAfterMs is
@@ -49,7 +51,7 @@ calls   each has "at", in milliseconds and never decreasing, and one of
 Exit code 2, and one line that names the field, if the file makes no sense.`;
 
 /** The trace has one key; what it is called does not matter. */
-const KEY = 'trace';
+const TRACE_KEY = 'trace';
 
 export const trace: Command = {
   name: 'trace',
@@ -61,15 +63,15 @@ export const trace: Command = {
     const [file, ...others] = positionals;
     if (file === undefined || others.length > 0)
       throw new UsageError('expected one FILE.json; see --help');
-    const rows = runTrace(readJson(file));
-    if (values.json) for (const { line } of rows) terminal.print(JSON.stringify(line));
+    const rows = runTrace(readJsonFile(file));
+    if (values.json) for (const { record } of rows) terminal.print(JSON.stringify(record));
     else printTable(rows, terminal);
     return EXIT_OK;
   },
 };
 
 /** What one call yields, for a machine. */
-export interface TraceLine {
+export interface TraceRecord {
   readonly at: Millis;
   readonly verdict?: Decision['verdict'] | 'expired';
   readonly granted?: number;
@@ -81,36 +83,44 @@ export interface TraceLine {
   readonly limit?: number;
 }
 
-interface Row {
+interface TraceRow {
   /** The call as it was written, for a person. */
   readonly call: string;
-  readonly line: TraceLine;
+  readonly record: TraceRecord;
 }
 
 /** Checks and runs a whole file. @throws {ConfigError} naming the field that is wrong. */
-function runTrace(file: unknown): Row[] {
-  const fields = new Fields('', file, 'an object with a limit and calls');
-  const calls = fields.raw('calls');
-  const run = new TraceRun(fields.raw('limit'));
-  if (!Array.isArray(calls)) return fields.fail('calls', 'a list of calls');
-  fields.done();
-  return calls.map((call, n) => run.call(new Fields(`calls[${n}]`, call)));
+function runTrace(file: unknown): TraceRow[] {
+  const fields = new OptionReader('', file, 'an object with a limit and calls');
+  const calls = fields.get('calls');
+  const run = new TraceRun(fields.get('limit'));
+  if (!Array.isArray(calls)) return fields.throwFor('calls', 'a list of calls');
+  fields.finish();
+  return calls.map((call, n) => run.runCall(new OptionReader(`calls[${n}]`, call)));
 }
 
 /** Those of a limiter. */
-const VERBS = ['ask', 'take', 'give', 'hear', 'settle'] as const;
-type Verb = (typeof VERBS)[number];
+const OPERATIONS = ['check', 'takeUpTo', 'giveBack', 'update', 'settle'] as const;
+type Operation = (typeof OPERATIONS)[number];
 
-interface OpenCall {
+/** What they were called before: files that have these still run. */
+const ALIASES: Readonly<Record<string, Operation>> = {
+  ask: 'check',
+  take: 'takeUpTo',
+  give: 'giveBack',
+  hear: 'update',
+};
+
+interface UnsettledCall {
   readonly cost: number;
   readonly dueAt: Millis;
-  readonly allowed: boolean;
+  readonly isAllowed: boolean;
 }
 
 class TraceRun {
   #now: Millis = 0;
   readonly #limiter: Limiter;
-  readonly #open = new Map<unknown, OpenCall>();
+  readonly #unsettled = new Map<unknown, UnsettledCall>();
 
   constructor(limit: unknown) {
     const clock = { now: () => this.#now };
@@ -118,71 +128,75 @@ class TraceRun {
     this.#limiter = limiter({ limit: limit as never, clock, random: seededRandom(1) });
   }
 
-  call(fields: Fields): Row {
+  runCall(fields: OptionReader): TraceRow {
     this.#now = fields.number('at', { min: this.#now });
-    const verb = verbOf(fields);
-    const call = `${verb} ${wordsOf(fields.raw(verb))}${idOf(fields)}`;
-    const verdict = this[verb](fields);
-    fields.done();
-    return { call, line: inOrder({ at: this.#now, ...verdict, ...this.#look() }) };
+    const { operation, name } = operationOf(fields);
+    const call = `${name} ${formatValue(fields.get(name))}${formatId(fields)}`;
+    const verdict = this[operation](fields, name);
+    fields.finish();
+    return { call, record: orderFields({ at: this.#now, ...verdict, ...this.#keyState() }) };
   }
 
-  ask(fields: Fields): Partial<TraceLine> {
-    const cost = fields.number('ask', { min: 0 });
-    return this.#allowed(fields, cost, this.#limiter.ask(KEY, cost));
+  check(fields: OptionReader, name: string): Partial<TraceRecord> {
+    const cost = fields.number(name, { min: 0 });
+    return this.#recordDecision(fields, cost, this.#limiter.check(TRACE_KEY, cost));
   }
 
-  take(fields: Fields): Partial<TraceLine> {
-    const most = fields.raw('take');
-    const granted = this.#limiter.take(KEY, most === 'all' ? Infinity : wholeOrAll(fields));
-    if (granted > 0) return this.#allowed(fields, granted, { verdict: 'allow', remaining: 0 });
-    return most === 0 ? { verdict: 'allow', granted } : this.#refused(fields);
+  takeUpTo(fields: OptionReader, name: string): Partial<TraceRecord> {
+    const most = fields.get(name);
+    const granted = this.#limiter.takeUpTo(
+      TRACE_KEY,
+      most === 'all' ? Infinity : readTakeAmount(fields, name),
+    );
+    if (granted > 0)
+      return this.#recordDecision(fields, granted, { verdict: 'allow', remaining: 0 });
+    return most === 0 ? { verdict: 'allow', granted } : this.#denyTake(fields);
   }
 
   /** There was nothing to take. A single one would be refused too, and that says for how long. */
-  #refused(fields: Fields): Partial<TraceLine> {
-    const one = this.#limiter.ask(KEY, 1);
-    if (one.verdict !== 'wait') return this.#allowed(fields, 0, one);
+  #denyTake(fields: OptionReader): Partial<TraceRecord> {
+    const one = this.#limiter.check(TRACE_KEY, 1);
+    if (one.verdict !== 'wait') return this.#recordDecision(fields, 0, one);
     // Only asking may reserve, so the place goes back at once.
-    this.#limiter.settle(KEY, { outcome: 'ignored', dueAt: this.#now + one.waitMs });
+    this.#limiter.settle(TRACE_KEY, { outcome: 'ignored', dueAt: this.#now + one.waitMs });
     const retryAfterMs = Math.ceil(one.waitMs);
-    return this.#allowed(fields, 0, { verdict: 'deny', retryAfterMs });
+    return this.#recordDecision(fields, 0, { verdict: 'deny', retryAfterMs });
   }
 
-  give(fields: Fields): Partial<TraceLine> {
-    this.#limiter.give(KEY, fields.whole('give', 0));
+  giveBack(fields: OptionReader, name: string): Partial<TraceRecord> {
+    this.#limiter.giveBack(TRACE_KEY, fields.integer(name, 0));
     return {};
   }
 
-  hear(fields: Fields): Partial<TraceLine> {
-    const news = new Fields(
-      fields.at('hear'),
-      fields.raw('hear'),
+  update(fields: OptionReader, name: string): Partial<TraceRecord> {
+    const feedback = new OptionReader(
+      fields.pathOf(name),
+      fields.get(name),
       'an object with hits or poolSize',
     );
-    const hits = news.has('hits') ? news.number('hits', { min: 0 }) : undefined;
-    const size = hits === undefined ? poolSizeOf(news) : undefined;
-    news.done();
-    const isHeard = this.#limiter.hear(KEY, size ?? { hits: hits ?? 0 });
-    if (!isHeard)
-      fields.fail('hear', `left out: this limit ${size ? 'is not divided' : 'counts no hits'}`);
+    const hits = feedback.has('hits') ? feedback.number('hits', { min: 0 }) : undefined;
+    const size = hits === undefined ? readPoolSize(feedback) : undefined;
+    feedback.finish();
+    const isApplied = this.#limiter.update(TRACE_KEY, size ?? { hits: hits ?? 0 });
+    if (!isApplied)
+      fields.throwFor(name, `left out: this limit ${size ? 'is not divided' : 'counts no hits'}`);
     return {};
   }
 
-  settle(fields: Fields): Partial<TraceLine> {
-    const settled = new Fields(fields.at('settle'), fields.raw('settle'));
-    const id = settled.raw('id');
-    const open = this.#open.get(id);
-    if (!open) return settled.fail('id', 'the id of an earlier call that is not settled yet');
-    this.#open.delete(id);
+  settle(fields: OptionReader): Partial<TraceRecord> {
+    const settled = new OptionReader(fields.pathOf('settle'), fields.get('settle'));
+    const id = settled.get('id');
+    const open = this.#unsettled.get(id);
+    if (!open) return settled.throwFor('id', 'the id of an earlier call that is not settled yet');
+    this.#unsettled.delete(id);
 
     const rttMs = settled.has('rttMs') ? settled.number('rttMs', { min: 0 }) : undefined;
     const outcome = settled.oneOf('outcome', OUTCOMES, 'ok');
     const used = settled.has('used') ? settled.number('used', { min: 0 }) : undefined;
-    settled.done();
-    if (!open.allowed) return {}; // it never ran, so there is nothing to settle
+    settled.finish();
+    if (!open.isAllowed) return {}; // it never ran, so there is nothing to settle
     const isExpired = this.#limiter.isExpired(open.dueAt, this.#now - (rttMs ?? 0));
-    this.#limiter.settle(KEY, {
+    this.#limiter.settle(TRACE_KEY, {
       outcome: isExpired ? 'ignored' : outcome,
       cost: open.cost,
       dueAt: open.dueAt,
@@ -192,89 +206,100 @@ class TraceRun {
     return isExpired ? { verdict: 'expired' } : {};
   }
 
-  #allowed(fields: Fields, cost: number, decision: Decision): Partial<TraceLine> {
+  #recordDecision(fields: OptionReader, cost: number, decision: Decision): Partial<TraceRecord> {
     const { verdict } = decision;
     const allowed = verdict !== 'deny';
     if (fields.has('id')) {
-      const id = fields.raw('id');
+      const id = fields.get('id');
       const isId = typeof id === 'string' || typeof id === 'number';
-      if (!isId || this.#open.has(id)) fields.fail('id', 'a text or number that no open call has');
+      if (!isId || this.#unsettled.has(id))
+        fields.throwFor('id', 'a text or number that no open call has');
       const dueAt = this.#now + (verdict === 'wait' ? decision.waitMs : 0);
-      this.#open.set(id, { cost, dueAt, allowed });
+      this.#unsettled.set(id, { cost, dueAt, isAllowed: allowed });
     }
     if (verdict === 'allow') return { verdict, granted: cost };
-    if (verdict === 'wait') return { verdict, granted: cost, waitMs: tidy(decision.waitMs) };
+    if (verdict === 'wait') return { verdict, granted: cost, waitMs: roundFloat(decision.waitMs) };
     return { verdict, granted: 0, retryAfterMs: decision.retryAfterMs };
   }
 
-  #look(): Partial<TraceLine> {
-    const { remaining, pool, limit } = this.#limiter.inspect(KEY);
+  #keyState(): Partial<TraceRecord> {
+    const { remaining, pool, limit } = this.#limiter.inspect(TRACE_KEY);
     return {
-      remaining: tidy(remaining),
-      ...(pool !== undefined && { pool: tidy(pool) }),
-      ...(limit !== undefined && { limit: tidy(limit) }),
+      remaining: roundFloat(remaining),
+      ...(pool !== undefined && { pool: roundFloat(pool) }),
+      ...(limit !== undefined && { limit: roundFloat(limit) }),
     };
   }
 }
 
 /** Every line names its figures in the same order, and only those that apply. */
-function inOrder(line: TraceLine): TraceLine {
+function orderFields(line: TraceRecord): TraceRecord {
   const { at, verdict, granted, remaining, waitMs, retryAfterMs, pool, limit } = line;
-  return { at, verdict, granted, remaining, waitMs, retryAfterMs, pool, limit } as TraceLine;
+  return { at, verdict, granted, remaining, waitMs, retryAfterMs, pool, limit } as TraceRecord;
 }
 
-function verbOf(fields: Fields): Verb {
-  const verbs = VERBS.filter((verb) => fields.names().includes(verb));
-  if (verbs.length === 1) return verbs[0];
+/** Which operation a call is, and the name it was written with. */
+function operationOf(fields: OptionReader): { operation: Operation; name: string } {
+  const found = fields.names().flatMap((name) => {
+    const known = OPERATIONS.find((operation) => operation === name);
+    const operation = known ?? (Object.hasOwn(ALIASES, name) ? ALIASES[name] : undefined);
+    return operation ? [{ operation, name }] : [];
+  });
+  if (found.length === 1) return found[0];
   const got = fields.names().join(', ');
-  throw new ConfigError(fields.path, `a call with exactly one of ${VERBS.join(', ')}`, got);
+  throw new ConfigError(fields.path, `a call with exactly one of ${OPERATIONS.join(', ')}`, got);
 }
 
-/** How many share the limit, in the words of `News`. */
-function poolSizeOf(news: Fields): { poolSize: number; rank?: number } {
-  const poolSize = news.whole('poolSize', 1);
-  if (!news.has('rank')) return { poolSize };
-  return { poolSize, rank: news.number('rank', { min: 0, max: poolSize - 1, whole: true }) };
+/** How many share the limit, in the words of `Feedback`. */
+function readPoolSize(feedback: OptionReader): { poolSize: number; rank?: number } {
+  const poolSize = feedback.integer('poolSize', 1);
+  if (!feedback.has('rank')) return { poolSize };
+  return { poolSize, rank: feedback.number('rank', { min: 0, max: poolSize - 1, integer: true }) };
 }
 
-function wholeOrAll(fields: Fields): number {
-  const most = fields.raw('take');
+function readTakeAmount(fields: OptionReader, name: string): number {
+  const most = fields.get(name);
   const isWhole = Number.isInteger(most) && (most as number) >= 0;
-  return isWhole ? (most as number) : fields.fail('take', 'a whole number of at least 0, or "all"');
+  return isWhole
+    ? (most as number)
+    : fields.throwFor(name, 'a whole number of at least 0, or "all"');
 }
 
-const wordsOf = (value: unknown): string =>
+const formatValue = (value: unknown): string =>
   typeof value === 'object' ? JSON.stringify(value) : String(value);
 
-const idOf = (fields: Fields): string =>
-  fields.names().includes('id') ? ` (${wordsOf(fields.raw('id'))})` : '';
+const formatId = (fields: OptionReader): string =>
+  fields.names().includes('id') ? ` (${formatValue(fields.get('id'))})` : '';
 
 /** Without the dust that sums of fractions gather. */
-const tidy = (value: number): number =>
+const roundFloat = (value: number): number =>
   Number.isInteger(value) ? value : Number(value.toPrecision(12));
 
-function printTable(rows: readonly Row[], terminal: Terminal): void {
-  const atWidth = longest(rows, ({ line }) => String(line.at), 5);
+function printTable(rows: readonly TraceRow[], terminal: Terminal): void {
+  const atWidth = maxWidth(rows, ({ record }) => String(record.at), 5);
   const callWidth = Math.min(
     40,
-    longest(rows, ({ call }) => call, 4),
+    maxWidth(rows, ({ call }) => call, 4),
   );
   terminal.print(`${'at ms'.padStart(atWidth)}  ${'call'.padEnd(callWidth)}  answer`);
-  for (const { call, line } of rows) {
-    const at = String(line.at).padStart(atWidth);
-    terminal.print(`${at}  ${call.padEnd(callWidth)}  ${answerOf(line)}`.trimEnd());
+  for (const { call, record } of rows) {
+    const at = String(record.at).padStart(atWidth);
+    terminal.print(`${at}  ${call.padEnd(callWidth)}  ${formatResult(record)}`.trimEnd());
   }
 }
 
-const longest = (rows: readonly Row[], text: (row: Row) => string, least: number): number =>
-  rows.reduce((most, row) => Math.max(most, text(row).length), least);
+const maxWidth = (
+  rows: readonly TraceRow[],
+  text: (row: TraceRow) => string,
+  least: number,
+): number => rows.reduce((most, row) => Math.max(most, text(row).length), least);
 
-function answerOf(line: TraceLine): string {
+function formatResult(line: TraceRecord): string {
   const { verdict, granted, remaining, waitMs, retryAfterMs, pool, limit } = line;
   return [
     verdict && (verdict === 'allow' ? `allow ${granted}` : verdict),
     waitMs !== undefined && `in ${waitMs} ms`,
-    verdict === 'deny' && retryText(retryAfterMs),
+    verdict === 'deny' && formatRetryAfter(retryAfterMs),
     remaining !== undefined && `${remaining} left`,
     pool !== undefined && `pool ${pool}`,
     limit !== undefined && `limit ${limit}`,
@@ -283,7 +308,7 @@ function answerOf(line: TraceLine): string {
     .join(' · ');
 }
 
-function retryText(retryAfterMs: TraceLine['retryAfterMs']): string {
+function formatRetryAfter(retryAfterMs: TraceRecord['retryAfterMs']): string {
   if (retryAfterMs === WHEN_SETTLED) return 'until a call settles';
   return retryAfterMs === NEVER ? 'it can never fit' : `retry in ${retryAfterMs} ms`;
 }

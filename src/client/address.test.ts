@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { placeOf, readPlace } from './address.ts';
+import { endpointOf, parseEndpoint } from './address.ts';
 
 test.each([
   ['10.0.0.2:7000', { host: '10.0.0.2', port: 7000 }],
@@ -9,7 +9,7 @@ test.each([
   [':7000', { host: '127.0.0.1', port: 7000 }],
   ['./sluice.sock', { path: './sluice.sock' }],
 ])('a daemon at %s', (at, place) => {
-  expect(placeOf(at)).toEqual(place);
+  expect(endpointOf(at)).toEqual(place);
 });
 
 test.each([
@@ -19,5 +19,5 @@ test.each([
   ['a b', /`--at` to be an address/],
   ['', /`--at` to be an address/],
 ])('nobody is at "%s"', (at, complaint) => {
-  expect(() => readPlace(at, '--at', 7612)).toThrow(complaint);
+  expect(() => parseEndpoint(at, '--at', 7612)).toThrow(complaint);
 });

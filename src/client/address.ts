@@ -6,27 +6,27 @@ import { ConfigError } from '../core/errors.ts';
 import { isRecord } from '../core/options.ts';
 
 /** Where a daemon is. */
-export type Address =
+export type DaemonAddress =
   /** `127.0.0.1:7611`, `[::1]:7611`, `7611`, `sluice.internal`, `/run/sluice.sock` */
   string | { readonly host?: string; readonly port?: number } | { readonly path: string };
 
 /** What `net.connect` takes. */
-export type Place = { readonly host: string; readonly port: number } | { readonly path: string };
+export type Endpoint = { readonly host: string; readonly port: number } | { readonly path: string };
 
-const PORT_DEFAULT = 7611;
-const HOST_DEFAULT = '127.0.0.1';
+const DEFAULT_PORT = 7611;
+const DEFAULT_HOST = '127.0.0.1';
 
-const expectedAt = (port: number): string =>
+const expectedAddress = (port: number): string =>
   `an address such as "127.0.0.1:${port}" or "/run/sluice.sock"`;
 
 /** A name or an address, in brackets if it has colons; and a port, or none. */
 const HOST_AND_PORT = /^(?:\[([\da-f:.]+)\]|([^\s:/[\]]+))?(?::(\d{1,5}))?$/i;
 
 /** @throws {ConfigError} if nobody could be there. */
-export function placeOf(at: unknown = {}): Place {
-  if (typeof at === 'string') return readPlace(at);
-  if (!isRecord(at)) throw new ConfigError('at', expectedAt(PORT_DEFAULT), at);
-  const { host = HOST_DEFAULT, port = PORT_DEFAULT, path, ...rest } = at;
+export function endpointOf(at: unknown = {}): Endpoint {
+  if (typeof at === 'string') return parseEndpoint(at);
+  if (!isRecord(at)) throw new ConfigError('at', expectedAddress(DEFAULT_PORT), at);
+  const { host = DEFAULT_HOST, port = DEFAULT_PORT, path, ...rest } = at;
   const [stray] = Object.keys(rest);
   if (stray !== undefined) throw new ConfigError(`at.${stray}`, 'one of host, port, path', stray);
   if (path !== undefined) {
@@ -40,14 +40,14 @@ export function placeOf(at: unknown = {}): Place {
 const isPath = (text: string): boolean => /^[./]*\//.test(text);
 
 /** A place in one word, told under the name of `field`. @throws {ConfigError} if nobody could be there. */
-export function readPlace(text: string, field = 'at', portDefault = PORT_DEFAULT): Place {
+export function parseEndpoint(text: string, field = 'at', portDefault = DEFAULT_PORT): Endpoint {
   if (isPath(text)) return { path: text };
   // A port alone is one on this host, as where a daemon listens; a resolver would make an address of it.
   const found = HOST_AND_PORT.exec(/^\d+$/.test(text) ? `:${text}` : text);
-  if (!found || text === '') throw new ConfigError(field, expectedAt(portDefault), text);
+  if (!found || text === '') throw new ConfigError(field, expectedAddress(portDefault), text);
   const [, inBrackets, plain, port] = found;
   return {
-    host: inBrackets ?? plain ?? HOST_DEFAULT,
+    host: inBrackets ?? plain ?? DEFAULT_HOST,
     port: port === undefined ? portDefault : requirePort(Number(port), field),
   };
 }
@@ -58,5 +58,5 @@ function requirePort(port: unknown, field: string): number {
   return port;
 }
 
-export const show = (place: Place): string =>
+export const formatEndpoint = (place: Endpoint): string =>
   'path' in place ? place.path : `${place.host}:${place.port}`;

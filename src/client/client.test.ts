@@ -12,9 +12,9 @@ import { createServer as createTlsServer } from 'node:tls';
 import { promisify } from 'node:util';
 import { afterEach, describe, expect, test } from 'vitest';
 import { freePort } from '../../test/support/services.ts';
-import { type Listening, listen, smallDaemon } from '../../test/support/small-daemon.ts';
+import { createTestDaemon, type ListeningServer, listen } from '../../test/support/small-daemon.ts';
 import { systemClock } from '../core/clock.ts';
-import { Streams } from '../daemon/server/connections.ts';
+import { Connections } from '../daemon/server/connections.ts';
 import { VirtualClock } from '../testing/index.ts';
 import { type Client, type ClientOptions, connect } from './index.ts';
 
@@ -26,8 +26,8 @@ afterEach(async () => {
   for (const close of closing.splice(0).reverse()) await close();
 });
 
-async function daemon(at?: number | string, extra?: Parameters<typeof smallDaemon>[1]) {
-  const server = await listen(smallDaemon(systemClock, extra).resp, at);
+async function daemon(at?: number | string, extra?: Parameters<typeof createTestDaemon>[1]) {
+  const server = await listen(createTestDaemon(systemClock, extra).resp, at);
   closing.push(() => server.close());
   return server;
 }
@@ -38,7 +38,7 @@ function client(at: ClientOptions['at'], options: ClientOptions = {}): Client {
   return made;
 }
 
-const at = ({ port }: Listening): string => `127.0.0.1:${port}`;
+const at = ({ port }: ListeningServer): string => `127.0.0.1:${port}`;
 
 /** A server that does with connections whatever is said; how many came. */
 async function server(greet: (socket: Socket) => void, port = 0) {
@@ -77,22 +77,22 @@ const took = async <T>(work: Promise<T>): Promise<[T, number]> => {
 describe('a daemon that is well', () => {
   test('answers', async () => {
     const sluice = client(at(await daemon()));
-    expect(await sluice.check('alice')).toBe(true);
-    expect(await sluice.check('alice', 5)).toBe(false);
-    expect(await sluice.ask('alice')).toEqual({ verdict: 'allow', remaining: 3 });
-    expect(await sluice.ask('alice', { limit: 'everybody', cost: 6 })).toEqual({
+    expect(await sluice.isAllowed('alice')).toBe(true);
+    expect(await sluice.isAllowed('alice', 5)).toBe(false);
+    expect(await sluice.check('alice')).toEqual({ verdict: 'allow', remaining: 3 });
+    expect(await sluice.check('alice', { limit: 'everybody', cost: 6 })).toEqual({
       verdict: 'deny',
       retryAfterMs: Infinity,
       limit: 'everybody',
     });
-    expect(await sluice.ask('flight:1')).toMatchObject({ verdict: 'allow' });
+    expect(await sluice.check('flight:1')).toMatchObject({ verdict: 'allow' });
     expect(sluice.stats()).toEqual({
       isConnected: true,
       connections: 1,
-      open: 0,
+      pending: 0,
       allowed: 3,
       denied: 2,
-      unavailable: 0,
+      fallback: 0,
     });
   });
 
@@ -112,7 +112,7 @@ describe('a daemon that is well', () => {
     );
     const sluice = client(at);
     await expect.poll(() => sluice.stats().isConnected, { timeout: PATIENT }).toBe(true);
-    const asks = Array.from({ length: 100 }, (_, n) => sluice.ask(`key${n}`));
+    const asks = Array.from({ length: 100 }, (_, n) => sluice.check(`key${n}`));
     const left = (await Promise.all(asks)).map((own) => own.verdict === 'allow' && own.remaining);
     expect(left).toEqual(Array.from({ length: 100 }, (_, n) => n));
     expect(chunks.length).toBe(1);
@@ -120,18 +120,22 @@ describe('a daemon that is well', () => {
 
   test('holds and settles', async () => {
     const sluice = client(at(await daemon()));
-    const hold = () => sluice.ask('flight:1', { hold: true });
-    const [one, two] = [await hold(), await hold()];
-    expect([one.verdict, two.verdict, (await hold()).verdict]).toEqual(['allow', 'allow', 'deny']);
+    const checkWithPermit = () => sluice.check('flight:1', { withPermit: true });
+    const [one, two] = [await checkWithPermit(), await checkWithPermit()];
+    expect([one.verdict, two.verdict, (await checkWithPermit()).verdict]).toEqual([
+      'allow',
+      'allow',
+      'deny',
+    ]);
     const permit = one.verdict === 'allow' ? (one.permit ?? '') : '';
     expect(await sluice.settle(permit, { outcome: 'ok', rttMs: 12.5, used: 1 })).toBe(true);
     expect(await sluice.settle(permit)).toBe(false);
-    expect((await hold()).verdict).toBe('allow');
+    expect((await checkWithPermit()).verdict).toBe('allow');
   });
 
   test('tells how a key stands', async () => {
     const sluice = client(at(await daemon()));
-    await sluice.check('élise', 5);
+    await sluice.isAllowed('élise', 5);
     const seen = await sluice.inspect('élise');
     expect(seen).toMatchObject({ key: 'élise', limits: [{ name: 'everybody', remaining: 0 }] });
     expect(seen?.limits[0].rules?.[0]).toMatchObject({ kind: 'bucket', quota: 5, windowMs: 5000 });
@@ -143,38 +147,38 @@ describe('a daemon that is well', () => {
     closing.push(() => rmSync(folder, { recursive: true }));
     const path = join(folder, 'sluice.sock');
     await daemon(path);
-    expect(await client(path).ask('a')).toEqual({ verdict: 'allow', remaining: 4 });
-    expect(await client({ path }).ask('a')).toEqual({ verdict: 'allow', remaining: 3 });
+    expect(await client(path).check('a')).toEqual({ verdict: 'allow', remaining: 4 });
+    expect(await client({ path }).check('a')).toEqual({ verdict: 'allow', remaining: 3 });
   });
 
   test('wants a password', async () => {
     const server = await daemon(0, { token: () => 'sécret' });
-    const told = await client(at(server), { password: 'sécret' }).ask('a');
+    const told = await client(at(server), { password: 'sécret' }).check('a');
     expect(told).toEqual({ verdict: 'allow', remaining: 4 });
-    const wrong = await client(at(server), { password: 'guess' }).ask('a');
+    const wrong = await client(at(server), { password: 'guess' }).check('a');
     expect(wrong.unavailable?.message).toMatch(/is out of reach: WRONGPASS/);
   });
 
   test('makes nothing of a question: that is no refusal', async () => {
     const sluice = client(at(await daemon()), { onUnavailable: 'deny' });
-    const answer = await sluice.ask('a', { limit: 'nobody' });
+    const answer = await sluice.check('a', { limit: 'nobody' });
     expect(answer).toMatchObject({ verdict: 'deny' });
     expect(answer.unavailable?.message).toMatch(/no limit is named 'nobody'/);
-    expect(await sluice.check('a')).toBe(true);
+    expect(await sluice.isAllowed('a')).toBe(true);
   });
 
   test('is asked for long keys by their beginning', async () => {
     const sluice = client(at(await daemon()));
     const long = 'x'.repeat(100_000);
-    expect(await sluice.check(`${long}1`, 5)).toBe(true);
-    expect(await sluice.check(`${long}2`, 1)).toBe(false);
+    expect(await sluice.isAllowed(`${long}1`, 5)).toBe(true);
+    expect(await sluice.isAllowed(`${long}2`, 1)).toBe(false);
   });
 
   test('is left by everybody who closes, once what was asked before is answered', async () => {
     const sluice = client(at(await daemon()));
-    const asked = sluice.ask('alice');
+    const asked = sluice.check('alice');
     const closed = [sluice.close(), sluice.close()];
-    expect((await sluice.ask('alice')).unavailable?.message).toMatch(/the client is closed/);
+    expect((await sluice.check('alice')).unavailable?.message).toMatch(/the client is closed/);
     expect(await asked).toEqual({ verdict: 'allow', remaining: 4 });
     await Promise.all(closed);
     expect(sluice.stats().isConnected).toBe(false);
@@ -188,8 +192,8 @@ describe('a daemon behind TLS', () => {
   };
 
   async function behindTls() {
-    const bounds = { connectionsMax: 10, slowMs: 1000, idleMs: Infinity };
-    const streams = new Streams(smallDaemon().resp, () => bounds, systemClock);
+    const bounds = { maxConnections: 10, slowMs: 1000, idleMs: Infinity };
+    const streams = new Connections(createTestDaemon().resp, () => bounds, systemClock);
     const listening = createTlsServer({ ...own, allowHalfOpen: true }, (s) => streams.accept(s));
     await new Promise<void>((ready) => listening.listen(0, ready));
     closing.push(() => listening.close());
@@ -198,11 +202,11 @@ describe('a daemon behind TLS', () => {
 
   test('answers who trusts it', async () => {
     const sluice = client(await behindTls(), { tls: { ca: own.cert } });
-    expect(await sluice.ask('a')).toEqual({ verdict: 'allow', remaining: 4 });
+    expect(await sluice.check('a')).toEqual({ verdict: 'allow', remaining: 4 });
   });
 
   test('is no daemon to who does not', async () => {
-    const { unavailable } = await client(await behindTls(), { tls: true }).ask('a');
+    const { unavailable } = await client(await behindTls(), { tls: true }).check('a');
     expect(unavailable?.message).toMatch(/self-signed certificate/);
   });
 });
@@ -212,28 +216,28 @@ describe('no daemon', () => {
     const port = await freePort();
     const open = client({ port });
     const closed = client({ port }, { onUnavailable: 'deny' });
-    expect([await open.check('a'), await closed.check('a')]).toEqual([true, false]);
-    const answer = await open.ask('a');
+    expect([await open.isAllowed('a'), await closed.isAllowed('a')]).toEqual([true, false]);
+    const answer = await open.check('a');
     expect(answer).toMatchObject({ verdict: 'allow', remaining: Infinity });
     expect(answer.unavailable?.message).toMatch(
       /^sluice at 127.0.0.1:\d+ is out of reach: .*REFUSED/,
     );
-    expect(await closed.ask('a')).toMatchObject({
+    expect(await closed.check('a')).toMatchObject({
       verdict: 'deny',
       retryAfterMs: expect.any(Number),
     });
     expect(await open.settle('1')).toBe(false);
     expect(await open.inspect('a')).toBe(undefined);
-    expect(open.stats()).toMatchObject({ isConnected: false, unavailable: 2, allowed: 2 });
+    expect(open.stats()).toMatchObject({ isConnected: false, fallback: 2, allowed: 2 });
   });
 
   test('one that comes up is found, without anybody trying', async () => {
     const port = await freePort();
     const sluice = client({ port }, { backoff: { first: 10, max: 40 } });
-    expect((await sluice.ask('a')).unavailable).toBeDefined();
+    expect((await sluice.check('a')).unavailable).toBeDefined();
     await daemon(port);
     await expect.poll(() => sluice.stats().isConnected, { timeout: PATIENT }).toBe(true);
-    expect(await sluice.ask('a')).toEqual({ verdict: 'allow', remaining: 4 });
+    expect(await sluice.check('a')).toEqual({ verdict: 'allow', remaining: 4 });
   });
 });
 
@@ -241,20 +245,20 @@ describe('a daemon that does not answer', () => {
   test('costs a deadline once, and then nothing', async () => {
     const { at } = await server(greeting(() => {}));
     const sluice = client(at, { deadline: 300, backoff: { first: '1m', max: '1m' } });
-    const [answers, ms] = await took(Promise.all([sluice.ask('a'), sluice.ask('b')]));
+    const [answers, ms] = await took(Promise.all([sluice.check('a'), sluice.check('b')]));
     for (const { unavailable } of answers) {
       expect(unavailable?.message).toMatch(/no answer within 300 ms/);
     }
     expect(ms).toBeGreaterThanOrEqual(299);
-    const [, thenMs] = await took(sluice.ask('c'));
+    const [, thenMs] = await took(sluice.check('c'));
     expect(thenMs).toBeLessThan(200);
-    expect(sluice.stats()).toMatchObject({ open: 0, unavailable: 3 });
+    expect(sluice.stats()).toMatchObject({ pending: 0, fallback: 3 });
   });
 
   test('not even with a greeting', async () => {
     const { at, sockets } = await server(() => {});
     const sluice = client(at, { deadline: 50, backoff: { first: '1m', max: '1m' } });
-    expect(await sluice.check('a')).toBe(true);
+    expect(await sluice.isAllowed('a')).toBe(true);
     expect(sockets.size).toBe(1);
   });
 
@@ -264,7 +268,8 @@ describe('a daemon that does not answer', () => {
     const backoff = { first: 20, max: 70 };
     const sluice = client(at, { backoff, random: () => 1, clock, onUnavailable: 'deny' });
     const isAwayFor = async (ms: number): Promise<void> => {
-      const pause = async () => ((await sluice.ask('a')) as { retryAfterMs: number }).retryAfterMs;
+      const pause = async () =>
+        ((await sluice.check('a')) as { retryAfterMs: number }).retryAfterMs;
       await expect.poll(pause, { timeout: PATIENT }).toBe(ms);
       clock.advance(ms);
     };
@@ -282,7 +287,7 @@ describe('a daemon that does not answer', () => {
       expect(sockets.size).toBe(n + 1);
     }
     await expect.poll(() => sluice.stats().isConnected, { timeout: PATIENT }).toBe(true);
-    await sluice.ask('a');
+    await sluice.check('a');
     await isAwayFor(20);
   });
 
@@ -299,7 +304,7 @@ describe('a daemon that does not answer', () => {
   test('a client that was too busy to look is not taken for an outage', async () => {
     const sluice = client(at(await daemon()), { deadline: 30 });
     await expect.poll(() => sluice.stats().isConnected).toBe(true);
-    const asked = sluice.ask('a');
+    const asked = sluice.check('a');
     await Promise.resolve();
     process.nextTick(() => {
       const until = systemClock.now() + 100;
@@ -318,14 +323,14 @@ describe('a daemon that does not answer', () => {
       socket.once('data', () => socket.write(said));
     });
     const sluice = client(at, { deadline: 200, backoff: { first: '1m', max: '1m' } });
-    await sluice.check('a');
-    expect((await sluice.ask('a')).unavailable).toBeDefined();
+    await sluice.isAllowed('a');
+    expect((await sluice.check('a')).unavailable).toBeDefined();
   });
 
   test('has only so many questions open', async () => {
     const { at } = await server(greeting(() => {}));
-    const sluice = client(at, { asksMax: 10, deadline: 600 });
-    const answers = Array.from({ length: 12 }, () => sluice.ask('a'));
+    const sluice = client(at, { maxPending: 10, deadline: 600 });
+    const answers = Array.from({ length: 12 }, () => sluice.check('a'));
     const [, ms] = await took(Promise.all(answers.slice(10)));
     expect(ms).toBeLessThan(500);
     expect((await answers[11]).unavailable?.message).toMatch(/too many questions are open/);
@@ -338,24 +343,24 @@ describe('a daemon that is killed', () => {
     const dying = await server(greeting((socket) => socket.destroy()));
     const port = Number(dying.at.split(':')[1]);
     const sluice = client(dying.at, { backoff: { first: 10, max: 50 } });
-    const [answers, ms] = await took(Promise.all(['a', 'b', 'c'].map((key) => sluice.ask(key))));
+    const [answers, ms] = await took(Promise.all(['a', 'b', 'c'].map((key) => sluice.check(key))));
     expect(answers.every(({ unavailable }) => unavailable !== undefined)).toBe(true);
     expect(ms).toBeLessThan(PATIENT);
     await dying.close();
     await daemon(port);
     await expect
-      .poll(async () => (await sluice.ask('a')).unavailable, { timeout: PATIENT })
+      .poll(async () => (await sluice.check('a')).unavailable, { timeout: PATIENT })
       .toBe(undefined);
   });
 
   test('one that drains and starts again, in the middle of traffic', async () => {
-    const first = await listen(smallDaemon().resp);
+    const first = await listen(createTestDaemon().resp);
     const sluice = client(at(first), { backoff: { first: 10, max: 50 } });
     let isOn = true;
     let asked = 0;
     const traffic = (async () => {
       while (isOn) {
-        const { verdict } = await sluice.ask(`key ${asked++ % 1000}`);
+        const { verdict } = await sluice.check(`key ${asked++ % 1000}`);
         if (verdict !== 'allow' && verdict !== 'deny') throw new Error('no answer');
         if (asked % 100 === 0) await new Promise((later) => setTimeout(later, 1));
       }
@@ -379,10 +384,10 @@ describe('the end', () => {
   test('waits for what was asked, and then answers for itself', async () => {
     const server = await daemon();
     const sluice = client(at(server));
-    const asked = sluice.ask('a');
+    const asked = sluice.check('a');
     await sluice.close();
     expect(await asked).toEqual({ verdict: 'allow', remaining: 4 });
-    expect((await sluice.ask('a')).unavailable?.message).toMatch(/the client is closed/);
+    expect((await sluice.check('a')).unavailable?.message).toMatch(/the client is closed/);
     await expect.poll(() => server.streams.counts.open).toBe(0);
     await sluice.close();
   });
@@ -437,8 +442,8 @@ describe('options', () => {
 
   test('nor do some questions', async () => {
     const sluice = client({ port: await freePort() });
-    await expect(sluice.check(7 as never)).rejects.toThrow(/`key` to be a text/);
-    await expect(sluice.check('a', -1)).rejects.toThrow(/`cost` to be a number of at least 0/);
-    await expect(sluice.ask('a', { cost: Number.NaN })).rejects.toThrow(/`cost`/);
+    await expect(sluice.isAllowed(7 as never)).rejects.toThrow(/`key` to be a text/);
+    await expect(sluice.isAllowed('a', -1)).rejects.toThrow(/`cost` to be a number of at least 0/);
+    await expect(sluice.check('a', { cost: Number.NaN })).rejects.toThrow(/`cost`/);
   });
 });

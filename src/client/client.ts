@@ -11,31 +11,31 @@
  * What is asked in one tick travels as one write, and answers are matched by their order.
  */
 
-import { alarm, endOfTick, type Millis } from '../core/clock.ts';
-import { type Dated, Outstanding } from '../core/deadline-set.ts';
+import { type Millis, onNextTick, schedule } from '../core/clock.ts';
+import { DeadlineSet, type Issued } from '../core/deadline-set.ts';
 import { type Decision, NEVER, type Outcome } from '../core/decision.ts';
 import { ConfigError, UnavailableError } from '../core/errors.ts';
 import { requireNumber } from '../core/options.ts';
-import { Line } from './connection.ts';
-import { type InspectedKey, inspectedOf } from './key-status.ts';
-import { type ClientOptions, readSettings, type Settings } from './options.ts';
-import { bytesOf, Complaint, encode, type Told } from './resp.ts';
+import { DaemonConnection } from './connection.ts';
+import { type InspectedKey, toInspectedKey } from './key-status.ts';
+import { type ClientOptions, type ClientSettings, readSettings } from './options.ts';
+import { encodeCommand, RespError, type RespValue, toBinaryString } from './resp.ts';
 
 /** What an ask may say besides the key. */
-export interface AskOptions {
+export interface CheckOptions {
   /** One limit by its name. Default: whichever are for the key. */
   readonly limit?: string;
   /** What the call weighs. Default 1. */
   readonly cost?: number;
   /** True if you will `settle`: for limits that count calls in flight, or learn from them. */
-  readonly hold?: boolean;
+  readonly withPermit?: boolean;
 }
 
 /** Never `wait`: nothing is reserved for later. */
-type Settled = Exclude<Decision, { verdict: 'wait' }>;
+type ImmediateDecision = Exclude<Decision, { verdict: 'wait' }>;
 
 /** The daemon's decision, or what `onUnavailable` says in its place. */
-export type Answer = Settled & {
+export type CheckResult = ImmediateDecision & {
   /** The limit that refused. */
   readonly limit?: string;
   /** Why it refused, where it is not just a limit that is used up; `unavailable`: nobody could decide. */
@@ -47,7 +47,7 @@ export type Answer = Settled & {
 };
 
 /** How a call went that was asked for with `hold`. */
-export interface Result {
+export interface CallReport {
   /** Default ok. */
   readonly outcome?: Outcome;
   /** What was really used, if that was not the cost. */
@@ -64,21 +64,21 @@ export interface ClientStats {
   /** Connections made, from the start on. */
   readonly connections: number;
   /** Questions that are not answered yet. */
-  readonly open: number;
+  readonly pending: number;
   readonly allowed: number;
   readonly denied: number;
   /** Of both, how many `onUnavailable` answered. */
-  readonly unavailable: number;
+  readonly fallback: number;
 }
 
 /** Asks a daemon; made by `connect`. Nothing it does is rejected because of an outage. */
 export interface Client {
   /** May it happen? True or false within the deadline, whatever becomes of the daemon. */
-  check(key: string, cost?: number): Promise<boolean>;
+  isAllowed(key: string, cost?: number): Promise<boolean>;
   /** The same, with all there is to know. */
-  ask(key: string, options?: AskOptions): Promise<Answer>;
+  check(key: string, options?: CheckOptions): Promise<CheckResult>;
   /** Says how a call went. False if nobody holds the permit any more, or nobody could be told. */
-  settle(permit: string, result?: Result): Promise<boolean>;
+  settle(permit: string, result?: CallReport): Promise<boolean>;
   /** How the key stands; undefined if nobody could say. */
   inspect(key: string, limit?: string): Promise<InspectedKey | undefined>;
   /** How it stands with the daemon, and what was answered so far. */
@@ -92,118 +92,136 @@ export const connect = (options: ClientOptions = {}): Client =>
   new DaemonClient(readSettings(options));
 
 /** Longer keys count by their beginning: strictly, and within what a daemon listens to. */
-const KEY_BYTES_MAX = 4096;
+const MAX_KEY_BYTES = 4096;
 
 /** The daemon reads no longer numbers. */
-const COST_MAX = 999_999_999_999_999;
+const MAX_COST = 999_999_999_999_999;
 
 /**
  * Once a deadline is over, what has already come in is still read. A process that was itself too
  * busy to look must not take that for an outage.
  */
-const LAST_LOOK_MS: Millis = 1;
+const DEADLINE_GRACE_MS: Millis = 1;
 
 /** One thing asked. */
-interface Question extends Dated {
-  readonly text: string;
+interface PendingRequest extends Issued {
+  readonly encoded: string;
   /** Hears the answer, or why there is none. Once. */
-  readonly tell: (told: Told | UnavailableError) => void;
-  isTold: boolean;
+  readonly resolve: (told: RespValue | UnavailableError) => void;
+  isResolved: boolean;
 }
 
 class DaemonClient implements Client {
-  readonly #settings: Settings;
-  readonly #line: Line;
+  readonly #settings: ClientSettings;
+  readonly #connection: DaemonConnection;
   /** Those that are not answered yet, for their deadlines. */
-  readonly #open: Outstanding<Question>;
+  readonly #pending: DeadlineSet<PendingRequest>;
   /** Asked, but not on their way yet. */
-  #waiting: Question[] = [];
+  #unsent: PendingRequest[] = [];
   /** On their way, in order; the first `#next` of them are answered. */
-  #sent: Question[] = [];
-  #next = 0;
+  #sent: PendingRequest[] = [];
+  #replied = 0;
   #isFlushing = false;
-  #late: Question[] = [];
-  #idle: (() => void) | undefined;
-  #closed: Promise<void> | undefined;
+  #overdueRequests: PendingRequest[] = [];
+  #onIdle: (() => void) | undefined;
+  #closing: Promise<void> | undefined;
   #allowed = 0;
   #denied = 0;
-  #unavailable = 0;
+  #fallbacks = 0;
 
-  constructor(settings: Settings) {
+  constructor(settings: ClientSettings) {
     this.#settings = settings;
-    this.#open = new Outstanding(settings.clock, settings.deadlineMs, (own) => this.#overdue(own));
-    this.#line = new Line(settings, {
-      opened: () => this.#flush(),
-      answered: (told) => this.#answered(told),
-      lost: (why) => this.#lost(why),
+    this.#pending = new DeadlineSet(settings.clock, settings.deadlineMs, (own) =>
+      this.#onDeadline(own),
+    );
+    this.#connection = new DaemonConnection(settings, {
+      onOpen: () => this.#flush(),
+      onReply: (told) => this.#onReply(told),
+      onFailure: (why) => this.#onConnectionFailure(why),
     });
   }
 
-  async check(key: string, cost = 1): Promise<boolean> {
-    return (await this.#ask(key, ANY, cost, false)).verdict === 'allow';
+  async isAllowed(key: string, cost = 1): Promise<boolean> {
+    return (await this.#sendCheck(key, ANY_LIMIT, cost, false)).verdict === 'allow';
   }
 
-  ask(key: string, { limit = ANY, cost = 1, hold = false }: AskOptions = {}): Promise<Answer> {
-    return this.#ask(key, limit, cost, hold);
+  check(
+    key: string,
+    { limit = ANY_LIMIT, cost = 1, withPermit = false }: CheckOptions = {},
+  ): Promise<CheckResult> {
+    return this.#sendCheck(key, limit, cost, withPermit);
   }
 
-  async settle(permit: string, result: Result = {}): Promise<boolean> {
+  async settle(permit: string, result: CallReport = {}): Promise<boolean> {
     const { outcome = 'ok', used, rttMs, retryAfterMs } = result;
     const notes = { USED: used, RTT: rttMs, RETRYAFTER: retryAfterMs };
     const said = Object.entries(notes).flatMap(([name, amount]) =>
-      amount === undefined ? [] : [name, amountOf(name.toLowerCase(), amount)],
+      amount === undefined ? [] : [name, encodeAmount(name.toLowerCase(), amount)],
     );
-    return (await this.#say(['SLUICE.SETTLE', bytesOf(permit), outcome, ...said])) === 1;
+    return (await this.#send(['SLUICE.SETTLE', toBinaryString(permit), outcome, ...said])) === 1;
   }
 
-  async inspect(key: string, limit = ANY): Promise<InspectedKey | undefined> {
-    const told = await this.#say(['SLUICE.INSPECT', keyOf(key), bytesOf(limit)]);
-    if (told instanceof Complaint || told instanceof UnavailableError) return undefined;
-    return inspectedOf(told);
+  async inspect(key: string, limit = ANY_LIMIT): Promise<InspectedKey | undefined> {
+    const told = await this.#send(['SLUICE.INSPECT', encodeKey(key), toBinaryString(limit)]);
+    if (told instanceof RespError || told instanceof UnavailableError) return undefined;
+    return toInspectedKey(told);
   }
 
   stats(): ClientStats {
     return {
-      isConnected: this.#line.state === 'open',
-      connections: this.#line.connections,
-      open: this.#open.size + this.#late.length,
+      isConnected: this.#connection.state === 'open',
+      connections: this.#connection.handshakes,
+      pending: this.#pending.size + this.#overdueRequests.length,
       allowed: this.#allowed,
       denied: this.#denied,
-      unavailable: this.#unavailable,
+      fallback: this.#fallbacks,
     };
   }
 
   close(): Promise<void> {
-    this.#closed ??= this.#close();
-    return this.#closed;
+    this.#closing ??= this.#drainAndClose();
+    return this.#closing;
   }
 
-  async #close(): Promise<void> {
-    if (this.#size > 0) {
+  async #drainAndClose(): Promise<void> {
+    if (this.#pendingCount > 0) {
       await new Promise<void>((idle) => {
-        this.#idle = idle;
+        this.#onIdle = idle;
       });
     }
-    this.#line.close();
+    this.#connection.close();
   }
 
-  get #size(): number {
-    return this.#waiting.length + this.#sent.length - this.#next;
+  get #pendingCount(): number {
+    return this.#unsent.length + this.#sent.length - this.#replied;
   }
 
-  async #ask(key: string, limit: string, cost: number, isHold: boolean): Promise<Answer> {
-    const hold = isHold ? ['HOLD'] : [];
-    const amount = amountOf('cost', cost);
-    const told = await this.#say(['SLUICE.ASK', bytesOf(limit), keyOf(key), amount, ...hold]);
-    const answer = told instanceof UnavailableError ? this.#standIn(told) : this.#read(told);
+  async #sendCheck(
+    key: string,
+    limit: string,
+    cost: number,
+    withPermit: boolean,
+  ): Promise<CheckResult> {
+    const hold = withPermit ? ['HOLD'] : [];
+    const amount = encodeAmount('cost', cost);
+    const told = await this.#send([
+      'SLUICE.CHECK',
+      toBinaryString(limit),
+      encodeKey(key),
+      amount,
+      ...hold,
+    ]);
+    const answer =
+      told instanceof UnavailableError ? this.#fallbackResult(told) : this.#toCheckResult(told);
     if (answer.verdict === 'allow') this.#allowed++;
     else this.#denied++;
     return answer;
   }
 
-  #read(told: Told): Answer {
-    if (told instanceof Complaint) return this.#standIn(this.#wrong(told.text));
-    if (!Array.isArray(told) || told.length !== 6) return this.#standIn(this.#wrong('no answer'));
+  #toCheckResult(told: RespValue): CheckResult {
+    if (told instanceof RespError) return this.#fallbackResult(this.#invalidReply(told.message));
+    if (!Array.isArray(told) || told.length !== 6)
+      return this.#fallbackResult(this.#invalidReply('no answer'));
     const [isAllowed, remaining, retryAfterMs, limit, permit, reason] = told;
     if (isAllowed === 1) {
       const left = remaining < 0 ? Infinity : remaining;
@@ -215,114 +233,120 @@ class DaemonClient implements Client {
   }
 
   /** The daemon is there, but could make nothing of it. */
-  #wrong(text: string): UnavailableError {
+  #invalidReply(text: string): UnavailableError {
     return new UnavailableError('an answer of sluice', text);
   }
 
-  #standIn(unavailable: UnavailableError): Answer {
-    this.#unavailable++;
+  #fallbackResult(unavailable: UnavailableError): CheckResult {
+    this.#fallbacks++;
     if (this.#settings.onUnavailable === 'allow') {
       return { verdict: 'allow', remaining: Infinity, unavailable };
     }
-    return { verdict: 'deny', retryAfterMs: this.#line.awayMs, unavailable };
+    return { verdict: 'deny', retryAfterMs: this.#connection.backoffMs, unavailable };
   }
 
   /** Asks; what comes back is an answer, or why there is none. Never late, never rejected. */
-  #say(args: readonly string[]): Promise<Told | UnavailableError> {
-    const { state, why } = this.#line;
-    if (state === 'away' || state === 'closed') return Promise.resolve(why);
-    if (this.#closed)
+  #send(args: readonly string[]): Promise<RespValue | UnavailableError> {
+    const { state, error } = this.#connection;
+    if (state === 'backing-off' || state === 'closed') return Promise.resolve(error);
+    if (this.#closing)
       return Promise.resolve(new UnavailableError('sluice', 'the client is closed'));
-    if (this.#size >= this.#settings.asksMax) {
+    if (this.#pendingCount >= this.#settings.maxPending) {
       return Promise.resolve(new UnavailableError('sluice', 'too many questions are open'));
     }
     return new Promise((tell) => {
-      const heldAt = this.#settings.clock.now();
-      const question: Question = { text: encode(args), tell, heldAt, isTold: false };
-      this.#open.add(question);
-      this.#waiting.push(question);
-      this.#line.busy(true);
+      const issuedAt = this.#settings.clock.now();
+      const question: PendingRequest = {
+        encoded: encodeCommand(args),
+        resolve: tell,
+        issuedAt,
+        isResolved: false,
+      };
+      this.#pending.add(question);
+      this.#unsent.push(question);
+      this.#connection.setBusy(true);
       if (this.#isFlushing) return;
       this.#isFlushing = true;
-      endOfTick(() => this.#flush());
+      onNextTick(() => this.#flush());
     });
   }
 
   #flush(): void {
     this.#isFlushing = false;
-    if (this.#line.state !== 'open' || this.#waiting.length === 0) return;
-    const questions = this.#waiting;
-    this.#waiting = [];
+    if (this.#connection.state !== 'open' || this.#unsent.length === 0) return;
+    const questions = this.#unsent;
+    this.#unsent = [];
     let text = '';
     for (const question of questions) {
-      text += question.text;
+      text += question.encoded;
       this.#sent.push(question);
     }
-    this.#line.write(text);
+    this.#connection.write(text);
   }
 
-  #answered(told: Told): void {
-    const question = this.#sent[this.#next];
+  #onReply(told: RespValue): void {
+    const question = this.#sent[this.#replied];
     if (!question) {
-      this.#line.fail('it answers what nobody asked');
+      this.#connection.fail('it answers what nobody asked');
       return;
     }
-    this.#next++;
-    if (this.#next === this.#sent.length) {
+    this.#replied++;
+    if (this.#replied === this.#sent.length) {
       this.#sent = [];
-      this.#next = 0;
+      this.#replied = 0;
     }
-    this.#tell(question, told);
-    if (this.#size === 0) this.#rest();
+    this.#resolve(question, told);
+    if (this.#pendingCount === 0) this.#onDrained();
   }
 
   /** Nobody waits for anything. */
-  #rest(): void {
-    this.#line.busy(false);
-    this.#idle?.();
-    this.#idle = undefined;
+  #onDrained(): void {
+    this.#connection.setBusy(false);
+    this.#onIdle?.();
+    this.#onIdle = undefined;
   }
 
-  #tell(question: Question, told: Told | UnavailableError): void {
-    if (question.isTold) return;
-    question.isTold = true;
-    this.#open.remove(question);
-    question.tell(told);
+  #resolve(question: PendingRequest, told: RespValue | UnavailableError): void {
+    if (question.isResolved) return;
+    question.isResolved = true;
+    this.#pending.remove(question);
+    question.resolve(told);
   }
 
   /** Its deadline is over. */
-  #overdue(question: Question): void {
-    this.#late.push(question);
-    if (this.#late.length > 1) return;
+  #onDeadline(question: PendingRequest): void {
+    this.#overdueRequests.push(question);
+    if (this.#overdueRequests.length > 1) return;
     const { clock, deadlineMs } = this.#settings;
     const look = (): void => {
-      const late = this.#late;
-      this.#late = [];
-      if (late.some(({ isTold }) => !isTold)) this.#line.fail(`no answer within ${deadlineMs} ms`);
+      const late = this.#overdueRequests;
+      this.#overdueRequests = [];
+      if (late.some(({ isResolved }) => !isResolved))
+        this.#connection.fail(`no answer within ${deadlineMs} ms`);
     };
-    alarm(clock, clock.now() + LAST_LOOK_MS, look, false);
+    schedule(clock, clock.now() + DEADLINE_GRACE_MS, look, false);
   }
 
-  #lost(why: UnavailableError): void {
-    const questions = [...this.#sent.slice(this.#next), ...this.#waiting];
+  #onConnectionFailure(why: UnavailableError): void {
+    const questions = [...this.#sent.slice(this.#replied), ...this.#unsent];
     this.#sent = [];
-    this.#next = 0;
-    this.#waiting = [];
-    for (const question of questions) this.#tell(question, why);
-    this.#rest();
+    this.#replied = 0;
+    this.#unsent = [];
+    for (const question of questions) this.#resolve(question, why);
+    this.#onDrained();
   }
 }
 
 /** In the place of a limit's name: whichever are for the key. */
-const ANY = '*';
+const ANY_LIMIT = '*';
 
-function keyOf(key: unknown): string {
+function encodeKey(key: unknown): string {
   if (typeof key !== 'string') throw new ConfigError('key', 'a text', key);
-  return bytesOf(key).slice(0, KEY_BYTES_MAX);
+  return toBinaryString(key).slice(0, MAX_KEY_BYTES);
 }
 
 /** A number as the daemon reads it: without an exponent. */
-function amountOf(field: string, amount: number): string {
-  requireNumber(field, amount, { min: 0, max: COST_MAX });
+function encodeAmount(field: string, amount: number): string {
+  requireNumber(field, amount, { min: 0, max: MAX_COST });
   return Number.isInteger(amount) ? String(amount) : amount.toFixed(9);
 }

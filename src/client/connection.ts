@@ -13,59 +13,59 @@
 
 import { connect as connectPlain, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
-import { alarm, type Millis } from '../core/clock.ts';
+import { type Millis, schedule } from '../core/clock.ts';
 import { UnavailableError } from '../core/errors.ts';
-import { show } from './address.ts';
-import type { Settings } from './options.ts';
-import { bytesOf, Complaint, encode, Reader, type Told } from './resp.ts';
+import { formatEndpoint } from './address.ts';
+import type { ClientSettings } from './options.ts';
+import { encodeCommand, RespError, RespParser, type RespValue, toBinaryString } from './resp.ts';
 
 /** What the line tells its owner. */
-export interface Ears {
+export interface ConnectionHandlers {
   /** The daemon has greeted: what waits can be sent. */
-  opened(): void;
+  onOpen(): void;
   /** The next answer, in the order of what was sent. */
-  answered(told: Told): void;
+  onReply(told: RespValue): void;
   /** There will be no answer to anything that was sent. */
-  lost(why: UnavailableError): void;
+  onFailure(why: UnavailableError): void;
 }
 
 /** How long a daemon may take to greet: nobody waits for it but the first who ask. */
-const GREETING_MS_MAX: Millis = 1_000;
+const HANDSHAKE_TIMEOUT_MS: Millis = 1_000;
 
-type State = 'trying' | 'open' | 'away' | 'closed';
+type ConnectionState = 'connecting' | 'open' | 'backing-off' | 'closed';
 
-export class Line {
+export class DaemonConnection {
   /** Connections made, from the start on. */
-  connections = 0;
-  readonly #settings: Settings;
-  readonly #ears: Ears;
-  #state: State = 'trying';
-  #why: UnavailableError;
+  handshakes = 0;
+  readonly #settings: ClientSettings;
+  readonly #handlers: ConnectionHandlers;
+  #state: ConnectionState = 'connecting';
+  #error: UnavailableError;
   #socket: Socket | undefined;
   #isBusy = false;
   #failures = 0;
-  #cancel: (() => void) | undefined;
-  #triesAt: Millis = 0;
+  #cancelTimer: (() => void) | undefined;
+  #retryAt: Millis = 0;
 
-  constructor(settings: Settings, ears: Ears) {
+  constructor(settings: ClientSettings, ears: ConnectionHandlers) {
     this.#settings = settings;
-    this.#ears = ears;
-    this.#why = this.#unavailable('it was not reached yet');
-    this.#try();
+    this.#handlers = ears;
+    this.#error = this.#unavailableError('it was not reached yet');
+    this.#connect();
   }
 
-  get state(): State {
+  get state(): ConnectionState {
     return this.#state;
   }
 
   /** Why nobody is sent. */
-  get why(): UnavailableError {
-    return this.#why;
+  get error(): UnavailableError {
+    return this.#error;
   }
 
   /** How long it is away at least. */
-  get awayMs(): Millis {
-    return Math.max(1, Math.ceil(this.#triesAt - this.#settings.clock.now()));
+  get backoffMs(): Millis {
+    return Math.max(1, Math.ceil(this.#retryAt - this.#settings.clock.now()));
   }
 
   /** Bytes, as one character for each. Only while it is open. */
@@ -74,7 +74,7 @@ export class Line {
   }
 
   /** While somebody waits for an answer the process stays; otherwise the line does not keep it. */
-  busy(isBusy: boolean): void {
+  setBusy(isBusy: boolean): void {
     if (isBusy === this.#isBusy) return;
     this.#isBusy = isBusy;
     if (isBusy) this.#socket?.ref();
@@ -84,47 +84,47 @@ export class Line {
   /** The daemon did not answer. */
   fail(why: unknown): void {
     if (this.#state === 'closed') return;
-    this.#hangUp();
-    const { clock, random, pauseMsFirst, pauseMsMax } = this.#settings;
-    const most = Math.min(pauseMsMax, pauseMsFirst * 2 ** Math.min(this.#failures++, 30));
-    this.#state = 'away';
-    this.#why = this.#unavailable(why);
-    this.#triesAt = clock.now() + most * (0.5 + random() / 2);
-    this.#cancel = alarm(clock, this.#triesAt, () => this.#tryAgain(), false);
-    this.#ears.lost(this.#why);
+    this.#disconnect();
+    const { clock, random, firstBackoffMs, maxBackoffMs } = this.#settings;
+    const most = Math.min(maxBackoffMs, firstBackoffMs * 2 ** Math.min(this.#failures++, 30));
+    this.#state = 'backing-off';
+    this.#error = this.#unavailableError(why);
+    this.#retryAt = clock.now() + most * (0.5 + random() / 2);
+    this.#cancelTimer = schedule(clock, this.#retryAt, () => this.#reconnect(), false);
+    this.#handlers.onFailure(this.#error);
   }
 
   close(): void {
-    this.#hangUp();
+    this.#disconnect();
     this.#state = 'closed';
-    this.#why = this.#unavailable('the client is closed');
-    this.#ears.lost(this.#why);
+    this.#error = this.#unavailableError('the client is closed');
+    this.#handlers.onFailure(this.#error);
   }
 
-  #unavailable(why: unknown): UnavailableError {
-    return new UnavailableError(`sluice at ${show(this.#settings.place)}`, why);
+  #unavailableError(why: unknown): UnavailableError {
+    return new UnavailableError(`sluice at ${formatEndpoint(this.#settings.endpoint)}`, why);
   }
 
-  #hangUp(): void {
-    this.#cancel?.();
-    this.#cancel = undefined;
+  #disconnect(): void {
+    this.#cancelTimer?.();
+    this.#cancelTimer = undefined;
     this.#socket?.destroy();
     this.#socket = undefined;
   }
 
   /** What makes no sense to the system was told when the client was made; later it is an outage. */
-  #tryAgain(): void {
+  #reconnect(): void {
     try {
-      this.#try();
+      this.#connect();
     } catch (error) {
       this.fail(error);
     }
   }
 
-  #try(): void {
-    const { clock, place, tls, password } = this.#settings;
-    const socket = tls ? connectTls({ ...tls, ...place }) : connectPlain(place);
-    const reader = new Reader();
+  #connect(): void {
+    const { clock, endpoint, tls, password } = this.#settings;
+    const socket = tls ? connectTls({ ...tls, ...endpoint }) : connectPlain(endpoint);
+    const reader = new RespParser();
     this.#socket = socket;
     if (!this.#isBusy) socket.unref();
     /** Whatever a socket says after we have left it is no news. */
@@ -132,33 +132,38 @@ export class Line {
     const fail = (why: unknown): void => {
       if (isOurs()) this.fail(why);
     };
-    const late = `no greeting within ${GREETING_MS_MAX} ms`;
-    this.#cancel = alarm(clock, clock.now() + GREETING_MS_MAX, () => fail(late), false);
+    const late = `no greeting within ${HANDSHAKE_TIMEOUT_MS} ms`;
+    this.#cancelTimer = schedule(
+      clock,
+      clock.now() + HANDSHAKE_TIMEOUT_MS,
+      () => fail(late),
+      false,
+    );
     socket.setNoDelay(true);
-    const auth = password === undefined ? [] : ['AUTH', 'default', bytesOf(password)];
-    socket.write(encode(['HELLO', '3', ...auth]), 'latin1'); // sent as soon as there is somebody
+    const auth = password === undefined ? [] : ['AUTH', 'default', toBinaryString(password)];
+    socket.write(encodeCommand(['HELLO', '3', ...auth]), 'latin1'); // sent as soon as there is somebody
     socket.on('error', fail);
     socket.on('close', () => fail('it hung up'));
     socket.on('data', (chunk: Buffer) => {
-      const hear = (told: Told): void => {
-        if (isOurs()) this.#hear(told);
+      const hear = (told: RespValue): void => {
+        if (isOurs()) this.#onReply(told);
       };
-      if (!reader.read(chunk, hear)) fail('what it says is no RESP');
+      if (!reader.push(chunk, hear)) fail('what it says is no RESP');
     });
   }
 
-  #hear(told: Told): void {
-    if (this.#state === 'open') this.#ears.answered(told);
-    else if (told instanceof Complaint) this.fail(told.text);
-    else this.#greeted();
+  #onReply(told: RespValue): void {
+    if (this.#state === 'open') this.#handlers.onReply(told);
+    else if (told instanceof RespError) this.fail(told.message);
+    else this.#onHandshake();
   }
 
-  #greeted(): void {
-    this.#cancel?.();
-    this.#cancel = undefined;
+  #onHandshake(): void {
+    this.#cancelTimer?.();
+    this.#cancelTimer = undefined;
     this.#state = 'open';
     this.#failures = 0;
-    this.connections++;
-    this.#ears.opened();
+    this.handshakes++;
+    this.#handlers.onOpen();
   }
 }

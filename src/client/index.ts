@@ -1,13 +1,13 @@
 /** The door of `sluice/client`. */
 
-export type { Address } from './address.ts';
+export type { DaemonAddress } from './address.ts';
 export {
-  type Answer,
-  type AskOptions,
+  type CallReport,
+  type CheckOptions,
+  type CheckResult,
   type Client,
   type ClientStats,
   connect,
-  type Result,
 } from './client.ts';
 export type { InspectedKey, InspectedLimit, InspectedRule } from './key-status.ts';
-export type { Backoff, ClientOptions } from './options.ts';
+export type { BackoffOptions, ClientOptions } from './options.ts';

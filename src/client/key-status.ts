@@ -5,7 +5,7 @@
 import type { Millis } from '../core/clock.ts';
 import { NEVER } from '../core/decision.ts';
 import { isRecord } from '../core/options.ts';
-import type { Told } from './resp.ts';
+import type { RespValue } from './resp.ts';
 
 /** One rule of a limit, and how a key stands with it. */
 export interface InspectedRule {
@@ -23,7 +23,7 @@ export interface InspectedRule {
 export interface InspectedLimit {
   readonly name: string;
   /** Set if whoever decides it is out of reach of the daemon: then nothing else is known. */
-  readonly isReachable?: false;
+  readonly isAvailable?: false;
   readonly remaining?: number;
   readonly opensInMs?: Millis;
   /** What says no to one call right now. */
@@ -52,16 +52,17 @@ export interface InspectedKey {
   readonly limits: readonly InspectedLimit[];
 }
 
-export const inspectedOf = (told: Told): InspectedKey => read(told) as unknown as InspectedKey;
+export const toInspectedKey = (told: RespValue): InspectedKey =>
+  restoreInfinity(told) as unknown as InspectedKey;
 
 /** The wire has no Infinity: -1 of a time is never. */
-function read(told: unknown): unknown {
-  if (Array.isArray(told)) return told.map(read);
+function restoreInfinity(told: unknown): unknown {
+  if (Array.isArray(told)) return told.map(restoreInfinity);
   if (!isRecord(told)) return told;
   return Object.fromEntries(
     Object.entries(told).map(([name, own]) => [
       name,
-      name.endsWith('Ms') && own === -1 ? NEVER : read(own),
+      name.endsWith('Ms') && own === -1 ? NEVER : restoreInfinity(own),
     ]),
   );
 }

@@ -5,12 +5,12 @@
 import type { ConnectionOptions } from 'node:tls';
 import { type Clock, isClock, type Millis, systemClock } from '../core/clock.ts';
 import type { Duration } from '../core/duration.ts';
-import { Fields, isRecord } from '../core/options.ts';
+import { isRecord, OptionReader } from '../core/options.ts';
 import { type Random, systemRandom } from '../core/random.ts';
-import { type Address, type Place, placeOf } from './address.ts';
+import { type DaemonAddress, type Endpoint, endpointOf } from './address.ts';
 
 /** How long a daemon that does not answer is left alone. */
-export interface Backoff {
+export interface BackoffOptions {
   /** The longest pause after the first failure. Default 100 ms. */
   readonly first?: Duration;
   /** Each pause may be twice as long as the one before, up to this. Default 5 s. */
@@ -20,7 +20,7 @@ export interface Backoff {
 /** What `connect` takes. */
 export interface ClientOptions {
   /** Where the daemon is. Default `127.0.0.1:7611`. */
-  readonly at?: Address;
+  readonly at?: DaemonAddress;
   /** Talk through TLS, with what `tls.connect` takes if need be. Default false. */
   readonly tls?: boolean | ConnectionOptions;
   /** What the daemon wants to hear first: its `resp.password`, if it has one. */
@@ -30,61 +30,62 @@ export interface ClientOptions {
   /** What holds when there is no answer. Default allow: better too many than none. */
   readonly onUnavailable?: 'allow' | 'deny';
   /** How long nobody is sent after a failure. */
-  readonly backoff?: Backoff;
+  readonly backoff?: BackoffOptions;
   /** The most questions that may be open at once; more are not asked. Default 10,000. */
-  readonly asksMax?: number;
+  readonly maxPending?: number;
   /** Where time and chance come from. Default: the system's. */
   readonly clock?: Clock;
   readonly random?: Random;
 }
 
-export interface Settings {
-  readonly place: Place;
+export interface ClientSettings {
+  readonly endpoint: Endpoint;
   /** Undefined: no TLS. */
   readonly tls: ConnectionOptions | undefined;
   readonly password: string | undefined;
   readonly deadlineMs: Millis;
   readonly onUnavailable: 'allow' | 'deny';
-  readonly pauseMsFirst: Millis;
-  readonly pauseMsMax: Millis;
-  readonly asksMax: number;
+  readonly firstBackoffMs: Millis;
+  readonly maxBackoffMs: Millis;
+  readonly maxPending: number;
   readonly clock: Clock;
   readonly random: Random;
 }
 
-const DEADLINE_MS: Millis = 20;
-const PAUSE_MS_FIRST: Millis = 100;
-const PAUSE_MS_MAX: Millis = 5_000;
-const ASKS_MAX = 10_000;
+const DEFAULT_DEADLINE_MS: Millis = 20;
+const DEFAULT_FIRST_BACKOFF_MS: Millis = 100;
+const DEFAULT_MAX_BACKOFF_MS: Millis = 5_000;
+const DEFAULT_MAX_PENDING = 10_000;
 
-const isText = (value: unknown): value is string => typeof value === 'string' && value !== '';
+const isNonEmptyString = (value: unknown): value is string =>
+  typeof value === 'string' && value !== '';
 
 const isRandom = (value: unknown): value is Random => typeof value === 'function';
 
 /** @throws {ConfigError} if something makes no sense. */
-export function readSettings(options: ClientOptions): Settings {
-  const fields = new Fields('', options);
-  const backoff = new Fields('backoff', fields.raw('backoff') ?? {});
-  const settings: Settings = {
-    place: placeOf(fields.raw('at')),
+export function readSettings(options: ClientOptions): ClientSettings {
+  const fields = new OptionReader('', options);
+  const backoff = new OptionReader('backoff', fields.get('backoff') ?? {});
+  const settings: ClientSettings = {
+    endpoint: endpointOf(fields.get('at')),
     tls: readTls(fields),
-    password: fields.optional('password', isText, 'a text of at least one letter'),
-    deadlineMs: fields.duration('deadline', DEADLINE_MS),
+    password: fields.optional('password', isNonEmptyString, 'a text of at least one letter'),
+    deadlineMs: fields.duration('deadline', DEFAULT_DEADLINE_MS),
     onUnavailable: fields.oneOf('onUnavailable', ['allow', 'deny'], 'allow'),
-    pauseMsFirst: backoff.duration('first', PAUSE_MS_FIRST),
-    pauseMsMax: backoff.duration('max', PAUSE_MS_MAX),
-    asksMax: fields.whole('asksMax', 1, ASKS_MAX),
+    firstBackoffMs: backoff.duration('first', DEFAULT_FIRST_BACKOFF_MS),
+    maxBackoffMs: backoff.duration('max', DEFAULT_MAX_BACKOFF_MS),
+    maxPending: fields.integer('maxPending', 1, DEFAULT_MAX_PENDING),
     clock: fields.optional('clock', isClock, 'a clock: an object with now()') ?? systemClock,
     random: fields.optional('random', isRandom, 'a function') ?? systemRandom,
   };
-  backoff.done();
-  fields.done();
+  backoff.finish();
+  fields.finish();
   return settings;
 }
 
-function readTls(fields: Fields): ConnectionOptions | undefined {
-  const tls = fields.raw('tls') ?? false;
+function readTls(fields: OptionReader): ConnectionOptions | undefined {
+  const tls = fields.get('tls') ?? false;
   if (tls === false) return undefined;
   if (tls === true) return {};
-  return isRecord(tls) ? tls : fields.fail('tls', 'true, false, or options of tls.connect');
+  return isRecord(tls) ? tls : fields.throwFor('tls', 'true, false, or options of tls.connect');
 }

@@ -1,20 +1,22 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { replyWith, type Value } from '../daemon/protocols/resp/reply.ts';
-import { bytesOf, Complaint, encode, Reader, type Told } from './resp.ts';
+import { encodeReply, type ReplyValue } from '../daemon/protocols/resp/reply.ts';
+import { encodeCommand, RespError, RespParser, type RespValue, toBinaryString } from './resp.ts';
 
-function read(bytes: Buffer, size = bytes.length || 1): Told[] | undefined {
-  const reader = new Reader();
-  const told: Told[] = [];
+function read(bytes: Buffer, size = bytes.length || 1): RespValue[] | undefined {
+  const reader = new RespParser();
+  const told: RespValue[] = [];
   for (let at = 0; at < bytes.length; at += size) {
-    if (!reader.read(bytes.subarray(at, at + size), (own) => told.push(own))) return undefined;
+    if (!reader.push(bytes.subarray(at, at + size), (own) => told.push(own))) return undefined;
   }
   return told;
 }
 
 describe('the wire', () => {
   test('commands count bytes', () => {
-    expect(encode(['PING', bytesOf('é')])).toBe('*2\r\n$4\r\nPING\r\n$2\r\n\u00c3\u00a9\r\n');
+    expect(encodeCommand(['PING', toBinaryString('é')])).toBe(
+      '*2\r\n$4\r\nPING\r\n$2\r\n\u00c3\u00a9\r\n',
+    );
   });
 
   test('reads what there is in RESP', () => {
@@ -22,7 +24,7 @@ describe('the wire', () => {
       '+OK\r\n-ERR no\r\n:-7\r\n,1.5\r\n,inf\r\n$-1\r\n_\r\n#t\r\n#f\r\n$2\r\n\u00c3\u00a9\r\n*0\r\n*-1\r\n%1\r\n$1\r\na\r\n*1\r\n:1\r\n';
     const told = [
       'OK',
-      new Complaint('ERR no'),
+      new RespError('ERR no'),
       -7,
       1.5,
       Infinity,
@@ -39,7 +41,7 @@ describe('the wire', () => {
   });
 
   test('reads all that the daemon can say, however it is cut', () => {
-    const { value } = fc.letrec<{ value: Value }>((tie) => ({
+    const { value } = fc.letrec<{ value: ReplyValue }>((tie) => ({
       value: fc.oneof(
         { maxDepth: 4 },
         fc.string({ unit: 'grapheme' }),
@@ -55,7 +57,7 @@ describe('the wire', () => {
         fc.array(value, { maxLength: 5 }),
         fc.integer({ min: 1, max: 50 }),
         (all, size) => {
-          const said = Buffer.concat(all.map((own) => replyWith(3, (reply) => reply.value(own))));
+          const said = Buffer.concat(all.map((own) => encodeReply(3, (reply) => reply.value(own))));
           expect(read(said, size)).toEqual(all);
         },
       ),

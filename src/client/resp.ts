@@ -3,26 +3,26 @@
  */
 
 /** What the daemon says; an error is a value here. */
-export type Told =
+export type RespValue =
   | string
   | number
   | boolean
   | null
-  | Complaint
-  | readonly Told[]
-  | { readonly [name: string]: Told };
+  | RespError
+  | readonly RespValue[]
+  | { readonly [name: string]: RespValue };
 
 /** The daemon says that a question made no sense. */
-export class Complaint {
-  readonly text: string;
+export class RespError {
+  readonly message: string;
 
-  constructor(text: string) {
-    this.text = text;
+  constructor(message: string) {
+    this.message = message;
   }
 }
 
 /** A text as one character for each of its bytes. */
-export const bytesOf = (text: string): string =>
+export const toBinaryString = (text: string): string =>
   isAscii(text) ? text : Buffer.from(text, 'utf8').toString('latin1');
 
 function isAscii(text: string): boolean {
@@ -31,115 +31,115 @@ function isAscii(text: string): boolean {
 }
 
 /** A command; arguments are one character for each byte. */
-export function encode(args: readonly string[]): string {
+export function encodeCommand(args: readonly string[]): string {
   let text = `*${args.length}\r\n`;
   for (const own of args) text += `$${own.length}\r\n${own}\r\n`;
   return text;
 }
 
 /** No answer to a question of ours is as long. */
-const TOLD_BYTES_MAX = 1_048_576;
+const MAX_REPLY_BYTES = 1_048_576;
 
 /** Answers within answers; ours have four. */
-const DEPTH_MAX = 8;
+const MAX_DEPTH = 8;
 
 const NEWLINE = 10;
 
 /** More has to come before this is an answer. */
-const MORE = Symbol('more');
+const INCOMPLETE = Symbol('more');
 
 /** Cuts a stream of bytes into answers. */
-export class Reader {
+export class RespParser {
   #bytes: Buffer = Buffer.alloc(0);
-  #at = 0;
+  #offset = 0;
 
   /**
    * Calls `hear` with every answer that is whole. False if what came is no RESP: nothing after it can
    * be trusted.
    */
-  read(chunk: Buffer, hear: (told: Told) => void): boolean {
+  push(chunk: Buffer, hear: (told: RespValue) => void): boolean {
     this.#bytes = this.#bytes.length > 0 ? Buffer.concat([this.#bytes, chunk]) : chunk;
     let from = 0;
     try {
       while (from < this.#bytes.length) {
-        this.#at = from;
-        const told = this.#value(0);
-        if (told === MORE) break;
-        from = this.#at;
+        this.#offset = from;
+        const told = this.#parseValue(0);
+        if (told === INCOMPLETE) break;
+        from = this.#offset;
         hear(told);
       }
     } catch (error) {
-      if (error instanceof NotResp) return false;
+      if (error instanceof InvalidRespError) return false;
       throw error;
     }
     this.#bytes = this.#bytes.subarray(from);
-    return this.#bytes.length <= TOLD_BYTES_MAX;
+    return this.#bytes.length <= MAX_REPLY_BYTES;
   }
 
-  #value(depth: number): Told | typeof MORE {
-    const end = this.#bytes.indexOf(NEWLINE, this.#at);
-    if (end < 0) return MORE;
-    const mark = String.fromCharCode(this.#bytes[this.#at]);
-    const text = this.#bytes.toString('utf8', this.#at + 1, end - 1);
-    this.#at = end + 1;
+  #parseValue(depth: number): RespValue | typeof INCOMPLETE {
+    const end = this.#bytes.indexOf(NEWLINE, this.#offset);
+    if (end < 0) return INCOMPLETE;
+    const mark = String.fromCharCode(this.#bytes[this.#offset]);
+    const text = this.#bytes.toString('utf8', this.#offset + 1, end - 1);
+    this.#offset = end + 1;
     switch (mark) {
       case ':':
       case ',':
-        return number(text);
+        return parseNumber(text);
       case '$':
-        return this.#text(number(text));
+        return this.#parseBulkString(parseNumber(text));
       case '*':
-        return this.#list(number(text), depth);
+        return this.#parseArray(parseNumber(text), depth);
       case '%':
-        return this.#map(number(text), depth);
+        return this.#parseMap(parseNumber(text), depth);
       case '+':
         return text;
       case '-':
-        return new Complaint(text);
+        return new RespError(text);
       case '#':
         return text === 't';
       case '_':
         return null;
       default:
-        throw new NotResp();
+        throw new InvalidRespError();
     }
   }
 
-  #text(size: number): string | null | typeof MORE {
+  #parseBulkString(size: number): string | null | typeof INCOMPLETE {
     if (size < 0) return null;
-    if (size > TOLD_BYTES_MAX) throw new NotResp();
-    const end = this.#at + size;
-    if (end + 2 > this.#bytes.length) return MORE;
-    const text = this.#bytes.toString('utf8', this.#at, end);
-    this.#at = end + 2;
+    if (size > MAX_REPLY_BYTES) throw new InvalidRespError();
+    const end = this.#offset + size;
+    if (end + 2 > this.#bytes.length) return INCOMPLETE;
+    const text = this.#bytes.toString('utf8', this.#offset, end);
+    this.#offset = end + 2;
     return text;
   }
 
-  #list(size: number, depth: number): Told[] | null | typeof MORE {
+  #parseArray(size: number, depth: number): RespValue[] | null | typeof INCOMPLETE {
     if (size < 0) return null;
-    if (size > TOLD_BYTES_MAX || depth >= DEPTH_MAX) throw new NotResp();
-    const list: Told[] = [];
+    if (size > MAX_REPLY_BYTES || depth >= MAX_DEPTH) throw new InvalidRespError();
+    const list: RespValue[] = [];
     for (let n = 0; n < size; n++) {
-      const told = this.#value(depth + 1);
-      if (told === MORE) return MORE;
+      const told = this.#parseValue(depth + 1);
+      if (told === INCOMPLETE) return INCOMPLETE;
       list.push(told);
     }
     return list;
   }
 
-  #map(size: number, depth: number): Told | typeof MORE {
-    const list = this.#list(size * 2, depth);
-    if (list === MORE || list === null) return list;
+  #parseMap(size: number, depth: number): RespValue | typeof INCOMPLETE {
+    const list = this.#parseArray(size * 2, depth);
+    if (list === INCOMPLETE || list === null) return list;
     const entries = Array.from({ length: size }, (_, n) => [String(list[n * 2]), list[n * 2 + 1]]);
     return Object.fromEntries(entries);
   }
 }
 
-class NotResp extends Error {}
+class InvalidRespError extends Error {}
 
-function number(text: string): number {
+function parseNumber(text: string): number {
   if (text === 'inf') return Infinity;
   const value = Number(text);
-  if (text === '' || Number.isNaN(value)) throw new NotResp();
+  if (text === '' || Number.isNaN(value)) throw new InvalidRespError();
   return value;
 }

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { VirtualClock } from '../testing/virtual-clock.ts';
-import { type Clock, heldClock, systemClock, turnClock } from './clock.ts';
+import { batchClock, type Clock, coarseClock, systemClock } from './clock.ts';
 
 /** A clock that counts how often it is looked at, and moves a step with every look. */
 function countingClock(stepMs: number): Clock & { looks: number } {
@@ -28,7 +28,7 @@ const nextTurn = (): Promise<void> => new Promise((resolve) => setImmediate(reso
 describe('the clock of a turn', () => {
   test('is looked at once for many asks that come in one run', () => {
     const source = countingClock(0.001);
-    const clock = turnClock(source);
+    const clock = coarseClock(source);
     for (let n = 0; n < 1000; n++) clock.now();
     expect(source.looks).toBeLessThan(40);
   });
@@ -36,28 +36,28 @@ describe('the clock of a turn', () => {
   test('is looked at once for many, also where several looks see the same instant', () => {
     let looks = 0;
     // As the system's does: asks are closer together than it moves.
-    const clock = turnClock({ now: () => 1000 + Math.floor(looks++ / 3) * 0.00025 });
+    const clock = coarseClock({ now: () => 1000 + Math.floor(looks++ / 3) * 0.00025 });
     for (let n = 0; n < 1000; n++) clock.now();
     expect(looks).toBeLessThan(60);
   });
 
   test('is looked at every time by a few looks that happen to be close', () => {
     const source = countingClock(0.001);
-    const clock = turnClock(source);
+    const clock = coarseClock(source);
     for (let n = 0; n < 4; n++) clock.now();
     expect(source.looks).toBe(4);
   });
 
   test('is looked at every time when asks are further apart', () => {
     const source = countingClock(1);
-    const clock = turnClock(source);
+    const clock = coarseClock(source);
     for (let n = 0; n < 100; n++) clock.now();
     expect(source.looks).toBe(100);
   });
 
   test('does not carry a look over into the next turn', async () => {
     const source = countingClock(0.001);
-    const clock = turnClock(source);
+    const clock = coarseClock(source);
     for (let n = 0; n < 5; n++) clock.now();
     const looks = source.looks;
     await nextTurn();
@@ -67,7 +67,7 @@ describe('the clock of a turn', () => {
 
   test('shares a look among the steps of an awaited loop: they are one turn', async () => {
     const source = countingClock(0.001);
-    const clock = turnClock(source);
+    const clock = coarseClock(source);
     for (let n = 0; n < 1000; n++) {
       await undefined;
       clock.now();
@@ -77,7 +77,7 @@ describe('the clock of a turn', () => {
 
   test('never shares a clock that is moved by hand: what it says is always new', () => {
     let now = 5;
-    const clock = turnClock({ now: () => now });
+    const clock = coarseClock({ now: () => now });
     for (let n = 0; n < 10; n++) clock.now();
     now = 1005;
     expect(clock.now()).toBe(1005);
@@ -85,7 +85,7 @@ describe('the clock of a turn', () => {
 
   test('goes on sharing in later turns', async () => {
     const source = countingClock(0.001);
-    const clock = turnClock(source);
+    const clock = coarseClock(source);
     for (let turn = 0; turn < 10; turn++) {
       for (let n = 0; n < 100; n++) clock.now();
       await nextTurn();
@@ -95,7 +95,7 @@ describe('the clock of a turn', () => {
 
   test('never goes backwards and never runs ahead', () => {
     let real = 0;
-    const clock = turnClock({ now: () => real });
+    const clock = coarseClock({ now: () => real });
     let last = 0;
     for (let n = 0; n < 1000; n++) {
       real += n % 7 === 0 ? 0.5 : 0.0001;
@@ -110,15 +110,15 @@ describe('the clock of a turn', () => {
 describe('a clock that is held', () => {
   test('stands still until it is let go, and was right when it was held', () => {
     const source = new VirtualClock(100);
-    const clock = heldClock(source);
+    const clock = batchClock(source);
     source.advance(5);
     expect(clock.now()).toBe(105);
-    clock.hold();
+    clock.freeze();
     source.advance(5);
     expect(clock.now()).toBe(105);
-    clock.hold();
+    clock.freeze();
     expect(clock.now()).toBe(110);
-    clock.letGo();
+    clock.unfreeze();
     source.advance(1);
     expect(clock.now()).toBe(111);
   });

@@ -18,69 +18,81 @@ export interface Clock {
    * does not end before then, unless `keepAlive` is false. A clock without this is slept on with the
    * system's timers.
    */
-  wakeAt?(at: Millis, act: () => void, keepAlive: boolean): () => void;
+  wakeAt?(at: Millis, callback: () => void, keepAlive: boolean): () => void;
 }
 
 /** Whether that can be told the time from, as a clock of ours or `Date` itself; options check what is handed in. */
 export const isClock = (value: unknown): value is Clock =>
   typeof (value as Clock | null)?.now === 'function';
 
-const STARTED_AT = performance.timeOrigin;
+const TIME_ORIGIN = performance.timeOrigin;
 
 /**
  * Milliseconds since 1970 as this machine knew it when the process started, counted on from there
  * by the monotonic clock: seconds line up with everybody else's, and a stepped wall clock is not felt.
  */
 export const systemClock: Clock = {
-  now: () => STARTED_AT + performance.now(),
-  wakeAt: (at, act, keepAlive) => sleepUntil(systemClock, at, act, keepAlive),
+  now: () => TIME_ORIGIN + performance.now(),
+  wakeAt: (at, callback, keepAlive) => scheduleOnTimers(systemClock, at, callback, keepAlive),
 };
 
 /** Node keeps a timer's delay in a signed 32-bit integer; anything longer fires at once. */
-const TIMER_MS_MAX = 2 ** 31 - 1;
+const MAX_TIMER_MS = 2 ** 31 - 1;
 
 /** Sleeps on the system's timers until `clock` says that it is time. */
-function sleepUntil(clock: Clock, at: Millis, act: () => void, keepAlive: boolean): () => void {
+function scheduleOnTimers(
+  clock: Clock,
+  at: Millis,
+  callback: () => void,
+  keepAlive: boolean,
+): () => void {
   let timer: ReturnType<typeof setTimeout>;
   const sleep = (): void => {
     const left = Math.max(0, Math.ceil(at - clock.now()));
-    timer = setTimeout(wake, Math.min(left, TIMER_MS_MAX));
+    timer = setTimeout(wake, Math.min(left, MAX_TIMER_MS));
     if (!keepAlive) timer.unref?.(); // a browser's timer is a number, and keeps nothing alive
   };
   // A timer may fire up to a millisecond early, so look again rather than trust it.
-  const wake = (): void => (clock.now() < at ? sleep() : act());
+  const wake = (): void => (clock.now() < at ? sleep() : callback());
   sleep();
   return () => clearTimeout(timer);
 }
 
 /** Calls `act` at an instant of this clock; what comes back cancels it. */
-export function alarm(clock: Clock, at: Millis, act: () => void, keepAlive: boolean): () => void {
-  return clock.wakeAt?.(at, act, keepAlive) ?? sleepUntil(clock, at, act, keepAlive);
+export function schedule(
+  clock: Clock,
+  at: Millis,
+  callback: () => void,
+  keepAlive: boolean,
+): () => void {
+  return (
+    clock.wakeAt?.(at, callback, keepAlive) ?? scheduleOnTimers(clock, at, callback, keepAlive)
+  );
 }
 
 /** Looks closer together than this are one run of asks, not two unrelated events. */
-const RUN_GAP_MS = 0.01;
+const CLOSE_READ_GAP_MS = 0.01;
 
 /**
  * So many of them make a run. Fewer are not worth it: the end of a turn has to be watched for, and that
  * costs more than looking (a request over HTTP decides, and looks three times to tell of it).
  */
-const RUN_LOOKS = 4;
+const MIN_CLOSE_READS = 4;
 
 /** How many asks of a run may share one look at the clock. */
-const SHARED_LOOKS_MAX = 32;
+const MAX_SHARED_READS = 32;
 
 /**
  * The system clock, looked at once for a whole run of asks.
  *
  * Reading the clock costs more than deciding, so a server that answers a thousand pipelined
  * questions in one turn of the event loop should not read it a thousand times. A look is shared by
- * at most `SHARED_LOOKS_MAX` asks, only when they come within microseconds of each other, and never
+ * at most `MAX_SHARED_LOOKS` asks, only when they come within microseconds of each other, and never
  * beyond the turn in which it was taken. Time seen this way is never ahead of the real one, and
  * behind by no more than the turn has lasted; a rule that must not be even that late (`exactTime`
  * of a policy) uses the system clock itself.
  */
-export function turnClock(source: Clock = systemClock): Clock {
+export function coarseClock(source: Clock = systemClock): Clock {
   let seen: Millis = Number.NEGATIVE_INFINITY;
   let shares = 0;
   let near = 0; // looks in a row that came right after another
@@ -95,10 +107,10 @@ export function turnClock(source: Clock = systemClock): Clock {
     const now = source.now();
     // Looks that see the very same instant may see a clock that somebody moves by hand, so they make no run. Nor do they end
     // one: the system's clock moves by a quarter of a microsecond, and several asks fit into that.
-    if (now !== seen) near = now > seen && now - seen < RUN_GAP_MS ? near + 1 : 0;
-    if (near >= RUN_LOOKS) {
-      shares = SHARED_LOOKS_MAX;
-      if (!turnWatched) atEndOfTurn(turnOver);
+    if (now !== seen) near = now > seen && now - seen < CLOSE_READ_GAP_MS ? near + 1 : 0;
+    if (near >= MIN_CLOSE_READS) {
+      shares = MAX_SHARED_READS;
+      if (!turnWatched) onImmediate(turnOver);
       turnWatched = true;
     }
     seen = now;
@@ -112,24 +124,24 @@ export function turnClock(source: Clock = systemClock): Clock {
 }
 
 /** A clock that can be made to stand still for a moment. */
-export interface HeldClock extends Clock {
+export interface BatchClock extends Clock {
   /** Looks once, and goes by that until it is let go. */
-  hold(): void;
-  letGo(): void;
+  freeze(): void;
+  unfreeze(): void;
 }
 
 /**
  * The system clock, looked at once for all that came in one piece: a surface knows where a piece begins
  * and ends, and need not guess it from how close together looks are, as `turnClock` has to.
  */
-export function heldClock(source: Clock = systemClock): HeldClock {
+export function batchClock(source: Clock = systemClock): BatchClock {
   let seen: Millis | undefined;
   return {
     now: () => seen ?? source.now(),
-    hold() {
+    freeze() {
       seen = source.now();
     },
-    letGo() {
+    unfreeze() {
       seen = undefined;
     },
     ...(source.wakeAt && { wakeAt: source.wakeAt.bind(source) }),
@@ -141,18 +153,18 @@ export function heldClock(source: Clock = systemClock): HeldClock {
  * every step is a microtask, and a look is good for many of them. Where there is no such call, the
  * next microtask is as near as one can get.
  */
-export const atEndOfTurn: (act: () => void) => unknown =
-  globalThis.setImmediate ?? ((act) => Promise.resolve().then(act));
+export const onImmediate: (callback: () => void) => unknown =
+  globalThis.setImmediate ?? ((callback) => Promise.resolve().then(callback));
 
-interface Host {
-  readonly process?: { nextTick?(act: () => void): void };
+interface RuntimeGlobals {
+  readonly process?: { nextTick?(callback: () => void): void };
 }
 
 /**
  * Calls back when everything that is ready to run now has run, promises included, and before the
  * event loop turns: what is collected until then belongs together.
  */
-export const endOfTick: (act: () => void) => void = (() => {
-  const { process } = globalThis as Host;
-  return process?.nextTick ? (act) => process.nextTick?.(act) : queueMicrotask;
+export const onNextTick: (callback: () => void) => void = (() => {
+  const { process } = globalThis as RuntimeGlobals;
+  return process?.nextTick ? (callback) => process.nextTick?.(callback) : queueMicrotask;
 })();

@@ -8,61 +8,61 @@
  * It does not keep a process alive.
  */
 
-import { alarm, type Clock, type Millis } from './clock.ts';
+import { type Clock, type Millis, schedule } from './clock.ts';
 
-export interface Dated {
+export interface Issued {
   /** Since when it is out. */
-  readonly heldAt: Millis;
+  readonly issuedAt: Millis;
 }
 
-export class Outstanding<T extends Dated> {
+export class DeadlineSet<T extends Issued> {
   readonly #clock: Clock;
-  readonly #maxMs: Millis;
-  readonly #lose: (held: T) => void;
+  readonly #timeoutMs: Millis;
+  readonly #onExpired: (held: T) => void;
   /** In the order they were given, which is the order in which they become too old. */
-  readonly #held = new Set<T>();
-  #isWatching = false;
+  readonly #items = new Set<T>();
+  #isScheduled = false;
 
-  constructor(clock: Clock, maxMs: Millis, lose: (held: T) => void) {
+  constructor(clock: Clock, timeoutMs: Millis, onExpired: (held: T) => void) {
     this.#clock = clock;
-    this.#maxMs = maxMs;
-    this.#lose = lose;
+    this.#timeoutMs = timeoutMs;
+    this.#onExpired = onExpired;
   }
 
   get size(): number {
-    return this.#held.size;
+    return this.#items.size;
   }
 
   add(held: T): void {
-    this.#held.add(held);
-    if (!this.#isWatching && this.#maxMs < Infinity) this.#watch(held);
+    this.#items.add(held);
+    if (!this.#isScheduled && this.#timeoutMs < Infinity) this.#scheduleExpiry(held);
   }
 
   remove(held: T): void {
-    this.#held.delete(held);
+    this.#items.delete(held);
   }
 
-  #watch(oldest: T): void {
-    this.#isWatching = true;
+  #scheduleExpiry(oldest: T): void {
+    this.#isScheduled = true;
     // Held weakly: an alarm minutes away must not keep a limiter that nobody uses any more.
     const self = new WeakRef(this);
     const look = (): void => {
       const kept = self.deref();
-      if (kept) kept.#look();
+      if (kept) kept.#expireDue();
     };
-    alarm(this.#clock, oldest.heldAt + this.#maxMs, look, false);
+    schedule(this.#clock, oldest.issuedAt + this.#timeoutMs, look, false);
   }
 
-  #look(): void {
-    const lostBefore = this.#clock.now() - this.#maxMs;
-    for (const held of this.#held) {
-      if (held.heldAt > lostBefore) {
-        this.#watch(held);
+  #expireDue(): void {
+    const lostBefore = this.#clock.now() - this.#timeoutMs;
+    for (const held of this.#items) {
+      if (held.issuedAt > lostBefore) {
+        this.#scheduleExpiry(held);
         return;
       }
-      this.#held.delete(held);
-      this.#lose(held); // whoever hears of it may take another permit: it is watched from here
+      this.#items.delete(held);
+      this.#onExpired(held); // whoever hears of it may take another permit: it is watched from here
     }
-    this.#isWatching = false;
+    this.#isScheduled = false;
   }
 }

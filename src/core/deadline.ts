@@ -1,13 +1,13 @@
 /** A deadline for work that has none of its own. */
 
-import { alarm, type Clock, type Millis } from './clock.ts';
+import { type Clock, type Millis, schedule } from './clock.ts';
 import { UnavailableError } from './errors.ts';
 
 /**
  * Rejects if the work takes longer than that, and lets it know: it is not waited for any more. A process does not end
  * meanwhile if `keepAlive`, whatever the work waits for.
  */
-export async function within<T>(
+export async function withDeadline<T>(
   clock: Clock,
   ms: Millis,
   who: string,
@@ -21,7 +21,7 @@ export async function within<T>(
       isOver = true;
       giveUp(new UnavailableError(who, `no answer within ${ms} ms`));
     };
-    cancel = alarm(clock, clock.now() + ms, tell, keepAlive);
+    cancel = schedule(clock, clock.now() + ms, tell, keepAlive);
   });
   try {
     return await Promise.race([work(() => isOver), late]);
@@ -31,10 +31,14 @@ export async function within<T>(
 }
 
 /** Comes back when it is done, or after so long: whether it is; rejects if it has failed by then. */
-export async function atMost(clock: Clock, ms: Millis, done: Promise<unknown>): Promise<boolean> {
+export async function completesWithin(
+  clock: Clock,
+  ms: Millis,
+  done: Promise<unknown>,
+): Promise<boolean> {
   let cancel = (): void => {};
   const moment = new Promise<boolean>((resolve) => {
-    cancel = alarm(clock, clock.now() + ms, () => resolve(false), true);
+    cancel = schedule(clock, clock.now() + ms, () => resolve(false), true);
   });
   return Promise.race([done.then(() => true), moment]).finally(cancel);
 }

@@ -18,8 +18,8 @@ const UNIT_MS: Readonly<Record<string, Millis>> = {
   d: 86_400_000,
 };
 
-const DURATION = /^(\d+(?:\.\d+)?|\.\d+)\s*(us|ms|s|m|h|d)$/;
-const RATE = /^(\d+(?:\.\d+)?|\.\d+)\s*\/\s*(\d+(?:\.\d+)?|\.\d+)?\s*(us|ms|s|m|h|d)$/;
+const DURATION_PATTERN = /^(\d+(?:\.\d+)?|\.\d+)\s*(us|ms|s|m|h|d)$/;
+const RATE_PATTERN = /^(\d+(?:\.\d+)?|\.\d+)\s*\/\s*(\d+(?:\.\d+)?|\.\d+)?\s*(us|ms|s|m|h|d)$/;
 
 /** A span of time: `'250ms'`, `'6s'`, `'1.5m'`, `'1h'`, `'1d'`, or a number of milliseconds. */
 export type Duration = number | string;
@@ -36,7 +36,7 @@ export interface RateValue {
 export function parseDuration(value: unknown): Millis | undefined {
   if (typeof value === 'number') return Number.isFinite(value) ? value : undefined;
   if (typeof value !== 'string') return undefined;
-  const [, amount, unit] = DURATION.exec(value.trim()) ?? [];
+  const [, amount, unit] = DURATION_PATTERN.exec(value.trim()) ?? [];
   return amount === undefined || unit === undefined ? undefined : Number(amount) * UNIT_MS[unit];
 }
 
@@ -45,7 +45,7 @@ export function parseRate(value: unknown): RateValue | undefined {
     return Number.isFinite(value) ? { count: value, periodMs: 1000 } : undefined;
   }
   if (typeof value !== 'string') return undefined;
-  const [, count, amount = '1', unit] = RATE.exec(value.trim()) ?? [];
+  const [, count, amount = '1', unit] = RATE_PATTERN.exec(value.trim()) ?? [];
   if (count === undefined || unit === undefined) return undefined;
   return { count: Number(count), periodMs: Number(amount) * UNIT_MS[unit] };
 }

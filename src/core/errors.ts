@@ -23,28 +23,36 @@ export class ConfigError extends SluiceError {
   /** Where the nonsense stands, such as `limit.bucket.rate` or `calls[3].take`. */
   readonly field: string;
   /** What else is wrong around it, where that could be told without guessing. */
-  readonly others: readonly ConfigError[];
+  readonly additionalErrors: readonly ConfigError[];
 
   readonly #expected: string;
   readonly #got: unknown;
 
-  constructor(field: string, expected: string, got: unknown, others: readonly ConfigError[] = []) {
-    super(expectation(field, expected, got));
+  constructor(
+    field: string,
+    expected: string,
+    got: unknown,
+    additionalErrors: readonly ConfigError[] = [],
+  ) {
+    super(formatMismatch(field, expected, got));
     this.field = field;
-    this.others = others;
+    this.additionalErrors = additionalErrors;
     this.#expected = expected;
     this.#got = got;
   }
 
   /** The same nonsense, seen from further out. */
-  within(path: string): ConfigError {
-    const others = this.others.map((own) => own.within(path));
+  prefixedWith(path: string): ConfigError {
+    const others = this.additionalErrors.map((own) => own.prefixedWith(path));
     return new ConfigError(`${path}.${this.field}`, this.#expected, this.#got, others);
   }
 
   /** The first of these, with the others in it. */
-  static of([first, ...rest]: readonly [ConfigError, ...ConfigError[]]): ConfigError {
-    const others = [...first.others, ...rest.flatMap((own) => [own, ...own.others])];
+  static merge([first, ...rest]: readonly [ConfigError, ...ConfigError[]]): ConfigError {
+    const others = [
+      ...first.additionalErrors,
+      ...rest.flatMap((own) => [own, ...own.additionalErrors]),
+    ];
     return new ConfigError(first.field, first.#expected, first.#got, others);
   }
 }
@@ -64,7 +72,7 @@ export class DeniedError extends SluiceError {
 
   constructor(key: string, decision: Denial) {
     const what = decision.reason === 'unavailable' ? 'nobody could decide' : 'over the limit';
-    super(`${what}${key === '' ? '' : ` for ${show(key)}`}; ${later(decision)}`);
+    super(`${what}${key === '' ? '' : ` for ${preview(key)}`}; ${retryHint(decision)}`);
     this.key = key;
     this.decision = decision;
   }
@@ -80,7 +88,7 @@ export class UnavailableError extends SluiceError {
   }
 }
 
-function later({ retryAfterMs, reason }: Denial): string {
+function retryHint({ retryAfterMs, reason }: Denial): string {
   if (reason === 'queue-full') return 'too many wait already';
   if (reason === 'closed') return 'the limiter was closed';
   if (retryAfterMs === Infinity) return 'it can never fit';
@@ -88,26 +96,26 @@ function later({ retryAfterMs, reason }: Denial): string {
 }
 
 /** What is wrong, in one line: where, what was expected there, what came instead. */
-export const expectation = (field: string, expected: string, got: unknown): string =>
-  `expected ${field && `\`${field}\` to be `}${expected}, got ${show(got)}`;
+export const formatMismatch = (field: string, expected: string, got: unknown): string =>
+  `expected ${field && `\`${field}\` to be `}${expected}, got ${preview(got)}`;
 
 /** Long enough to recognise what came, short enough for one line of a log. */
-const SHOWN_CHARS_MAX = 60;
+const MAX_PREVIEW_CHARS = 60;
 
 /** A value in one short line, whatever it is. */
-export function show(value: unknown): string {
+export function preview(value: unknown): string {
   if (value === undefined) return 'nothing';
   if (typeof value === 'function') return 'a function';
   const plain = typeof value === 'number' || typeof value === 'bigint' || typeof value === 'symbol';
-  const text = plain ? String(value) : (jsonOf(value) ?? textOf(value));
-  return text.length > SHOWN_CHARS_MAX ? `${text.slice(0, SHOWN_CHARS_MAX)}…` : text;
+  const text = plain ? String(value) : (tryStringify(value) ?? safeString(value));
+  return text.length > MAX_PREVIEW_CHARS ? `${text.slice(0, MAX_PREVIEW_CHARS)}…` : text;
 }
 
 /** What went wrong in somebody else's code, which may throw anything. */
-export const reasonOf = (error: unknown): string =>
-  error instanceof Error ? textOf(error.message) : show(error);
+export const errorMessageOf = (error: unknown): string =>
+  error instanceof Error ? safeString(error.message) : preview(error);
 
-function textOf(value: unknown): string {
+function safeString(value: unknown): string {
   try {
     return String(value);
   } catch {
@@ -115,7 +123,7 @@ function textOf(value: unknown): string {
   }
 }
 
-function jsonOf(value: unknown): string | undefined {
+function tryStringify(value: unknown): string | undefined {
   try {
     return JSON.stringify(value);
   } catch {

@@ -1,10 +1,10 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { hasher, hashSeed } from './hash.ts';
+import { createHasher, randomHashSeed } from './hash.ts';
 import { seededRandom } from './random.ts';
 
 const hashesOf = (keys: readonly string[], seed = 1): bigint[] => {
-  const h = hasher(hashSeed(seededRandom(seed)));
+  const h = createHasher(randomHashSeed(seededRandom(seed)));
   return keys.map((key) => {
     h.hash(key);
     return (BigInt(h.high >>> 0) << 32n) | BigInt(h.low >>> 0);
@@ -60,7 +60,7 @@ describe('the hash of a key', () => {
   });
 
   test('of bytes is the hash of the text with a character for each byte', () => {
-    const h = hasher(hashSeed(seededRandom(3)));
+    const h = createHasher(randomHashSeed(seededRandom(3)));
     const bytes = fc.uint8Array({ maxLength: 40 });
     fc.assert(
       fc.property(bytes, fc.nat(5), fc.nat(5), (key, before, after) => {

@@ -25,21 +25,21 @@ export interface Hasher extends KeyHash {
 /** What makes one hasher differ from another: 64 bits, as two whole numbers. */
 export type HashSeed = readonly [low: number, high: number];
 
-export const hashSeed = (random: Random): HashSeed => [
+export const randomHashSeed = (random: Random): HashSeed => [
   Math.floor(random() * 2 ** 32) | 0,
   Math.floor(random() * 2 ** 32) | 0,
 ];
 
-export const hasher = (seed: HashSeed): Hasher => new SeededHasher(...seed);
+export const createHasher = (seed: HashSeed): Hasher => new SeededHasher(...seed);
 
 /** How many keys keep their hash. */
 const MEMO_SIZE = 4096;
 
 /** Longer keys do not: a bound on what strangers make us hold. */
-const MEMO_CHARS_MAX = 256;
+const MAX_MEMO_CHARS = 256;
 
 /** Of so many keys without a remembered hash one gets its own: busy keys come in soon enough. */
-const MEMO_EVERY = 32;
+const MEMOIZE_EVERY = 32;
 
 // Two results and a hot path: fields of one object cost nothing, a pair would be an allocation.
 class SeededHasher implements Hasher {
@@ -50,8 +50,8 @@ class SeededHasher implements Hasher {
 
   // Reading a string character by character is the dearest part of a decision, and the engine
   // already keeps a hash of every string it looks up: busy keys find theirs through a Map.
-  readonly #places = new Map<string, number>();
-  readonly #hashes = new Int32Array(MEMO_SIZE * 2);
+  readonly #memoSlots = new Map<string, number>();
+  readonly #memoHashes = new Int32Array(MEMO_SIZE * 2);
   #misses = 0;
 
   constructor(seedLow: number, seedHigh: number) {
@@ -60,22 +60,22 @@ class SeededHasher implements Hasher {
   }
 
   hash(key: string): void {
-    const place = this.#places.get(key);
+    const place = this.#memoSlots.get(key);
     if (place !== undefined) {
-      this.low = this.#hashes[place];
-      this.high = this.#hashes[place + 1];
+      this.low = this.#memoHashes[place];
+      this.high = this.#memoHashes[place + 1];
       return;
     }
     this.#compute(key);
-    if (++this.#misses % MEMO_EVERY === 0 && key.length <= MEMO_CHARS_MAX) this.#remember(key);
+    if (++this.#misses % MEMOIZE_EVERY === 0 && key.length <= MAX_MEMO_CHARS) this.#memoize(key);
   }
 
-  #remember(key: string): void {
-    if (this.#places.size >= MEMO_SIZE) this.#places.clear(); // the busy ones are soon back
-    const place = this.#places.size * 2;
-    this.#places.set(ownName(key), place);
-    this.#hashes[place] = this.low;
-    this.#hashes[place + 1] = this.high;
+  #memoize(key: string): void {
+    if (this.#memoSlots.size >= MEMO_SIZE) this.#memoSlots.clear(); // the busy ones are soon back
+    const place = this.#memoSlots.size * 2;
+    this.#memoSlots.set(internKey(key), place);
+    this.#memoHashes[place] = this.low;
+    this.#memoHashes[place + 1] = this.high;
   }
 
   #compute(key: string): void {
@@ -128,7 +128,7 @@ class SeededHasher implements Hasher {
  * The key as a property's name. A key may be a part of a larger text and would keep all of it alive;
  * names are texts of their own, and the engine compares them at a glance.
  */
-const ownName = (key: string): string => Object.keys({ [key]: 0 })[0];
+const internKey = (key: string): string => Object.keys({ [key]: 0 })[0];
 
 /** Spreads every bit over the whole word. */
 function mix(word: number): number {

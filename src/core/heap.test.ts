@@ -7,7 +7,7 @@ test('whatever goes in comes out in order, also with some of it dropped on the w
     fc.property(fc.array(fc.nat(100)), fc.nat(5), (numbers, odd) => {
       const heap = new Heap<number>((a, b) => a < b);
       for (const n of numbers) heap.push(n);
-      heap.keep((n) => n % 5 !== odd);
+      heap.retain((n) => n % 5 !== odd);
       const wanted = numbers.filter((n) => n % 5 !== odd).sort((a, b) => a - b);
       expect(heap.size).toBe(wanted.length);
       expect(heap.peek()).toBe(wanted[0]);

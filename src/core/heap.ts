@@ -50,7 +50,7 @@ export class Heap<T> {
   }
 
   /** Drops what is not wanted any more. */
-  keep(isWanted: (item: T) => boolean): void {
+  retain(isWanted: (item: T) => boolean): void {
     const wanted = this.#items.filter(isWanted);
     this.#items = [];
     for (const item of wanted) this.push(item);

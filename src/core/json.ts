@@ -1,7 +1,7 @@
 /** What a server keeps for us, read as JSON: it may be anything, and nobody's mistake here. */
 
 /** Undefined if it is not JSON at all. */
-export function jsonIn(text: string): unknown {
+export function tryParseJson(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {

@@ -7,25 +7,30 @@
 
 import type { Clock } from './clock.ts';
 
-export type Level = 'info' | 'warn' | 'error';
+export type LogLevel = 'info' | 'warn' | 'error';
 export type LogFields = Readonly<Record<string, string | number | boolean>>;
-export type Log = (level: Level, message: string, fields?: LogFields) => void;
+export type Log = (level: LogLevel, message: string, fields?: LogFields) => void;
 
 export type LogFormat = 'text' | 'json';
 
-export function logTo(write: (line: string) => void, format: () => LogFormat, clock: Clock): Log {
+export function createLog(
+  write: (line: string) => void,
+  format: () => LogFormat,
+  clock: Clock,
+): Log {
   return (level, message, fields = {}) => {
     const time = new Date(clock.now()).toISOString();
     write(
       format() === 'json'
         ? JSON.stringify({ time, level, message, ...fields })
-        : [time, level, message, ...Object.entries(fields).map(pair)].join(' '),
+        : [time, level, message, ...Object.entries(fields).map(formatField)].join(' '),
     );
   };
 }
 
-const pair = ([name, value]: [string, unknown]): string => `${name}=${word(String(value))}`;
+const formatField = ([name, value]: [string, unknown]): string =>
+  `${name}=${quoteIfNeeded(String(value))}`;
 
 /** Quoted if it would not be one word, or would do things to a terminal. */
-const word = (text: string): string =>
+const quoteIfNeeded = (text: string): string =>
   /^[^\s"=\p{Cc}]+$/u.test(text) ? text : JSON.stringify(text);

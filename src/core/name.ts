@@ -2,11 +2,11 @@
 
 import { ConfigError } from './errors.ts';
 
-const NAME = /^[A-Za-z0-9_][\w.:-]{0,63}$/;
+const NAME_PATTERN = /^[A-Za-z0-9_][\w.:-]{0,63}$/;
 
 /** @throws {ConfigError} if it could not stand there. */
-export function requireName(name: string, path: string): void {
-  if (NAME.test(name)) return;
+export function requireValidName(name: string, path: string): void {
+  if (NAME_PATTERN.test(name)) return;
   const expected = 'named with letters, digits, _ - . or :, at most 64 of them';
   throw new ConfigError(path, expected, name);
 }

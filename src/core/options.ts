@@ -12,10 +12,10 @@
 
 import type { Millis } from './clock.ts';
 import { parseDuration, parseRate, type RateValue } from './duration.ts';
-import { ConfigError, show } from './errors.ts';
+import { ConfigError, preview } from './errors.ts';
 
 /** The most of anything that is counted: beyond it, numbers no longer tell one from two. */
-export const AMOUNT_MAX = 1e15;
+export const MAX_AMOUNT = 1e15;
 
 export const isRecord = (value: unknown): value is Record<string, unknown> =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
@@ -24,15 +24,15 @@ export const isRecord = (value: unknown): value is Record<string, unknown> =>
 const SAFE_NAME = /^[\w.-]{1,60}$/;
 
 /** Mistakes that are gathered, to be told at once. */
-class Mistakes {
-  readonly #found: ConfigError[] = [];
+class ErrorCollector {
+  readonly #errors: ConfigError[] = [];
 
   add(mistake: ConfigError): void {
-    this.#found.push(mistake);
+    this.#errors.push(mistake);
   }
 
   /** What `read` says; undefined, and noted, if it makes no sense. */
-  attempt<T>(read: () => T): T | undefined {
+  tryRead<T>(read: () => T): T | undefined {
     try {
       return read();
     } catch (error) {
@@ -43,9 +43,9 @@ class Mistakes {
   }
 
   /** @throws {ConfigError} if there are any: the first, with the others in it. */
-  tell(): void {
-    const [first, ...rest] = this.#found;
-    if (first) throw ConfigError.of([first, ...rest]);
+  throwIfAny(): void {
+    const [first, ...rest] = this.#errors;
+    if (first) throw ConfigError.merge([first, ...rest]);
   }
 }
 
@@ -54,18 +54,18 @@ export function readEach<T, Read>(
   items: readonly T[],
   read: (item: T, n: number) => Read,
 ): readonly Read[] {
-  const mistakes = new Mistakes();
-  const all = items.map((item, n) => mistakes.attempt(() => read(item, n)));
-  mistakes.tell();
+  const mistakes = new ErrorCollector();
+  const all = items.map((item, n) => mistakes.tryRead(() => read(item, n)));
+  mistakes.throwIfAny();
   return all as Read[];
 }
 
-export class Fields {
+export class OptionReader {
   readonly path: string;
   readonly #values: Record<string, unknown>;
-  readonly #known = new Set<string>();
+  readonly #readNames = new Set<string>();
   /** What was found so far, if it is patient. */
-  #mistakes: Mistakes | undefined;
+  #collector: ErrorCollector | undefined;
 
   constructor(path: string, value: unknown, expected = 'an object') {
     if (!isRecord(value)) throw new ConfigError(path, expected, value);
@@ -74,14 +74,14 @@ export class Fields {
   }
 
   /** One that tells all mistakes at once: see `done()`, which has to be called. */
-  static patient(path: string, value: unknown, expected?: string): Fields {
-    const fields = new Fields(path, value, expected);
-    fields.#mistakes = new Mistakes();
-    return fields;
+  static collecting(path: string, value: unknown, expected?: string): OptionReader {
+    const reader = new OptionReader(path, value, expected);
+    reader.#collector = new ErrorCollector();
+    return reader;
   }
 
-  at(name: string): string {
-    const safe = SAFE_NAME.test(name) ? name : `[${show(name)}]`;
+  pathOf(name: string): string {
+    const safe = SAFE_NAME.test(name) ? name : `[${preview(name)}]`;
     return this.path === '' ? safe : `${this.path}.${safe}`;
   }
 
@@ -91,144 +91,148 @@ export class Fields {
   }
 
   /** True if somebody has asked for it, whether it was written or not. */
-  knows(name: string): boolean {
-    return this.#known.has(name);
+  wasRead(name: string): boolean {
+    return this.#readNames.has(name);
   }
 
   has(name: string): boolean {
-    return this.raw(name) !== undefined;
+    return this.get(name) !== undefined;
   }
 
-  raw(name: string): unknown {
-    this.#known.add(name);
+  get(name: string): unknown {
+    this.#readNames.add(name);
     return Object.hasOwn(this.#values, name) ? this.#values[name] : undefined;
   }
 
   /** What was written, or what holds if nothing was. `null` was written, and is nonsense. */
-  #given(name: string, fallback: unknown): unknown {
-    const value = this.raw(name);
+  #valueOr(name: string, fallback: unknown): unknown {
+    const value = this.get(name);
     return value === undefined ? fallback : value;
   }
 
   /** Ends a reading: whatever was written and never asked for is a mistake. */
-  done(): void {
-    const known = [...this.#known].join(', ') || 'nothing';
-    for (const stray of this.names().filter((name) => !this.#known.has(name))) {
-      this.#note(new ConfigError(this.at(stray), `one of ${known}`, stray));
+  finish(): void {
+    const known = [...this.#readNames].join(', ') || 'nothing';
+    for (const stray of this.names().filter((name) => !this.#readNames.has(name))) {
+      this.#collectOrThrow(new ConfigError(this.pathOf(stray), `one of ${known}`, stray));
     }
-    this.#mistakes?.tell();
+    this.#collector?.throwIfAny();
   }
 
   /** Reads a part in words of its own; if that makes no sense, a patient reader goes on without it. */
-  attempt<T>(read: () => T): T | undefined {
-    return this.#mistakes ? this.#mistakes.attempt(read) : read();
+  tryRead<T>(read: () => T): T | undefined {
+    return this.#collector ? this.#collector.tryRead(read) : read();
   }
 
   /** There is no going on from here. */
-  fail(name: string, expected: string): never {
-    const mistake = new ConfigError(this.at(name), expected, this.raw(name));
-    this.#mistakes?.add(mistake);
-    this.#mistakes?.tell();
+  throwFor(name: string, expected: string): never {
+    const mistake = new ConfigError(this.pathOf(name), expected, this.get(name));
+    this.#collector?.add(mistake);
+    this.#collector?.throwIfAny();
     throw mistake;
   }
 
   /** A mistake that a patient reader can leave behind. */
-  complain(name: string, expected: string): void {
-    this.#note(new ConfigError(this.at(name), expected, this.raw(name)));
+  report(name: string, expected: string): void {
+    this.#collectOrThrow(new ConfigError(this.pathOf(name), expected, this.get(name)));
   }
 
-  #note(mistake: ConfigError): void {
-    if (!this.#mistakes) throw mistake;
-    this.#mistakes.add(mistake);
+  #collectOrThrow(mistake: ConfigError): void {
+    if (!this.#collector) throw mistake;
+    this.#collector.add(mistake);
   }
 
   /** Complains of a field, and goes on with this in its place. */
-  #instead<T>(name: string, expected: string, standIn: T): T {
-    this.complain(name, expected);
+  #reportAndUse<T>(name: string, expected: string, standIn: T): T {
+    this.report(name, expected);
     return standIn;
   }
 
   /** A number of at least `min` (or more than `above`) and at most `max`. */
   number(name: string, range: NumberRange, fallback?: number): number {
     if (Number.isNaN(fallback) && !this.has(name)) return Number.NaN; // it depends on a mistake
-    const value = this.#given(name, fallback);
-    return typeof value === 'number' && isWithin(value, range)
+    const value = this.#valueOr(name, fallback);
+    return typeof value === 'number' && isInRange(value, range)
       ? value
-      : this.#instead(name, describe(range), Number.NaN);
+      : this.#reportAndUse(name, describeRange(range), Number.NaN);
   }
 
   /** More than nothing, and no more than can be counted. */
   positive(name: string, fallback?: number): number {
     const value = this.number(name, { above: 0 }, fallback);
-    return value > AMOUNT_MAX ? this.#instead(name, `at most ${AMOUNT_MAX}`, Number.NaN) : value;
+    return value > MAX_AMOUNT
+      ? this.#reportAndUse(name, `at most ${MAX_AMOUNT}`, Number.NaN)
+      : value;
   }
 
-  whole(name: string, min: number, fallback?: number): number {
-    return this.number(name, { min, whole: true }, fallback);
+  integer(name: string, min: number, fallback?: number): number {
+    return this.number(name, { min, integer: true }, fallback);
   }
 
   /** Something only code can hand in. */
   optional<T>(name: string, is: (value: unknown) => value is T, expected: string): T | undefined {
-    const value = this.raw(name);
+    const value = this.get(name);
     if (value === undefined || is(value)) return value;
-    return this.#instead(name, expected, undefined);
+    return this.#reportAndUse(name, expected, undefined);
   }
 
   /** The same, and it has to be there. */
   required<T>(name: string, is: (value: unknown) => value is T, expected: string): T {
-    const value = this.raw(name);
-    return is(value) ? value : this.#instead(name, expected, undefined as T);
+    const value = this.get(name);
+    return is(value) ? value : this.#reportAndUse(name, expected, undefined as T);
   }
 
-  flag(name: string, fallback: boolean): boolean {
-    const value = this.#given(name, fallback);
-    return typeof value === 'boolean' ? value : this.#instead(name, 'true or false', fallback);
+  boolean(name: string, fallback: boolean): boolean {
+    const value = this.#valueOr(name, fallback);
+    return typeof value === 'boolean' ? value : this.#reportAndUse(name, 'true or false', fallback);
   }
 
   oneOf<T extends string>(name: string, choices: readonly T[], fallback?: T): T {
-    const value = this.#given(name, fallback);
+    const value = this.#valueOr(name, fallback);
     const choice = choices.find((candidate) => candidate === value);
-    return choice ?? this.#instead(name, `one of ${choices.join(', ')}`, fallback ?? choices[0]);
+    return (
+      choice ?? this.#reportAndUse(name, `one of ${choices.join(', ')}`, fallback ?? choices[0])
+    );
   }
 
   /** A span of more than nothing; `fallback` may be anything, endless included. */
   duration(name: string, fallback?: Millis): Millis {
     if (!this.has(name) && fallback !== undefined) return fallback;
-    const value = parseDuration(this.raw(name));
+    const value = parseDuration(this.get(name));
     const expected = 'a duration longer than 0, such as "6s" or 6000 (ms)';
     const isSpan = value !== undefined && value > 0 && value < Infinity;
-    return isSpan ? value : this.#instead(name, expected, Number.NaN);
+    return isSpan ? value : this.#reportAndUse(name, expected, Number.NaN);
   }
 
   rate(name: string): RateValue {
-    const value = parseRate(this.raw(name));
+    const value = parseRate(this.get(name));
     const expected = 'a rate above 0, such as "100/s", "1/6s" or 100 (a second)';
-    return value !== undefined && isRatePositive(value)
+    return value !== undefined && isPositiveRate(value)
       ? value
-      : this.#instead(name, expected, { count: Number.NaN, periodMs: Number.NaN });
+      : this.#reportAndUse(name, expected, { count: Number.NaN, periodMs: Number.NaN });
   }
 }
 
 /** The same check for a value that came as an argument. */
 export function requireNumber(field: string, value: unknown, range: NumberRange): void {
-  if (typeof value === 'number' && isWithin(value, range)) return;
-  throw new ConfigError(field, describe(range), value);
+  if (typeof value === 'number' && isInRange(value, range)) return;
+  throw new ConfigError(field, describeRange(range), value);
 }
 
 export interface NumberRange {
   readonly min?: number;
   readonly above?: number;
   readonly max?: number;
-  readonly whole?: boolean;
+  readonly integer?: boolean;
 }
 
-function isWithin(value: number, { min, above, max, whole }: NumberRange): boolean {
-  if (!Number.isFinite(value) || (whole && !Number.isInteger(value))) return false;
+function isInRange(value: number, { min, above, max, integer }: NumberRange): boolean {
+  if (!Number.isFinite(value) || (integer && !Number.isInteger(value))) return false;
   return !(value < (min ?? value)) && !(value <= (above ?? -Infinity)) && !(value > (max ?? value));
 }
 
-function describe({ min, above, max, whole }: NumberRange): string {
-  const kind = whole ? 'a whole number' : 'a number';
+function describeRange({ min, above, max, integer }: NumberRange): string {
+  const kind = integer ? 'a whole number' : 'a number';
   const bounds = [
     above !== undefined && `above ${above}`,
     min !== undefined && `of at least ${min}`,
@@ -238,13 +242,13 @@ function describe({ min, above, max, whole }: NumberRange): string {
 }
 
 /** A rate must be finite both ways: so many in a period, and so long for one. */
-function isRatePositive({ count, periodMs }: RateValue): boolean {
+function isPositiveRate({ count, periodMs }: RateValue): boolean {
   const perMs = count / periodMs;
   return perMs > 0 && perMs < Infinity && 1 / perMs < Infinity;
 }
 
 /** How long somebody waits who said `wait: ...`. */
-export function waitMsIn(wait: unknown): Millis {
+export function parseWaitMs(wait: unknown): Millis {
   if (wait === true || wait === Infinity) return Infinity;
   if (wait === false) return 0;
   const ms = parseDuration(wait);

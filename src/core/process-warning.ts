@@ -8,7 +8,7 @@
 
 type WarningCode =
   | 'LISTENER'
-  | 'LOST_PERMIT'
+  | 'EXPIRED_PERMIT'
   | 'ADAPTER'
   /** A limiter failed, and requests are no longer checked. */
   | 'UNCHECKED'
@@ -25,21 +25,21 @@ type WarningCode =
   /** A group cannot listen, and nobody can steal from it. */
   | 'GROUPS';
 
-interface Host {
+interface RuntimeGlobals {
   readonly process?: { emitWarning?(message: string, options: object): void };
   readonly console?: { warn?(message: string): void };
 }
 
 /** The most warnings a process gives: names may be made up as it goes. */
-const WARNINGS_MAX = 100;
+const MAX_WARNINGS = 100;
 
-const given = new Set<string>();
+const emitted = new Set<string>();
 
-export function warn(code: WarningCode, message: string, about = ''): void {
+export function emitProcessWarning(code: WarningCode, message: string, about = ''): void {
   const which = `${code} ${about}`;
-  if (given.has(which) || given.size >= WARNINGS_MAX) return;
-  given.add(which);
-  const host = globalThis as Host;
+  if (emitted.has(which) || emitted.size >= MAX_WARNINGS) return;
+  emitted.add(which);
+  const host = globalThis as RuntimeGlobals;
   const options = { type: 'SluiceWarning', code: `SLUICE_${code}` };
   if (host.process?.emitWarning) host.process.emitWarning(message, options);
   else host.console?.warn?.(`SluiceWarning: ${message}`);

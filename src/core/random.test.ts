@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { exponential, seededRandom } from './random.ts';
+import { exponentialVariate, seededRandom } from './random.ts';
 
 const drawn = (count: number, draw: () => number): number[] => Array.from({ length: count }, draw);
 const meanOf = (numbers: readonly number[]): number =>
@@ -38,7 +38,7 @@ describe('seeded chance', () => {
 
 describe('exponential waiting', () => {
   test('has mean 1 and the right tail, and is never endless', () => {
-    const numbers = drawn(100_000, () => exponential(random));
+    const numbers = drawn(100_000, () => exponentialVariate(random));
     expect(numbers.every((n) => n >= 0 && Number.isFinite(n))).toBe(true);
     expect(meanOf(numbers)).toBeGreaterThan(0.98);
     expect(meanOf(numbers)).toBeLessThan(1.02);
@@ -47,8 +47,8 @@ describe('exponential waiting', () => {
   });
 
   test('takes the ends of chance as they come', () => {
-    expect(exponential(() => 0)).toBe(-0);
-    expect(exponential(() => 1 - 2 ** -32)).toBeCloseTo(32 * Math.LN2, 9);
+    expect(exponentialVariate(() => 0)).toBe(-0);
+    expect(exponentialVariate(() => 1 - 2 ** -32)).toBeCloseTo(32 * Math.LN2, 9);
   });
 
   const random = seededRandom(3);

@@ -11,7 +11,7 @@ export type Random = () => number;
 export const systemRandom: Random = () => Math.random();
 
 /** One that nobody can guess, for names and proofs: slower, so not for every call. */
-export const secretRandom: Random = () => {
+export const cryptoRandom: Random = () => {
   const [high, low] = crypto.getRandomValues(new Uint32Array(2));
   return (high * 2 ** 20 + (low >>> 12)) / 2 ** 52;
 };
@@ -28,4 +28,4 @@ export function seededRandom(seed: number): Random {
 }
 
 /** A waiting time of mean 1 for something that may happen at any moment. */
-export const exponential = (random: Random): number => -Math.log(1 - random());
+export const exponentialVariate = (random: Random): number => -Math.log(1 - random());

@@ -9,37 +9,37 @@
  * it runs, and stops by answering what was asked and leaving its state to its successor.
  */
 
-import { Cells } from '../backends/local/gcra-table.ts';
-import { alarm, type Clock, heldClock, type Millis, systemClock } from '../core/clock.ts';
-import { reasonOf } from '../core/errors.ts';
-import { type Hasher, type HashSeed, hasher, hashSeed } from '../core/hash.ts';
+import { GcraTable } from '../backends/local/gcra-table.ts';
+import { batchClock, type Clock, type Millis, schedule, systemClock } from '../core/clock.ts';
+import { errorMessageOf } from '../core/errors.ts';
+import { createHasher, type Hasher, type HashSeed, randomHashSeed } from '../core/hash.ts';
 import type { Log } from '../core/log.ts';
 import { type Random, systemRandom } from '../core/random.ts';
-import { Engine } from '../limiter/sync-limiter.ts';
-import { Company, changedCompany } from './backends/backends.ts';
-import { seedOf } from './backends/peers.ts';
+import { SyncLimiter } from '../limiter/sync-limiter.ts';
+import { Backends, changedBackendSections } from './backends/backends.ts';
+import { fleetSeedFor } from './backends/peers.ts';
 import { RedisClients } from './backends/redis-connections.ts';
-import type { Loaded } from './config/file.ts';
-import { isLoopback, type Listen, showListen } from './config/listen.ts';
+import type { LoadResult } from './config/file.ts';
+import { formatListenAddress, isLoopback, type ListenAddress } from './config/listen.ts';
 import type { Config } from './config/read.ts';
 import { describeLimits, Metrics } from './metrics.ts';
-import { keyFrom } from './protocols/http/key.ts';
-import { type HttpNow, HttpSurface } from './protocols/http/server/server.ts';
+import { createKeyExtractor } from './protocols/http/key.ts';
+import { HttpServer, type HttpSettings } from './protocols/http/server/server.ts';
 import { lineProtocol } from './protocols/line/handler.ts';
 import { respProtocol } from './protocols/resp/handler.ts';
 import { RESP_BOUNDS } from './protocols/resp/parser.ts';
-import { closeAll, Shelf, type Shelved } from './router/limiter-registry.ts';
-import { Gate } from './router/router.ts';
-import { Streams } from './server/connections.ts';
-import { type Changed, Listeners } from './server/listeners.ts';
-import { Estate, inheritance } from './snapshotter.ts';
+import { closeLimiters, type LimiterEntry, LimiterRegistry } from './router/limiter-registry.ts';
+import { Router } from './router/router.ts';
+import { Connections } from './server/connections.ts';
+import { type ListenerChange, Listeners } from './server/listeners.ts';
+import { loadSnapshot, Snapshotter } from './snapshotter.ts';
 
 export type Surface = 'line' | 'resp' | 'http' | 'groups';
 
-export interface DaemonSetting {
+export interface DaemonContext {
   readonly log: Log;
   /** Reads the configuration again. */
-  readonly load: () => Loaded;
+  readonly load: () => LoadResult;
   /** Of this package. */
   readonly version: string;
   readonly clock?: Clock;
@@ -47,131 +47,149 @@ export interface DaemonSetting {
 }
 
 /** How a reload went: how many limits there are, and how many of them kept their counts. */
-export type Reloaded =
+export type ReloadResult =
   | { readonly ok: true; readonly limits: number; readonly kept: number }
   | { readonly ok: false; readonly problems: readonly string[] };
 
 /** A stopping daemon goes on answering for so long: what was sent to it may still be on its way. */
-const LAST_WORDS_MS: Millis = 50;
+const SHUTDOWN_GRACE_MS: Millis = 50;
 
 /** What a daemon is made of besides its configuration. */
-interface Own {
+interface DaemonComponents {
   readonly clock: Clock;
   readonly seed: HashSeed;
   readonly hasher: Hasher;
   readonly clients: RedisClients;
-  readonly company: Company;
+  readonly backends: Backends;
 }
 
 export class Daemon {
-  readonly gate: Gate;
+  readonly router: Router;
   readonly #log: Log;
-  readonly #load: () => Loaded;
+  readonly #loadConfig: () => LoadResult;
   readonly #clock: Clock;
   readonly #clients: RedisClients;
-  readonly #company: Company;
-  readonly #shelf: Shelf;
-  readonly #line: Streams;
-  readonly #cells: Cells;
-  readonly #resp: Streams;
-  readonly #http: HttpSurface;
+  readonly #backends: Backends;
+  readonly #registry: LimiterRegistry;
+  readonly #lineConnections: Connections;
+  readonly #gcraTable: GcraTable;
+  readonly #respConnections: Connections;
+  readonly #httpServer: HttpServer;
   readonly #metrics: Metrics;
   readonly #listeners: Listeners<Surface>;
-  readonly #estate: Estate;
+  readonly #snapshotter: Snapshotter;
   #config: Config;
   #isStopping = false;
   /** Reloads and stops come one after the other. */
-  #busy: Promise<unknown> = Promise.resolve();
+  #lastOperation: Promise<unknown> = Promise.resolve();
 
   /** Starts one, listening. @throws {ConfigError} if it cannot be as the configuration says. */
-  static async start(config: Config, setting: DaemonSetting): Promise<Daemon> {
-    const { clock = systemClock, random = systemRandom, log } = setting;
-    const left = await inheritance(config, clock, log);
+  static async start(config: Config, context: DaemonContext): Promise<Daemon> {
+    const { clock = systemClock, random = systemRandom, log } = context;
+    const previous = await loadSnapshot(config, clock, log);
     const clients = new RedisClients(log);
-    await clients.prepare(config);
+    await clients.loadPackage(config);
     const { peers } = config;
-    const seed = (peers && seedOf(peers)) ?? left?.seed ?? hashSeed(random);
-    const hash = hasher(seed);
-    const company = await Company.prepare(config, { clock, random, log, clients, hasher: hash });
-    const own = { clock, seed, hasher: hash, clients, company };
-    const daemon = new Daemon(config, setting, own);
-    daemon.#estate.inherit(left);
+    const seed = (peers && fleetSeedFor(peers)) ?? previous?.seed ?? randomHashSeed(random);
+    const hasher = createHasher(seed);
+    const backends = await Backends.create(config, { clock, random, log, clients, hasher });
+    const components = { clock, seed, hasher, clients, backends };
+    const daemon = new Daemon(config, context, components);
+    daemon.#snapshotter.restore(previous);
     try {
-      await company.join();
+      await backends.join();
       await daemon.#listen(config);
     } catch (error) {
-      await daemon.#letGo();
+      await daemon.#releaseResources();
       throw error;
     }
-    await daemon.#estate.change(config.snapshot);
+    await daemon.#snapshotter.configure(config.snapshot);
     return daemon;
   }
 
   private constructor(
     config: Config,
-    { log, load, clock, random, version }: DaemonSetting,
-    own: Own,
+    { log, load, clock, random, version }: DaemonContext,
+    components: DaemonComponents,
   ) {
     this.#config = config;
     this.#log = log;
-    this.#load = load;
-    this.#clock = own.clock;
-    this.#clients = own.clients;
-    this.#company = own.company;
-    const { peers, pool, groups, shareOf } = own.company;
-    const hash = own.hasher;
-    const held = heldClock(own.clock);
-    this.#shelf = new Shelf({ hasher: hash, held, clock, shareOf });
-    this.#watch(this.#shelf.stock(config.limits).made);
-    const gate = new Gate(config, this.#shelf, hash, random);
-    this.gate = gate;
-    const line = lineProtocol(gate.isAllowed.bind(gate), () => this.#config.bounds.key);
-    this.#line = new Streams(line, () => boundsOf(this.#config), held);
-    const cellsMax = config.bounds.cells;
-    this.#cells = new Cells({ hasher: hash, keysMax: cellsMax, clock: held });
+    this.#loadConfig = load;
+    this.#clock = components.clock;
+    this.#clients = components.clients;
+    this.#backends = components.backends;
+    const { peers, pool, groups, backendFor } = components.backends;
+    const hasher = components.hasher;
+    const batchedClock = batchClock(components.clock);
+    this.#registry = new LimiterRegistry({ hasher, batchClock: batchedClock, clock, backendFor });
+    this.#logAvailability(this.#registry.apply(config.limits).created);
+    const router = new Router(config, this.#registry, hasher, random);
+    this.router = router;
+    const line = lineProtocol(router.isAllowed.bind(router), () => this.#config.bounds.key);
+    this.#lineConnections = new Connections(
+      line,
+      () => connectionBoundsOf(this.#config),
+      batchedClock,
+    );
+    const maxCells = config.bounds.cells;
+    this.#gcraTable = new GcraTable({ hasher, maxKeys: maxCells, clock: batchedClock });
     const resp = respProtocol({
-      gate,
-      cells: this.#cells,
+      router,
+      gcraTable: this.#gcraTable,
       version,
-      clock: own.clock,
-      clients: () => this.#resp.counts.open,
+      clock: components.clock,
+      clients: () => this.#respConnections.counts.open,
       token: () => this.#config.resp.password,
-      bounds: () => ({ ...RESP_BOUNDS, keyBytesMax: this.#config.bounds.key }),
+      bounds: () => ({ ...RESP_BOUNDS, maxKeyBytes: this.#config.bounds.key }),
     });
-    this.#resp = new Streams(resp, () => boundsOf(this.#config), held);
-    this.#http = new HttpSurface(
+    this.#respConnections = new Connections(
+      resp,
+      () => connectionBoundsOf(this.#config),
+      batchedClock,
+    );
+    this.#httpServer = new HttpServer(
       {
-        gate,
+        router,
         version,
-        clock: held,
+        clock: batchedClock,
         metrics: () => this.#metrics.text(),
         reload: () => this.reload(),
         isReady: () => !this.#isStopping,
-        rules: () => this.#config,
+        routesConfig: () => this.#config,
         peers: () => peers?.view(),
-        pool: async () => pool?.shown(),
-        groups: () => groups?.shown(),
-        limits: () => describeLimits(this.#config.limits, this.#shelf),
-        onError: (error) => log('error', 'a request over HTTP failed', { reason: reasonOf(error) }),
+        pool: async () => pool?.status(),
+        groups: () => groups?.status(),
+        limits: () => describeLimits(this.#config.limits, this.#registry),
+        onError: (error) =>
+          log('error', 'a request over HTTP failed', { reason: errorMessageOf(error) }),
       },
-      httpBy(config),
+      httpSettingsOf(config),
     );
-    const watched = { line: this.#line, resp: this.#resp, http: this.#http, cells: this.#cells };
+    const sources = {
+      line: this.#lineConnections,
+      resp: this.#respConnections,
+      http: this.#httpServer,
+      gcraTable: this.#gcraTable,
+    };
     this.#metrics = new Metrics(
-      { ...watched, version, permits: gate.permits, peers, pool, groups },
-      this.#shelf,
+      { ...sources, version, permits: router.permits, peers, pool, groups },
+      this.#registry,
     );
-    this.#estate = new Estate(this.#shelf, this.#cells, { seed: own.seed, clock: own.clock, log });
+    this.#snapshotter = new Snapshotter(this.#registry, this.#gcraTable, {
+      seed: components.seed,
+      clock: components.clock,
+      log,
+    });
     this.#listeners = new Listeners({
-      line: (socket) => this.#line.accept(socket),
-      resp: (socket) => this.#resp.accept(socket),
-      http: (socket, listen) => this.#http.accept(socket, isLoopback(listen)),
+      line: (socket) => this.#lineConnections.accept(socket),
+      resp: (socket) => this.#respConnections.accept(socket),
+      http: (socket, listen) => this.#httpServer.accept(socket, isLoopback(listen)),
       groups: (socket) => groups?.accept(socket, this.#config.bounds.connections),
     });
   }
 
   /** Where each surface can be reached. */
-  get addresses(): readonly { readonly surface: Surface; readonly listen: Listen }[] {
+  get addresses(): readonly { readonly surface: Surface; readonly listen: ListenAddress }[] {
     return this.#listeners.addresses;
   }
 
@@ -181,14 +199,16 @@ export class Daemon {
   }
 
   /** Reads the configuration again and changes to it; if something is wrong, stays as it is. */
-  reload(): Promise<Reloaded> {
-    return this.#inTurn(async () => {
-      const loaded = this.#load();
+  reload(): Promise<ReloadResult> {
+    return this.#serialize(async () => {
+      const loaded = this.#loadConfig();
       const result =
         'problems' in loaded
-          ? failed(loaded.problems)
-          : await this.#change(loaded.config).catch((error) => failed([reasonOf(error)]));
-      this.#metrics.reloaded(result.ok);
+          ? reloadFailure(loaded.problems)
+          : await this.#applyConfig(loaded.config).catch((error) =>
+              reloadFailure([errorMessageOf(error)]),
+            );
+      this.#metrics.countReload(result.ok);
       if (result.ok) this.#log('info', 'reloaded', { limits: result.limits, kept: result.kept });
       else {
         // A log has one line for all of it: without the lines of the file that a terminal shows below each.
@@ -199,35 +219,35 @@ export class Daemon {
     });
   }
 
-  async #change(config: Config): Promise<Reloaded> {
-    if (this.#isStopping) return failed(['the daemon is stopping']);
-    const changed = changedCompany(this.#config, config);
+  async #applyConfig(config: Config): Promise<ReloadResult> {
+    if (this.#isStopping) return reloadFailure(['the daemon is stopping']);
+    const changed = changedBackendSections(this.#config, config);
     if (changed.length > 0) {
       const why = 'that takes a restart, which a snapshot makes harmless';
-      return failed(changed.map((section) => `\`${section}\` has changed: ${why}`));
+      return reloadFailure(changed.map((section) => `\`${section}\` has changed: ${why}`));
     }
-    await this.#clients.prepare(config);
+    await this.#clients.loadPackage(config);
     const { opened, closed } = await this.#listen(config);
-    const { made, dropped } = this.#shelf.stock(config.limits);
+    const { created, removed } = this.#registry.apply(config.limits);
     this.#config = config;
-    this.gate.change(config);
-    this.#http.change(httpBy(config));
-    this.#metrics.change();
-    this.#watch(made);
-    await this.#estate.change(config.snapshot);
-    for (const place of closed) this.#log('info', 'no longer listening', shown(place));
-    for (const place of opened) this.#log('info', 'listening', shown(place));
-    await closeAll(dropped);
-    this.#clients.keepOnly(config);
-    const limits = this.#shelf.all.length;
-    return { ok: true, limits, kept: limits - made.length };
+    this.router.applyConfig(config);
+    this.#httpServer.configure(httpSettingsOf(config));
+    this.#metrics.refresh();
+    this.#logAvailability(created);
+    await this.#snapshotter.configure(config.snapshot);
+    for (const place of closed) this.#log('info', 'no longer listening', listenerFields(place));
+    for (const place of opened) this.#log('info', 'listening', listenerFields(place));
+    await closeLimiters(removed);
+    this.#clients.closeUnused(config);
+    const limits = this.#registry.all.length;
+    return { ok: true, limits, kept: limits - created.length };
   }
 
-  async #listen({ listen, admin, groups }: Config): Promise<Changed<Surface>> {
+  async #listen({ listen, admin, groups }: Config): Promise<ListenerChange<Surface>> {
     const changed = await this.#listeners.change({ ...listen, groups: groups?.listen ?? [] });
     const open = listen.http.find((own) => !isLoopback(own));
     if (open && admin.token === undefined) {
-      const at = showListen(open);
+      const at = formatListenAddress(open);
       this.#log('warn', 'admin pages are off for want of a token: set admin.token', { at });
     }
     return changed;
@@ -236,69 +256,69 @@ export class Daemon {
   /** Answers what was asked, takes nothing more, and leaves its state to its successor. */
   stop(): Promise<void> {
     this.#isStopping = true;
-    return this.#inTurn(async () => {
-      this.#estate.saveNoMore();
+    return this.#serialize(async () => {
+      this.#snapshotter.stopSaving();
       await this.#listeners.close();
       await new Promise<void>((resolve) => {
-        alarm(this.#clock, this.#clock.now() + LAST_WORDS_MS, resolve, true);
+        schedule(this.#clock, this.#clock.now() + SHUTDOWN_GRACE_MS, resolve, true);
       });
       const { drainMs } = this.#config.bounds;
-      const surfaces = [this.#line, this.#resp, this.#http];
+      const surfaces = [this.#lineConnections, this.#respConnections, this.#httpServer];
       await Promise.all(surfaces.map((surface) => surface.drain(drainMs)));
-      await this.#company.leave();
-      await this.#estate.save();
-      await this.#letGo();
+      await this.#backends.leave();
+      await this.#snapshotter.save();
+      await this.#releaseResources();
     });
   }
 
   /** Whatever would keep a process alive. */
-  async #letGo(): Promise<void> {
-    await this.#company.leave();
-    await closeAll(this.#shelf.all);
-    this.#clients.keepOnly(undefined);
+  async #releaseResources(): Promise<void> {
+    await this.#backends.leave();
+    await closeLimiters(this.#registry.all);
+    this.#clients.closeUnused(undefined);
   }
 
-  #inTurn<T>(act: () => Promise<T>): Promise<T> {
-    const done = this.#busy.then(act);
-    this.#busy = done.catch(() => undefined);
+  #serialize<T>(act: () => Promise<T>): Promise<T> {
+    const done = this.#lastOperation.then(act);
+    this.#lastOperation = done.catch(() => undefined);
     return done;
   }
 
   /** Tells when a limit's decider is out of reach, and when it is back. */
-  #watch(made: readonly Shelved[]): void {
-    for (const { name: limit, engine } of made) {
-      if (engine instanceof Engine) continue;
-      engine.on((event) => {
-        if (event.type !== 'reach') return;
-        const { isReachable, onUnavailable = '' } = event;
-        if (isReachable) return this.#log('info', 'limit in reach again', { limit });
-        const reason = reasonOf(event.reason);
-        this.#log('warn', 'limit out of reach', { limit, onUnavailable, reason });
+  #logAvailability(created: readonly LimiterEntry[]): void {
+    for (const { name: limit, limiter } of created) {
+      if (limiter instanceof SyncLimiter) continue;
+      limiter.on((event) => {
+        if (event.type !== 'availability') return;
+        const { isAvailable, onUnavailable = '' } = event;
+        if (isAvailable) return this.#log('info', 'limit available again', { limit });
+        const reason = errorMessageOf(event.reason);
+        this.#log('warn', 'limit unavailable', { limit, onUnavailable, reason });
       });
     }
   }
 }
 
-const shown = ({ surface, listen }: { surface: Surface; listen: Listen }) => ({
+const listenerFields = ({ surface, listen }: { surface: Surface; listen: ListenAddress }) => ({
   surface,
-  at: showListen(listen),
+  at: formatListenAddress(listen),
 });
 
-const failed = (problems: readonly string[]): Reloaded => ({ ok: false, problems });
+const reloadFailure = (problems: readonly string[]): ReloadResult => ({ ok: false, problems });
 
-const boundsOf = ({ bounds }: Config) => ({
-  connectionsMax: bounds.connections,
+const connectionBoundsOf = ({ bounds }: Config) => ({
+  maxConnections: bounds.connections,
   slowMs: bounds.slowMs,
   idleMs: bounds.idleMs,
 });
 
-const httpBy = ({ admin, http, bounds }: Config): HttpNow => ({
+const httpSettingsOf = ({ admin, http, bounds }: Config): HttpSettings => ({
   admin,
-  keyOf: keyFrom(http),
+  extractKey: createKeyExtractor(http),
   bounds: {
-    keyMax: bounds.key,
-    bodyMax: bounds.body,
-    connectionsMax: bounds.connections,
+    maxKey: bounds.key,
+    maxBody: bounds.body,
+    maxConnections: bounds.connections,
     slowMs: bounds.slowMs,
     idleMs: bounds.idleMs,
   },

@@ -2,80 +2,80 @@
  * What a daemon has to tell of itself: the figures of every limit, and its own beside them.
  */
 
-import { type Prometheus, prometheus } from '../adapters/metrics/prometheus.ts';
+import { type PrometheusExporter, prometheus } from '../adapters/metrics/prometheus.ts';
 import type { GroupsView } from '../backends/groups/membership.ts';
-import type { Cells } from '../backends/local/gcra-table.ts';
+import type { GcraTable } from '../backends/local/gcra-table.ts';
 import type { FleetView } from '../backends/peers/node.ts';
 import type { PeerView } from '../backends/peers/peer-table.ts';
 import type { PoolView } from '../backends/pool/membership.ts';
-import type { GroupsPlace } from './backends/groups.ts';
-import type { PeersPlace } from './backends/peers.ts';
-import type { PoolPlace } from './backends/pool.ts';
+import type { GroupMembership } from './backends/groups.ts';
+import type { PeerMembership } from './backends/peers.ts';
+import type { PoolMembership } from './backends/pool.ts';
 import type { LimitConfig } from './config/limits.ts';
-import { safeUrl } from './config/redis.ts';
-import type { HttpSurface } from './protocols/http/server/server.ts';
-import type { Shelf, Shelved } from './router/limiter-registry.ts';
-import type { Permits } from './router/permits.ts';
-import type { StreamCounts } from './server/connections.ts';
+import { redactUrl } from './config/redis.ts';
+import type { HttpServer } from './protocols/http/server/server.ts';
+import type { LimiterEntry, LimiterRegistry } from './router/limiter-registry.ts';
+import type { PermitRegistry } from './router/permits.ts';
+import type { ConnectionCounts } from './server/connections.ts';
 
 /** Whose figures these are. */
-export interface Watched {
+export interface MetricSources {
   readonly version: string;
-  readonly line: { readonly counts: StreamCounts };
-  readonly resp: { readonly counts: StreamCounts };
-  readonly http: Pick<HttpSurface, 'counts'>;
-  readonly cells: Cells;
-  readonly permits: Permits;
-  readonly peers: PeersPlace | undefined;
-  readonly pool: PoolPlace | undefined;
-  readonly groups: GroupsPlace | undefined;
+  readonly line: { readonly counts: ConnectionCounts };
+  readonly resp: { readonly counts: ConnectionCounts };
+  readonly http: Pick<HttpServer, 'counts'>;
+  readonly gcraTable: GcraTable;
+  readonly permits: PermitRegistry;
+  readonly peers: PeerMembership | undefined;
+  readonly pool: PoolMembership | undefined;
+  readonly groups: GroupMembership | undefined;
 }
 
 /**
  * Limits and overrides shown one by one, limits first. Each is some fifty lines, and a scrape must not keep
  * anybody waiting for an answer.
  */
-const SHOWN_MAX = 200;
+const MAX_EXPORTED_LIMITS = 200;
 
-function shownOf(shelf: Shelf): readonly Shelved[] {
-  const isOverride = ({ name }: Shelved): boolean => name.endsWith(']');
-  const limits = shelf.all.filter((own) => !isOverride(own));
-  return [...limits, ...shelf.all.filter(isOverride)].slice(0, SHOWN_MAX);
+function exportedEntries(registry: LimiterRegistry): readonly LimiterEntry[] {
+  const isOverride = ({ name }: LimiterEntry): boolean => name.endsWith(']');
+  const limits = registry.all.filter((own) => !isOverride(own));
+  return [...limits, ...registry.all.filter(isOverride)].slice(0, MAX_EXPORTED_LIMITS);
 }
 
 export class Metrics {
-  readonly #watched: Watched;
-  readonly #shelf: Shelf;
-  readonly #limits: Prometheus = prometheus([]);
-  #shown: readonly Shelved[] = [];
+  readonly #sources: MetricSources;
+  readonly #registry: LimiterRegistry;
+  readonly #limits: PrometheusExporter = prometheus([]);
+  #exported: readonly LimiterEntry[] = [];
   #reloads = 0;
   #reloadsFailed = 0;
 
-  constructor(watched: Watched, shelf: Shelf) {
-    this.#watched = watched;
-    this.#shelf = shelf;
-    this.change();
+  constructor(sources: MetricSources, registry: LimiterRegistry) {
+    this.#sources = sources;
+    this.#registry = registry;
+    this.refresh();
   }
 
   /** The limits have changed. */
-  change(): void {
-    const next = shownOf(this.#shelf);
-    for (const old of this.#shown) if (!next.includes(old)) this.#limits.remove(old.engine);
-    for (const own of next) if (!this.#shown.includes(own)) this.#limits.add(own.engine);
-    this.#shown = next;
+  refresh(): void {
+    const next = exportedEntries(this.#registry);
+    for (const old of this.#exported) if (!next.includes(old)) this.#limits.remove(old.limiter);
+    for (const own of next) if (!this.#exported.includes(own)) this.#limits.add(own.limiter);
+    this.#exported = next;
   }
 
-  reloaded(isFine: boolean): void {
+  countReload(isFine: boolean): void {
     if (isFine) this.#reloads++;
     else this.#reloadsFailed++;
   }
 
   text(): string {
-    return this.#limits.text() + this.#own().flatMap(lines).join('');
+    return this.#limits.text() + this.#daemonFamilies().flatMap(renderFamily).join('');
   }
 
-  #own(): readonly Family[] {
-    const { version, line, resp, http, cells, permits, peers, pool, groups } = this.#watched;
+  #daemonFamilies(): readonly MetricFamily[] {
+    const { version, line, resp, http, gcraTable, permits, peers, pool, groups } = this.#sources;
     const surfaces = { line: line.counts, resp: resp.counts, http: http.counts };
     const by = (
       read: (counts: { open: number; accepted: number; refused: number; slow: number }) => number,
@@ -83,8 +83,8 @@ export class Metrics {
     return [
       gauge('sluice_info', 'What runs here.', [[{ version }, 1]]),
       gauge('sluice_limits', 'Limits and overrides, shown above or too many for that.', [
-        [{ shown: 'yes' }, this.#shown.length],
-        [{ shown: 'no' }, this.#shelf.all.length - this.#shown.length],
+        [{ shown: 'yes' }, this.#exported.length],
+        [{ shown: 'no' }, this.#registry.all.length - this.#exported.length],
       ]),
       gauge(
         'sluice_connections',
@@ -107,37 +107,39 @@ export class Metrics {
         by(({ slow }) => slow),
       ),
       counter(
-        'sluice_connections_senseless_total',
+        'sluice_connections_protocol_errors_total',
         'Connections ended: what they said made no sense.',
         [
-          [{ surface: 'line' }, line.counts.senseless],
-          [{ surface: 'resp' }, resp.counts.senseless],
+          [{ surface: 'line' }, line.counts.protocolErrors],
+          [{ surface: 'resp' }, resp.counts.protocolErrors],
         ],
       ),
       counter(
         'sluice_http_responses_total',
         'HTTP responses by status.',
-        Object.entries(http.counts.answered).map(([status, count]): Sample => [{ status }, count]),
+        Object.entries(http.counts.responsesByStatus).map(
+          ([status, count]): Sample => [{ status }, count],
+        ),
       ),
       counter('sluice_cells_decisions_total', 'CL.THROTTLE decided.', [
-        [{ verdict: 'allow' }, cells.allowed],
-        [{ verdict: 'deny' }, cells.denied],
+        [{ verdict: 'allow' }, gcraTable.allowed],
+        [{ verdict: 'deny' }, gcraTable.denied],
       ]),
-      gauge('sluice_cells_keys', 'Keys of CL.THROTTLE.', [[{}, cells.keys]]),
-      gauge('sluice_cells_memory_bytes', 'Memory held for them.', [[{}, cells.bytes]]),
+      gauge('sluice_cells_keys', 'Keys of CL.THROTTLE.', [[{}, gcraTable.keys]]),
+      gauge('sluice_cells_memory_bytes', 'Memory held for them.', [[{}, gcraTable.bytes]]),
       gauge('sluice_permits', 'Permits that callers hold.', [[{}, permits.size]]),
       counter('sluice_reloads_total', 'Configurations read again.', [
         [{ result: 'ok' }, this.#reloads],
         [{ result: 'failed' }, this.#reloadsFailed],
       ]),
-      ...(peers ? ofFleet(peers.view()) : []),
-      ...(pool ? ofPool(pool.view()) : []),
-      ...(groups ? ofGroups(groups.view()) : []),
+      ...(peers ? peerFamilies(peers.view()) : []),
+      ...(pool ? poolFamilies(pool.view()) : []),
+      ...(groups ? groupFamilies(groups.view()) : []),
     ];
   }
 }
 
-function ofFleet({ peers, counts, forged, carried }: FleetView): Family[] {
+function peerFamilies({ peers, counts, authFailed, transportCounts }: FleetView): MetricFamily[] {
   const total = (of: (peer: PeerView) => number): number =>
     peers.reduce((sum, peer) => sum + of(peer), 0);
   const oldestMs = peers.reduce((most, { ageMs }) => Math.max(most, ageMs), 0);
@@ -162,19 +164,19 @@ function ofFleet({ peers, counts, forged, carried }: FleetView): Family[] {
       [{}, counts.repaired],
     ]),
     counter('sluice_peers_unknown_total', 'Keys with hits of limits that this daemon has not.', [
-      [{}, counts.unknown],
+      [{}, counts.unknownLimits],
     ]),
     counter('sluice_peers_datagrams_total', 'Datagrams by what became of them.', [
-      ...Object.entries(carried).map(([fate, count]): Sample => [{ fate }, count]),
-      [{ fate: 'forged' }, forged],
-      [{ fate: 'senseless' }, counts.senseless],
+      ...Object.entries(transportCounts).map(([fate, count]): Sample => [{ fate }, count]),
+      [{ fate: 'auth_failed' }, authFailed],
+      [{ fate: 'protocol_errors' }, counts.protocolErrors],
       [{ fate: 'duplicate' }, counts.duplicates],
     ]),
   ];
 }
 
-function ofPool(view: PoolView): Family[] {
-  const one = (name: string, help: string, value: number): Family =>
+function poolFamilies(view: PoolView): MetricFamily[] {
+  const one = (name: string, help: string, value: number): MetricFamily =>
     gauge(`sluice_pool_${name}`, help, [[{}, value]]);
   return [
     one(
@@ -187,7 +189,7 @@ function ofPool(view: PoolView): Family[] {
     one(
       'age_seconds',
       'How long ago the store was heard.',
-      Math.min(view.ageMs, AGE_MS_MAX) / 1000,
+      Math.min(view.ageMs, MAX_AGE_MS) / 1000,
     ),
     gauge(
       'sluice_pool_saturation',
@@ -201,18 +203,18 @@ function ofPool(view: PoolView): Family[] {
   ];
 }
 
-function ofGroups({ part, given, others }: GroupsView): Family[] {
+function groupFamilies({ part, lent, others }: GroupsView): MetricFamily[] {
   const byGroup = (read: (other: GroupsView['others'][number]) => number): Sample[] =>
     others.map((other) => [{ group: other.group }, read(other)]);
   return [
     gauge('sluice_groups_part', 'What part of the limits its own group has: 0 to 1.', [[{}, part]]),
-    counter('sluice_groups_given_total', 'What other groups stole from this daemon.', [
-      [{}, given],
+    counter('sluice_groups_lent_total', 'What other groups borrowed from this daemon.', [
+      [{}, lent],
     ]),
     counter(
-      'sluice_groups_stolen_total',
-      'What this daemon stole from other groups.',
-      byGroup(({ stolen }) => stolen),
+      'sluice_groups_borrowed_total',
+      'What this daemon borrowed from other groups.',
+      byGroup(({ borrowed }) => borrowed),
     ),
     counter(
       'sluice_groups_requests_total',
@@ -228,45 +230,45 @@ function ofGroups({ part, given, others }: GroupsView): Family[] {
 }
 
 /** Never is a long time, but a number. */
-const AGE_MS_MAX = 86_400_000;
+const MAX_AGE_MS = 86_400_000;
 
 type Sample = readonly [labels: Readonly<Record<string, string>>, value: number];
 
-interface Family {
+interface MetricFamily {
   readonly name: string;
   readonly kind: 'counter' | 'gauge';
   readonly help: string;
   readonly samples: readonly Sample[];
 }
 
-const counter = (name: string, help: string, samples: readonly Sample[]): Family => ({
+const counter = (name: string, help: string, samples: readonly Sample[]): MetricFamily => ({
   name,
   kind: 'counter',
   help,
   samples,
 });
 
-const gauge = (name: string, help: string, samples: readonly Sample[]): Family => ({
+const gauge = (name: string, help: string, samples: readonly Sample[]): MetricFamily => ({
   name,
   kind: 'gauge',
   help,
   samples,
 });
 
-const lines = ({ name, kind, help, samples }: Family): string[] => [
+const renderFamily = ({ name, kind, help, samples }: MetricFamily): string[] => [
   `# HELP ${name} ${help}\n`,
   `# TYPE ${name} ${kind}\n`,
-  ...samples.map(([labels, value]) => `${name}${inBraces(labels)} ${value}\n`),
+  ...samples.map(([labels, value]) => `${name}${renderLabels(labels)} ${value}\n`),
 ];
 
 /** Labels here are words of our own, which need no escaping. */
-function inBraces(labels: Readonly<Record<string, string>>): string {
+function renderLabels(labels: Readonly<Record<string, string>>): string {
   const pairs = Object.entries(labels).map(([name, value]) => `${name}="${value}"`);
   return pairs.length > 0 ? `{${pairs.join(',')}}` : '';
 }
 
 /** The limits there are, for whoever wants to list them. */
-export function describeLimits(limits: readonly LimitConfig[], shelf: Shelf): unknown {
+export function describeLimits(limits: readonly LimitConfig[], registry: LimiterRegistry): unknown {
   return limits.map(
     ({ name, rule, match, always, per, shadow, overrides, redis, etcd, peers, pool, groups }) => ({
       name,
@@ -276,12 +278,12 @@ export function describeLimits(limits: readonly LimitConfig[], shelf: Shelf): un
       per,
       shadow,
       overrides: overrides.map((own) => ({ match: own.match.text, rule: own.rule.limit })),
-      ...(redis && { redis: safeUrl(redis.url) }),
+      ...(redis && { redis: redactUrl(redis.url) }),
       ...(etcd && { etcd: etcd.endpoints }),
       ...(peers && { peers }),
       ...(pool && { pool }),
       ...(groups && { groups: true }),
-      stats: shelf.get(name)?.engine.stats(),
+      stats: registry.get(name)?.limiter.stats(),
     }),
   );
 }

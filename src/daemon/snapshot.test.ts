@@ -20,11 +20,15 @@ const snapshot: Snapshot = {
   savedAt: NOW,
   seed: [-7, 12],
   parts: [
-    { name: 'none', fingerprint: '{}', copy: { entries: new Float64Array(0), freshAt: undefined } },
+    {
+      name: 'none',
+      fingerprint: '{}',
+      table: { entries: new Float64Array(0), debtUntil: undefined },
+    },
     {
       name: 'api',
       fingerprint: '{"a":"\n"}',
-      copy: { entries: Float64Array.of(1.5, -2, NaN), freshAt: Float64Array.of(-Infinity, 9) },
+      table: { entries: Float64Array.of(1.5, -2, NaN), debtUntil: Float64Array.of(-Infinity, 9) },
     },
   ],
 };
@@ -51,8 +55,8 @@ describe('a snapshot', () => {
 
   test('asked for while another is being written comes after it, and both are whole', async () => {
     const file = place();
-    const large = { entries: new Float64Array(1_000_000).fill(7), freshAt: undefined };
-    const first = { ...snapshot, parts: [{ name: 'large', fingerprint: '', copy: large }] };
+    const large = { entries: new Float64Array(1_000_000).fill(7), debtUntil: undefined };
+    const first = { ...snapshot, parts: [{ name: 'large', fingerprint: '', table: large }] };
     const second = { ...snapshot, savedAt: NOW + 1 };
     await Promise.all([writeSnapshot(file, first), writeSnapshot(file, second)]);
     expect(await readSnapshot(file, NOW + 1, DAY)).toEqual({ snapshot: second });

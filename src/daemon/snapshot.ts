@@ -14,9 +14,9 @@
 import { constants } from 'node:fs';
 import { type FileHandle, open, rename, unlink } from 'node:fs/promises';
 import { crc32 } from 'node:zlib';
-import type { TableCopy } from '../backends/backend.ts';
+import type { TableSnapshot } from '../backends/backend.ts';
 import type { Millis } from '../core/clock.ts';
-import { reasonOf } from '../core/errors.ts';
+import { errorMessageOf } from '../core/errors.ts';
 import type { HashSeed } from '../core/hash.ts';
 import { isRecord } from '../core/options.ts';
 
@@ -25,7 +25,7 @@ export interface SnapshotPart {
   readonly name: string;
   /** Another rule's numbers mean something else. */
   readonly fingerprint: string;
-  readonly copy: TableCopy;
+  readonly table: TableSnapshot;
 }
 
 export interface Snapshot {
@@ -38,36 +38,36 @@ export interface Snapshot {
 
 const MAGIC = 'sluice snapshot 1\n';
 const FLOAT_BYTES = 8;
-const CHECK_BYTES = 4;
+const CRC_BYTES = 4;
 
 /** A clock may have been set back a little since; more than this is another time. */
-const AHEAD_MS_MAX: Millis = 5_000;
+const MAX_CLOCK_SKEW_MS: Millis = 5_000;
 
 /** As much as Node reads in one piece: some eighty million keys. */
-const SNAPSHOT_BYTES_MAX = 2 ** 31 - 1;
+const MAX_SNAPSHOT_BYTES = 2 ** 31 - 1;
 
 /** Nobody else needs to know how keys are hashed. */
-const OWNER_ONLY = 0o600;
+const OWNER_ONLY_MODE = 0o600;
 
 /** The one being written: two at once would write into the same unfinished file. */
-let last: Promise<unknown> = Promise.resolve();
+let lastWrite: Promise<unknown> = Promise.resolve();
 
 /** Writes one when those before it are done, so that the last one asked for is the one that stays. */
 export function writeSnapshot(file: string, snapshot: Snapshot): Promise<number> {
-  const done = last.then(() => write(file, snapshot));
-  last = done.catch(() => undefined);
+  const done = lastWrite.then(() => writeAtomically(file, snapshot));
+  lastWrite = done.catch(() => undefined);
   return done;
 }
 
-async function write(file: string, snapshot: Snapshot): Promise<number> {
+async function writeAtomically(file: string, snapshot: Snapshot): Promise<number> {
   const unfinished = `${file}.${process.pid}.unfinished`;
   const handle = await open(
     unfinished,
     constants.O_CREAT | constants.O_TRUNC | constants.O_WRONLY,
-    OWNER_ONLY,
+    OWNER_ONLY_MODE,
   );
   try {
-    const bytes = await writeAll(handle, piecesOf(snapshot));
+    const bytes = await writeWithChecksum(handle, chunksOf(snapshot));
     await handle.sync();
     await handle.close();
     await rename(unfinished, file);
@@ -79,32 +79,32 @@ async function write(file: string, snapshot: Snapshot): Promise<number> {
   }
 }
 
-async function writeAll(handle: FileHandle, pieces: Iterable<Buffer>): Promise<number> {
+async function writeWithChecksum(handle: FileHandle, chunks: Iterable<Buffer>): Promise<number> {
   let check = 0;
   let bytes = 0;
-  for (const piece of pieces) {
-    check = crc32(piece, check);
-    await handle.writeFile(piece);
-    bytes += piece.length;
+  for (const chunk of chunks) {
+    check = crc32(chunk, check);
+    await handle.writeFile(chunk);
+    bytes += chunk.length;
   }
-  const end = Buffer.alloc(CHECK_BYTES);
+  const end = Buffer.alloc(CRC_BYTES);
   end.writeUInt32LE(check);
   await handle.writeFile(end);
-  return bytes + CHECK_BYTES;
+  return bytes + CRC_BYTES;
 }
 
-function* piecesOf({ savedAt, seed, parts }: Snapshot): Iterable<Buffer> {
-  const described = parts.map(({ name, fingerprint, copy }) => ({
+function* chunksOf({ savedAt, seed, parts }: Snapshot): Iterable<Buffer> {
+  const described = parts.map(({ name, fingerprint, table }) => ({
     name,
     fingerprint,
-    entries: copy.entries.length,
-    freshAt: copy.freshAt?.length ?? 0,
+    entries: table.entries.length,
+    freshAt: table.debtUntil?.length ?? 0,
   }));
   yield Buffer.from(`${MAGIC}${JSON.stringify({ savedAt, seed, parts: described })}\n`);
-  for (const { copy } of parts) {
+  for (const { table } of parts) {
     // Nothing is never handed out: of no bytes at all, zlib's CRC begins anew.
-    if (copy.entries.length > 0) yield bytesOf(copy.entries);
-    if (copy.freshAt) yield bytesOf(copy.freshAt);
+    if (table.entries.length > 0) yield bytesOf(table.entries);
+    if (table.debtUntil) yield bytesOf(table.debtUntil);
   }
 }
 
@@ -112,53 +112,53 @@ const bytesOf = (floats: Float64Array): Buffer =>
   Buffer.from(floats.buffer, floats.byteOffset, floats.byteLength);
 
 /** What was read, or why there is nothing to use. */
-export type ReadSnapshot =
+export type SnapshotReadResult =
   | { readonly snapshot: Snapshot }
   | { readonly reason: string; readonly isMissing?: boolean };
 
 export async function readSnapshot(
   file: string,
   now: Millis,
-  ageMsMax: Millis,
-): Promise<ReadSnapshot> {
+  maxAgeMs: Millis,
+): Promise<SnapshotReadResult> {
   try {
-    const read = await readWhole(file);
-    return typeof read === 'string' ? { reason: read } : parse(read, now, ageMsMax);
+    const read = await readRegularFile(file);
+    return typeof read === 'string' ? { reason: read } : parseSnapshot(read, now, maxAgeMs);
   } catch (error) {
     const isMissing = (error as NodeJS.ErrnoException).code === 'ENOENT';
-    return { reason: reasonOf(error), isMissing };
+    return { reason: errorMessageOf(error), isMissing };
   }
 }
 
 /** Its bytes, or why they are not worth reading: what has no end would never have been read. */
-async function readWhole(file: string): Promise<Buffer | string> {
+async function readRegularFile(file: string): Promise<Buffer | string> {
   // Without waiting, as a pipe would keep whoever opens it until somebody else does.
   const handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK);
   try {
     const found = await handle.stat();
     if (!found.isFile()) return 'it is no regular file';
     if (found.size === 0) return 'it is empty'; // or says so, as what the system makes up does
-    if (found.size > SNAPSHOT_BYTES_MAX) return `it has more than ${SNAPSHOT_BYTES_MAX} bytes`;
+    if (found.size > MAX_SNAPSHOT_BYTES) return `it has more than ${MAX_SNAPSHOT_BYTES} bytes`;
     return await handle.readFile();
   } finally {
     await handle.close();
   }
 }
 
-function parse(bytes: Buffer, now: Millis, ageMsMax: Millis): ReadSnapshot {
+function parseSnapshot(bytes: Buffer, now: Millis, maxAgeMs: Millis): SnapshotReadResult {
   if (!bytes.subarray(0, MAGIC.length).equals(Buffer.from(MAGIC))) {
     return { reason: 'it is no snapshot of this version' };
   }
-  const end = bytes.length - CHECK_BYTES;
+  const end = bytes.length - CRC_BYTES;
   const headEnd = bytes.indexOf('\n', MAGIC.length);
   if (headEnd < 0 || headEnd > end || crc32(bytes.subarray(0, end)) !== bytes.readUInt32LE(end)) {
     return { reason: 'it is torn' };
   }
   const head: unknown = JSON.parse(bytes.toString('utf8', MAGIC.length, headEnd));
-  if (!isHead(head)) return { reason: 'it makes no sense' };
+  if (!isSnapshotHeader(head)) return { reason: 'it makes no sense' };
   const { savedAt, seed } = head;
-  if (savedAt > now + AHEAD_MS_MAX) return { reason: 'it is from the future' };
-  if (now - savedAt > ageMsMax) {
+  if (savedAt > now + MAX_CLOCK_SKEW_MS) return { reason: 'it is from the future' };
+  if (now - savedAt > maxAgeMs) {
     return { reason: `it is ${Math.round((now - savedAt) / 1000)} s old` };
   }
   let at = headEnd + 1;
@@ -173,12 +173,13 @@ function parse(bytes: Buffer, now: Millis, ageMsMax: Millis): ReadSnapshot {
   const parts = head.parts.map(({ name, fingerprint, entries, freshAt }) => ({
     name,
     fingerprint,
-    copy: { entries: take(entries), freshAt: freshAt > 0 ? take(freshAt) : undefined },
+    table: { entries: take(entries), debtUntil: freshAt > 0 ? take(freshAt) : undefined },
   }));
   return { snapshot: { savedAt, seed, parts } };
 }
 
-interface Head {
+/** As it stands in files: `freshAt` is how many of `debtUntil` there are. */
+interface SnapshotHeader {
   readonly savedAt: Millis;
   readonly seed: HashSeed;
   readonly parts: readonly {
@@ -189,7 +190,7 @@ interface Head {
   }[];
 }
 
-const isHead = (value: unknown): value is Head =>
+const isSnapshotHeader = (value: unknown): value is SnapshotHeader =>
   isRecord(value) &&
   Number.isFinite(value.savedAt) &&
   Array.isArray(value.seed) &&

@@ -6,117 +6,117 @@
 
 import { access, constants } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import type { Cells } from '../backends/local/gcra-table.ts';
-import { alarm, type Clock } from '../core/clock.ts';
-import { reasonOf } from '../core/errors.ts';
+import type { GcraTable } from '../backends/local/gcra-table.ts';
+import { type Clock, schedule } from '../core/clock.ts';
+import { errorMessageOf } from '../core/errors.ts';
 import type { HashSeed } from '../core/hash.ts';
 import type { Log } from '../core/log.ts';
-import { Engine } from '../limiter/sync-limiter.ts';
-import { seedOf } from './backends/peers.ts';
+import { SyncLimiter } from '../limiter/sync-limiter.ts';
+import { fleetSeedFor } from './backends/peers.ts';
 import type { Config } from './config/read.ts';
-import { countsFlights, type Shelf } from './router/limiter-registry.ts';
+import { isConcurrencyLimit, type LimiterRegistry } from './router/limiter-registry.ts';
 import { readSnapshot, type Snapshot, type SnapshotPart, writeSnapshot } from './snapshot.ts';
 
 /** How a snapshot calls the keys of CL.THROTTLE; no limit can have this name. */
-const CELLS = '*cells';
+const GCRA_PART = '*cells';
 
-export interface EstateSetting {
+export interface SnapshotterContext {
   /** That keys were hashed with: without it, nobody finds them again. */
   readonly seed: HashSeed;
   readonly clock: Clock;
   readonly log: Log;
 }
 
-export class Estate {
-  readonly #shelf: Shelf;
-  readonly #cells: Cells;
-  readonly #setting: EstateSetting;
+export class Snapshotter {
+  readonly #registry: LimiterRegistry;
+  readonly #gcraTable: GcraTable;
+  readonly #context: SnapshotterContext;
   /** Where to, and how often; undefined: nothing is left. */
-  #place: Config['snapshot'];
-  #cancel = (): void => {};
-  #isOver = false;
+  #target: Config['snapshot'];
+  #cancelSave = (): void => {};
+  #isStopped = false;
   /** How often in a row it could not be written there. */
-  #unsaved = { file: '', times: 0 };
+  #failedWrites = { file: '', times: 0 };
 
-  constructor(shelf: Shelf, cells: Cells, setting: EstateSetting) {
-    this.#shelf = shelf;
-    this.#cells = cells;
-    this.#setting = setting;
+  constructor(registry: LimiterRegistry, gcraTable: GcraTable, context: SnapshotterContext) {
+    this.#registry = registry;
+    this.#gcraTable = gcraTable;
+    this.#context = context;
   }
 
   /** Goes on from what a predecessor left, as far as limits are still the same. */
-  inherit(left: Snapshot | undefined): void {
-    for (const { name, fingerprint, copy } of left?.parts ?? []) {
-      if (name === CELLS) {
-        this.#cells.takeOver(copy);
+  restore(previous: Snapshot | undefined): void {
+    for (const { name, fingerprint, table } of previous?.parts ?? []) {
+      if (name === GCRA_PART) {
+        this.#gcraTable.restore(table);
         continue;
       }
-      const shelved = this.#shelf.get(name);
-      const isSame = shelved?.fingerprint === fingerprint;
-      if (isSame && shelved.engine instanceof Engine) shelved.engine.takeOver(copy);
+      const entry = this.#registry.get(name);
+      const isSame = entry?.fingerprint === fingerprint;
+      if (isSame && entry.limiter instanceof SyncLimiter) entry.limiter.restore(table);
       else
-        this.#setting.log('warn', 'snapshot holds a limit that is gone or has changed', {
+        this.#context.log('warn', 'snapshot holds a limit that is gone or has changed', {
           limit: name,
         });
     }
   }
 
   /** From now on there, and as often. Better told now than when there is a state to lose that it cannot be written. */
-  async change(place: Config['snapshot']): Promise<void> {
-    this.#place = place;
-    this.#saveLater();
-    if (!place) return;
-    const { file } = place;
+  async configure(target: Config['snapshot']): Promise<void> {
+    this.#target = target;
+    this.#scheduleSave();
+    if (!target) return;
+    const { file } = target;
     try {
       await access(dirname(file), constants.W_OK | constants.X_OK);
     } catch (error) {
-      const reason = reasonOf(error);
-      this.#setting.log('warn', 'snapshot cannot be written there', { file, reason });
+      const reason = errorMessageOf(error);
+      this.#context.log('warn', 'snapshot cannot be written there', { file, reason });
     }
   }
 
-  #saveLater(): void {
-    this.#cancel();
-    const everyMs = this.#place?.everyMs ?? Infinity;
-    if (everyMs === Infinity || this.#isOver) return;
-    const { clock } = this.#setting;
-    const save = (): Promise<void> => this.save().then(() => this.#saveLater());
-    this.#cancel = alarm(clock, clock.now() + everyMs, save, false);
+  #scheduleSave(): void {
+    this.#cancelSave();
+    const everyMs = this.#target?.everyMs ?? Infinity;
+    if (everyMs === Infinity || this.#isStopped) return;
+    const { clock } = this.#context;
+    const save = (): Promise<void> => this.save().then(() => this.#scheduleSave());
+    this.#cancelSave = schedule(clock, clock.now() + everyMs, save, false);
   }
 
   /** Only when it is asked to. */
-  saveNoMore(): void {
-    this.#isOver = true;
-    this.#cancel();
+  stopSaving(): void {
+    this.#isStopped = true;
+    this.#cancelSave();
   }
 
   /** Lays down the state of all keys, if there is a place for it. */
   async save(): Promise<void> {
-    if (!this.#place) return;
-    const { file } = this.#place;
-    const { seed, clock, log } = this.#setting;
-    const failures = this.#unsaved.file === file ? this.#unsaved.times : 0;
+    if (!this.#target) return;
+    const { file } = this.#target;
+    const { seed, clock, log } = this.#context;
+    const failures = this.#failedWrites.file === file ? this.#failedWrites.times : 0;
     try {
-      const parts = this.#parts();
+      const parts = this.#collectParts();
       const bytes = await writeSnapshot(file, { savedAt: clock.now(), seed, parts });
-      this.#unsaved = { file, times: 0 };
+      this.#failedWrites = { file, times: 0 };
       if (failures === 0) log('info', 'snapshot written', { file, bytes });
       else log('info', 'snapshot written again', { file, bytes, failures });
     } catch (error) {
-      this.#unsaved = { file, times: failures + 1 };
-      const isNews = failures === 0 || this.#isOver; // the last word counts
-      if (isNews) log('error', 'snapshot not written', { file, reason: reasonOf(error) });
+      this.#failedWrites = { file, times: failures + 1 };
+      const isNews = failures === 0 || this.#isStopped; // the last word counts
+      if (isNews) log('error', 'snapshot not written', { file, reason: errorMessageOf(error) });
     }
   }
 
   /** Calls in flight do not outlive a daemon, so who counts them starts anew. */
-  #parts(): SnapshotPart[] {
-    const cells = { name: CELLS, fingerprint: '', copy: this.#cells.copy() };
+  #collectParts(): SnapshotPart[] {
+    const cells = { name: GCRA_PART, fingerprint: '', table: this.#gcraTable.snapshot() };
     return [
       cells,
-      ...this.#shelf.all.flatMap(({ name, fingerprint, engine }) =>
-        engine instanceof Engine && !countsFlights(engine)
-          ? [{ name, fingerprint, copy: engine.copy() }]
+      ...this.#registry.all.flatMap(({ name, fingerprint, limiter }) =>
+        limiter instanceof SyncLimiter && !isConcurrencyLimit(limiter)
+          ? [{ name, fingerprint, table: limiter.snapshot() }]
           : [],
       ),
     ];
@@ -124,15 +124,16 @@ export class Estate {
 }
 
 /** What a predecessor left, if it can be used. */
-export async function inheritance(
+export async function loadSnapshot(
   { snapshot, peers }: Config,
   clock: Clock,
   log: Log,
 ): Promise<Snapshot | undefined> {
   if (!snapshot) return undefined;
-  const { file, ageMsMax } = snapshot;
-  const read = await readSnapshot(file, clock.now(), ageMsMax);
-  const isOurs = !peers || !('snapshot' in read) || isSame(read.snapshot.seed, seedOf(peers));
+  const { file, maxAgeMs } = snapshot;
+  const read = await readSnapshot(file, clock.now(), maxAgeMs);
+  const isOurs =
+    !peers || !('snapshot' in read) || isSameSeed(read.snapshot.seed, fleetSeedFor(peers));
   if (!isOurs) {
     log('warn', 'snapshot not used', { file, reason: 'its keys are those of another fleet' });
     return undefined;
@@ -145,5 +146,5 @@ export async function inheritance(
   return undefined;
 }
 
-const isSame = ([low, high]: HashSeed, other: HashSeed): boolean =>
+const isSameSeed = ([low, high]: HashSeed, other: HashSeed): boolean =>
   low === other[0] && high === other[1];

@@ -6,10 +6,10 @@
  */
 
 import {
-  type Answer,
-  CLOSED,
-  type RemoteShare,
-  type RemoteShareMaker,
+  CLOSED_REFUSAL,
+  type RemoteBackend,
+  type RemoteBackendFactory,
+  type RemoteDecision,
 } from '../backends/remote-backend.ts';
 import type { Clock, Millis } from '../core/clock.ts';
 import { type Decision, deny, NEVER } from '../core/decision.ts';
@@ -17,47 +17,47 @@ import { ConfigError } from '../core/errors.ts';
 import { requireNumber } from '../core/options.ts';
 import type { Random } from '../core/random.ts';
 import { requireCost } from '../policies/cost.ts';
-import { type News, type Policy, seenIn } from '../policies/policy.ts';
-import { Pauses, pauseIn } from './cooldowns.ts';
+import { type Feedback, keyStatusOf, type Policy } from '../policies/policy.ts';
+import { cooldownIn, KeyCooldowns } from './cooldowns.ts';
 import type { Listener } from './events.ts';
 import { type Inspection, inspectionOf } from './inspection.ts';
-import type { Permit, Refusal, Settled } from './permit.ts';
+import type { Permit, PermitResult, Refusal } from './permit.ts';
 import {
-  type RemoteEntry,
-  type RemotePatience,
-  RemoteWaitingRoom,
+  type RemoteGrant,
+  type RemoteWaitLimits,
+  RemoteWaitScheduler,
   TOO_LONG,
 } from './remote-wait-scheduler.ts';
-import type { Counted } from './stats.ts';
-import { Ledger } from './telemetry.ts';
+import type { CounterSnapshot } from './stats.ts';
+import { LimiterTelemetry } from './telemetry.ts';
 import {
-  patienceIn,
-  type Result,
+  type CallResult,
+  readWaitLimits,
+  requireFeedback,
   requireKey,
-  requireNews,
   requireResult,
   type WaitOptions,
 } from './validate.ts';
-import type { Order } from './wait-queue.ts';
+import type { QueueOrder } from './wait-queue.ts';
 
 /** What `Limiter` is where somebody else decides, such as Redis: every answer is a promise. */
 export interface RemoteLimiter {
   readonly name: string;
   readonly isRemote: true;
   /** May `cost` (default 1) happen for this key now? All or nothing. */
-  ask(key: string, cost?: number): Promise<Decision>;
+  check(key: string, cost?: number): Promise<Decision>;
   /** A permit at once or none. */
   tryAcquire(key: string, cost?: number): Promise<Permit | Refusal>;
   /** Waits for a permit if it has to. Only an abort rejects. */
   acquire(key: string, cost?: number, options?: WaitOptions): Promise<Permit | Refusal>;
   /** Takes up to `most` and says how many it got. */
-  take(key: string, most: number): Promise<number>;
+  takeUpTo(key: string, most: number): Promise<number>;
   /** Gives back `unused` of what `take` granted. */
-  give(key: string, unused: number, takenAt?: Millis): Promise<void>;
+  giveBack(key: string, unused: number, takenAt?: Millis): Promise<void>;
   /** Says how a call went that had been allowed. */
-  settle(key: string, result?: Result): Promise<void>;
+  settle(key: string, result?: CallResult): Promise<void>;
   /** Takes in what happened elsewhere; false if this limit has no use for it. */
-  hear(key: string, news: News): Promise<boolean>;
+  update(key: string, feedback: Feedback): Promise<boolean>;
   /** How the key stands; undefined while whoever decides is out of reach. */
   inspect(key: string): Promise<Inspection | undefined>;
   /** Tells `listener` of every decision and every call settled; what comes back ends that. */
@@ -76,184 +76,197 @@ export interface RemoteLimiter {
 export const isRemote = (limiter: object): limiter is RemoteLimiter => 'isRemote' in limiter;
 
 /** What such a limiter knows of itself; keys and their memory are with whoever decides. */
-export interface RemoteStats extends Counted {
+export interface RemoteStats extends CounterSnapshot {
   /** How many wait in line. */
   readonly waiting: number;
   /** Permits that are out. */
   readonly held: number;
   /** False while whoever decides is out of reach. */
-  readonly isReachable: boolean;
+  readonly isAvailable: boolean;
   /** Calls that were answered by `onUnavailable`. */
-  readonly makeshift: number;
+  readonly fallback: number;
 }
 
-export interface RemoteSettings {
+export interface AsyncLimiterSettings {
   readonly name: string;
   /** False if nobody gave it its name, which is then that of its rule. */
-  readonly isNamed: boolean;
+  readonly hasExplicitName: boolean;
   readonly clock: Clock;
   readonly random: Random;
-  readonly keysMax: number;
-  readonly queue: { readonly max: number; readonly order: Order; readonly keepAlive: boolean };
-  readonly holdMaxMs: Millis;
-  readonly pauseMaxMs: Millis;
+  readonly maxKeys: number;
+  readonly queue: { readonly max: number; readonly order: QueueOrder; readonly keepAlive: boolean };
+  readonly permitTimeoutMs: Millis;
+  readonly maxCooldownMs: Millis;
 }
 
-export class RemoteEngine implements RemoteLimiter {
+export class AsyncLimiter implements RemoteLimiter {
   readonly isRemote = true;
   readonly name: string;
   readonly clock: Clock;
   readonly random: Random;
   readonly #policy: Policy;
-  readonly #share: RemoteShare;
-  readonly #room: RemoteWaitingRoom;
-  readonly #ledger: Ledger;
-  readonly #pauses = new Pauses();
-  readonly #pauseMaxMs: Millis;
-  #makeshift = 0;
+  readonly #backend: RemoteBackend;
+  readonly #scheduler: RemoteWaitScheduler;
+  readonly #telemetry: LimiterTelemetry;
+  readonly #cooldowns = new KeyCooldowns();
+  readonly #maxCooldownMs: Millis;
+  #fallbackCount = 0;
   #isClosed = false;
 
-  constructor(policy: Policy, maker: RemoteShareMaker, settings: RemoteSettings) {
-    const { name, clock, random, queue, keysMax } = settings;
+  constructor(policy: Policy, factory: RemoteBackendFactory, settings: AsyncLimiterSettings) {
+    const { name, clock, random, queue, maxKeys } = settings;
     this.name = name;
     this.clock = clock;
     this.random = random;
-    this.#pauseMaxMs = settings.pauseMaxMs;
-    this.#ledger = new Ledger(name, clock, settings.holdMaxMs);
-    const onReach = (isReachable: boolean, why: unknown): void => {
-      this.#ledger.reached(isReachable, why, this.#share.onUnavailable);
-      if (isReachable) this.#room.pokeAll();
+    this.#maxCooldownMs = settings.maxCooldownMs;
+    this.#telemetry = new LimiterTelemetry(name, clock, settings.permitTimeoutMs);
+    const onAvailability = (isAvailable: boolean, why: unknown): void => {
+      this.#telemetry.recordAvailability(isAvailable, why, this.#backend.onUnavailable);
+      if (isAvailable) this.#scheduler.wakeAll();
     };
-    this.#share = maker.make(policy, {
+    this.#backend = factory.create(policy, {
       name,
-      isNamed: settings.isNamed,
+      hasExplicitName: settings.hasExplicitName,
       clock,
       random,
-      keysMax,
-      waitersMax: queue.max,
+      maxKeys,
+      maxWaiters: queue.max,
       keepAlive: queue.keepAlive,
-      onRoom: (key) => this.#room.poke(key),
-      onReach,
+      onCapacity: (key) => this.#scheduler.wake(key),
+      onAvailability,
     });
-    this.#policy = this.#share.policy ?? policy;
-    this.#room = new RemoteWaitingRoom({
-      share: this.#share,
+    this.#policy = this.#backend.policy ?? policy;
+    this.#scheduler = new RemoteWaitScheduler({
+      backend: this.#backend,
       clock,
       random,
       order: queue.order,
-      waitersMax: queue.max,
+      maxWaiters: queue.max,
       keepAlive: queue.keepAlive,
-      reserves: policy.reserves,
+      canReserve: policy.canReserve,
       expireMs: policy.expireMs,
-      pausedMs: (key) => this.#pauses.leftMs(key, clock.now()),
+      cooldownMs: (key) => this.#cooldowns.remainingMs(key, clock.now()),
     });
   }
 
-  ask(key: string, cost = 1): Promise<Decision> {
+  check(key: string, cost = 1): Promise<Decision> {
     try {
       requireKey(key);
       requireCost(cost);
-      const here = this.#refused(key, cost) ?? this.#share.askHere?.(key, cost);
-      if (here === undefined) return this.#askThere(key, cost);
-      this.#ledger.decided(key, cost, here, 0);
+      const here = this.#localRefusal(key, cost) ?? this.#backend.checkPrefetched?.(key, cost);
+      if (here === undefined) return this.#checkRemote(key, cost);
+      this.#telemetry.recordDecision(key, cost, here, 0);
       return Promise.resolve(here);
     } catch (error) {
       return Promise.reject(error);
     }
   }
 
-  async #askThere(key: string, cost: number): Promise<Decision> {
-    const answer = await this.#share.ask(key, cost);
-    if (answer.isMakeshift) this.#makeshift++;
-    const decision = this.#inTime(answer);
-    this.#ledger.decided(key, cost, decision, 0);
+  async #checkRemote(key: string, cost: number): Promise<Decision> {
+    const answer = await this.#backend.check(key, cost);
+    if (answer.fromFallback) this.#fallbackCount++;
+    const decision = this.#denyIfLate(answer);
+    this.#telemetry.recordDecision(key, cost, decision, 0);
     return decision;
   }
 
   async tryAcquire(key: string, cost = 1): Promise<Permit | Refusal> {
     requireKey(key);
     requireCost(cost);
-    const here = this.#refused(key, cost);
-    const answer = here ? { decision: here, at: 0 } : await this.#share.askNow(key, cost);
-    const { at, holder, isMakeshift = false }: Answer = answer;
-    if (isMakeshift) this.#makeshift++;
-    const decision = this.#inTime(answer);
+    const here = this.#localRefusal(key, cost);
+    const answer = here
+      ? { decision: here, decidedAt: 0 }
+      : await this.#backend.checkNow(key, cost);
+    const { decidedAt, leaseId, fromFallback = false }: RemoteDecision = answer;
+    if (fromFallback) this.#fallbackCount++;
+    const decision = this.#denyIfLate(answer);
     if (decision.verdict !== 'deny')
-      return this.#admit(key, cost, { verdict: 'allow', dueAt: at, isMakeshift, holder }, 0);
-    if (this.#isClosed) return this.#ledger.refuse(key, cost, CLOSED, 0);
+      return this.#issuePermit(
+        key,
+        cost,
+        { verdict: 'allow', dueAt: decidedAt, fromFallback, leaseId },
+        0,
+      );
+    if (this.#isClosed) return this.#telemetry.refuse(key, cost, CLOSED_REFUSAL, 0);
     const { retryAfterMs } = decision;
-    const isUndecided = isMakeshift && this.#share.onUnavailable === 'deny';
+    const isUndecided = fromFallback && this.#backend.onUnavailable === 'deny';
     const reason = isUndecided ? 'unavailable' : retryAfterMs === NEVER ? 'never' : 'not-now';
-    return this.#ledger.refuse(key, cost, { retryAfterMs, reason }, 0);
+    return this.#telemetry.refuse(key, cost, { retryAfterMs, reason }, 0);
   }
 
   async acquire(key: string, cost = 1, options: WaitOptions = {}): Promise<Permit | Refusal> {
     requireKey(key);
     requireCost(cost);
-    const { waitMsMax, ...own } = patienceIn(options);
-    const isAtOnce = waitMsMax <= 0 && !this.#room.hasLine(key) && !own.signal?.aborted;
+    const { maxWaitMs, ...own } = readWaitLimits(options);
+    const isAtOnce = maxWaitMs <= 0 && !this.#scheduler.hasWaiters(key) && !own.signal?.aborted;
     if (isAtOnce) return this.tryAcquire(key, cost);
     const since = this.clock.now();
-    for (let waitedMs = 0, hadTurn = false; ; hadTurn = true) {
-      if (this.#isClosed) return this.#ledger.refuse(key, cost, CLOSED, waitedMs);
-      const leftMs = waitMsMax - waitedMs;
-      if (hadTurn && leftMs <= 0) return this.#ledger.refuse(key, cost, TOO_LONG, waitedMs);
-      const patience = { ...own, waitMsMax: leftMs, hadTurn };
-      const entry = await this.#enter(key, cost, patience).catch((error: unknown) => {
-        this.#ledger.left(key, cost, this.clock.now() - since);
+    for (let waitedMs = 0, isRequeued = false; ; isRequeued = true) {
+      if (this.#isClosed) return this.#telemetry.refuse(key, cost, CLOSED_REFUSAL, waitedMs);
+      const leftMs = maxWaitMs - waitedMs;
+      if (isRequeued && leftMs <= 0) return this.#telemetry.refuse(key, cost, TOO_LONG, waitedMs);
+      const limits = { ...own, maxWaitMs: leftMs, isRequeued };
+      const entry = await this.#waitForPermit(key, cost, limits).catch((error: unknown) => {
+        this.#telemetry.recordCancelled(key, cost, this.clock.now() - since);
         throw error;
       });
       waitedMs = Math.max(0, this.clock.now() - since);
-      if (entry.verdict === 'deny') return this.#ledger.refuse(key, cost, entry, waitedMs);
-      if ('latest' in entry && this.#isPast(entry.latest)) continue;
-      if (entry.isMakeshift) this.#makeshift++;
-      return this.#admit(key, cost, entry, waitedMs);
+      if (entry.verdict === 'deny') return this.#telemetry.refuse(key, cost, entry, waitedMs);
+      if ('usableUntil' in entry && this.#isTooLate(entry.usableUntil)) continue;
+      if (entry.fromFallback) this.#fallbackCount++;
+      return this.#issuePermit(key, cost, entry, waitedMs);
     }
   }
 
   /** What was decided, if it can still begin: a place that is lost is as good as used. */
-  #inTime({ decision, latest }: Answer): Decision {
-    const isLost = decision.verdict !== 'deny' && this.#isPast(latest);
+  #denyIfLate({ decision, usableUntil }: RemoteDecision): Decision {
+    const isLost = decision.verdict !== 'deny' && this.#isTooLate(usableUntil);
     return isLost ? deny(Math.ceil(this.#policy.refillMs ?? 0)) : decision;
   }
 
   /** The process was held up on the way from where the place was given: the next one may be too close by now. */
-  #isPast(latest: Millis | undefined): boolean {
-    return latest !== undefined && this.clock.now() > latest;
+  #isTooLate(usableUntil: Millis | undefined): boolean {
+    return usableUntil !== undefined && this.clock.now() > usableUntil;
   }
 
   /** In the line that the decider keeps, or in one of this process. */
-  #enter(key: string, cost: number, patience: RemotePatience) {
-    const pausedMs = this.#pauses.isEmpty ? 0 : this.#pauses.leftMs(key, this.clock.now());
-    if (this.#share.enter && pausedMs === 0) return this.#share.enter(key, cost, patience);
-    return this.#room.enter(key, cost, patience);
+  #waitForPermit(key: string, cost: number, limits: RemoteWaitLimits) {
+    const cooldownMs = this.#cooldowns.isEmpty
+      ? 0
+      : this.#cooldowns.remainingMs(key, this.clock.now());
+    if (this.#backend.waitForPermit && cooldownMs === 0)
+      return this.#backend.waitForPermit(key, cost, limits);
+    return this.#scheduler.waitForPermit(key, cost, limits);
   }
 
-  #admit(key: string, cost: number, entry: RemoteEntry, waitedMs: Millis): Permit {
-    const { dueAt, isMakeshift, holder } = entry;
-    const heldAt = this.clock.now();
-    return this.#ledger.admit({ key, cost, dueAt, heldAt, waitedMs }, (settled, rttMs) => {
-      this.#settle(key, { ...settled, rttMs, cost, dueAt }, isMakeshift, holder);
-    });
+  #issuePermit(key: string, cost: number, result: RemoteGrant, waitedMs: Millis): Permit {
+    const { dueAt, fromFallback, leaseId } = result;
+    const issuedAt = this.clock.now();
+    return this.#telemetry.issuePermit(
+      { key, cost, dueAt, issuedAt, waitedMs },
+      (settled, rttMs) => {
+        this.#settle(key, { ...settled, rttMs, cost, dueAt }, fromFallback, leaseId);
+      },
+    );
   }
 
-  async take(key: string, most: number): Promise<number> {
+  async takeUpTo(key: string, most: number): Promise<number> {
     requireKey(key);
-    if (most !== Infinity) requireNumber('most', most, { min: 0, whole: true });
-    const here = most > 0 ? this.#refused(key, 1) : undefined;
-    const taken = here ? 0 : await this.#share.take(key, most);
+    if (most !== Infinity) requireNumber('most', most, { min: 0, integer: true });
+    const here = most > 0 ? this.#localRefusal(key, 1) : undefined;
+    const taken = here ? 0 : await this.#backend.takeUpTo(key, most);
     const decision: Decision = taken > 0 ? { verdict: 'allow', remaining: 0 } : (here ?? deny(0));
-    if (most > 0) this.#ledger.decided(key, taken || 1, decision, 0);
+    if (most > 0) this.#telemetry.recordDecision(key, taken || 1, decision, 0);
     return taken;
   }
 
-  async give(key: string, unused: number, takenAt?: Millis): Promise<void> {
-    requireNumber('unused', unused, { min: 0, whole: true });
+  async giveBack(key: string, unused: number, takenAt?: Millis): Promise<void> {
+    requireNumber('unused', unused, { min: 0, integer: true });
     const dueAt = takenAt === undefined ? {} : { dueAt: takenAt };
     await this.settle(key, { outcome: 'ignored', cost: unused, ...dueAt });
   }
 
-  async settle(key: string, result: Result = {}): Promise<void> {
+  async settle(key: string, result: CallResult = {}): Promise<void> {
     requireKey(key);
     requireResult(result);
     await this.#settle(key, result, false, undefined);
@@ -262,71 +275,72 @@ export class RemoteEngine implements RemoteLimiter {
   /** Only what was not used as asked for is worth the way. */
   async #settle(
     key: string,
-    result: Result & Settled,
-    isMakeshift: boolean,
-    holder: string | undefined,
+    result: CallResult & PermitResult,
+    fromFallback: boolean,
+    leaseId: string | undefined,
   ): Promise<void> {
     const { outcome = 'ok', cost = 1, used, rttMs, retryAfterMs, dueAt = Number.NaN } = result;
     const known = { ...(used !== undefined && { used }), ...(rttMs !== undefined && { rttMs }) };
-    this.#ledger.settled(key, cost, outcome, used, rttMs);
-    if (retryAfterMs !== undefined) this.#pause(key, retryAfterMs);
-    const isAsAsked = outcome !== 'ignored' && (used ?? cost) === cost && !this.#policy.learns;
+    this.#telemetry.recordSettled(key, cost, outcome, used, rttMs);
+    if (retryAfterMs !== undefined) this.#startCooldown(key, retryAfterMs);
+    const isAsAsked =
+      outcome !== 'ignored' && (used ?? cost) === cost && !this.#policy.needsOutcome;
     // What somebody else never gave is not settled there; a place that is held by a name is, wherever that was.
-    const isKnown = !isMakeshift || holder !== undefined;
+    const isKnown = !fromFallback || leaseId !== undefined;
     const told =
       isAsAsked || !isKnown
         ? undefined
-        : this.#share.settle(key, { outcome, cost, dueAt, holder, ...known });
-    this.#room.poke(key); // whoever waits here asks right behind it, in the same trip or the next
+        : this.#backend.settle(key, { outcome, cost, dueAt, leaseId, ...known });
+    this.#scheduler.wake(key); // whoever waits here asks right behind it, in the same trip or the next
     await told;
   }
 
-  async hear(key: string, news: News): Promise<boolean> {
+  async update(key: string, feedback: Feedback): Promise<boolean> {
     requireKey(key);
-    requireNews(news);
-    const pauseMs = pauseIn(news);
-    if (pauseMs > 0) this.#pause(key, pauseMs);
-    if ('hits' in news) await this.#share.hits(key, news.hits);
-    return pauseMs > 0 || 'hits' in news;
+    requireFeedback(feedback);
+    const cooldownMs = cooldownIn(feedback);
+    if (cooldownMs > 0) this.#startCooldown(key, cooldownMs);
+    if ('hits' in feedback) await this.#backend.addHits(key, feedback.hits);
+    return cooldownMs > 0 || 'hits' in feedback;
   }
 
   async inspect(key: string): Promise<Inspection | undefined> {
     requireKey(key);
-    const seen = await this.#share.look(key);
+    const seen = await this.#backend.readState(key);
     if (!seen) return undefined;
     const { state, at } = seen;
-    const { policy = this.#policy } = this.#share;
-    const pausedMs = this.#pauses.leftMs(key, this.clock.now());
-    return inspectionOf(this.name, seenIn(policy, state, at), pausedMs);
+    const { policy = this.#policy } = this.#backend;
+    const cooldownMs = this.#cooldowns.remainingMs(key, this.clock.now());
+    return inspectionOf(this.name, keyStatusOf(policy, state, at), cooldownMs);
   }
 
   on(listener: Listener): () => void {
     if (typeof listener !== 'function') throw new ConfigError('listener', 'a function', listener);
-    return this.#ledger.on(listener);
+    return this.#telemetry.on(listener);
   }
 
   stats(): RemoteStats {
-    const { isReachable } = this.#share;
-    const waiting = this.#room.size + (this.#share.waiting ?? 0);
-    const makeshift = this.#makeshift;
-    return { ...this.#ledger.read(), waiting, isReachable, makeshift };
+    const { isAvailable } = this.#backend;
+    const waiting = this.#scheduler.size + (this.#backend.waiterCount ?? 0);
+    const fallback = this.#fallbackCount;
+    return { ...this.#telemetry.snapshot(), waiting, isAvailable, fallback };
   }
 
   async close(): Promise<void> {
     this.#isClosed = true;
-    await this.#room.close();
-    await this.#share.close();
+    await this.#scheduler.close();
+    await this.#backend.close();
   }
 
   /** A refusal that nobody else is needed for: it is closed, or the key is paused. */
-  #refused(key: string, cost: number): Decision | undefined {
-    if (this.#isClosed) return deny(CLOSED.retryAfterMs);
-    if (this.#pauses.isEmpty || cost === 0) return undefined;
-    const leftMs = this.#pauses.leftMs(key, this.clock.now());
+  #localRefusal(key: string, cost: number): Decision | undefined {
+    if (this.#isClosed) return deny(CLOSED_REFUSAL.retryAfterMs);
+    if (this.#cooldowns.isEmpty || cost === 0) return undefined;
+    const leftMs = this.#cooldowns.remainingMs(key, this.clock.now());
     return leftMs > 0 ? deny(leftMs) : undefined;
   }
 
-  #pause(key: string, ms: Millis): void {
-    if (ms > 0) this.#pauses.add(key, this.clock.now() + Math.min(ms, this.#pauseMaxMs));
+  #startCooldown(key: string, ms: Millis): void {
+    if (ms > 0) this.#cooldowns.add(key, this.clock.now() + Math.min(ms, this.#maxCooldownMs));
   }
 }

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import type { RemoteShare } from '../backends/remote-backend.ts';
+import type { RemoteBackend } from '../backends/remote-backend.ts';
 import { seededRandom } from '../core/random.ts';
 import type { Limit } from '../policies/limit.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
@@ -22,12 +22,12 @@ describe('all of several limiters', () => {
   test('per user and for everybody: all or nothing', () => {
     const { api, user, everyone } = users();
     expect(api.name).toBe('user+everyone');
-    expect(api.ask('alice')).toEqual({ verdict: 'allow', remaining: 1 });
-    expect(api.ask('alice').verdict).toBe('allow');
-    expect(api.ask('alice')).toEqual({ verdict: 'deny', retryAfterMs: 1000 });
+    expect(api.check('alice')).toEqual({ verdict: 'allow', remaining: 1 });
+    expect(api.check('alice').verdict).toBe('allow');
+    expect(api.check('alice')).toEqual({ verdict: 'deny', retryAfterMs: 1000 });
     expect(everyone.inspect('*').remaining).toBe(1); // the refused call took nothing here
-    expect(api.ask('bob').verdict).toBe('allow');
-    expect(api.ask('carol')).toEqual({ verdict: 'deny', retryAfterMs: 500 });
+    expect(api.check('bob').verdict).toBe('allow');
+    expect(api.check('carol')).toEqual({ verdict: 'deny', retryAfterMs: 500 });
     expect(user.inspect('carol').remaining).toBe(2);
   });
 
@@ -62,9 +62,9 @@ describe('all of several limiters', () => {
     const clock = new VirtualClock();
     const one = limiter({ limit: per(1, 5), clock });
     const twice = all([one, { limiter: one, cost: (cost) => 2 * cost }]);
-    expect(twice.ask('x').verdict).toBe('allow');
+    expect(twice.check('x').verdict).toBe('allow');
     expect(one.inspect('x').remaining).toBe(2);
-    expect(twice.ask('x').verdict).toBe('deny');
+    expect(twice.check('x').verdict).toBe('deny');
     expect(one.inspect('x').remaining).toBe(2);
   });
 
@@ -77,9 +77,9 @@ describe('all of several limiters', () => {
     };
     for (const name of ['alice', 'alice', 'alice', 'bob', 'carol', 'dave']) enter(name);
     enter('straight', everyone, '*');
-    await clock.pass(0);
+    await clock.advanceAsync(0);
     expect(everyone.stats().waiting).toBe(3); // carol, dave and whoever came straight
-    await clock.pass(4000);
+    await clock.advanceAsync(4000);
     expect(story).toEqual([
       '0 alice',
       '0 alice',
@@ -113,7 +113,7 @@ describe('all of several limiters', () => {
       const enter = (): unknown =>
         both.acquire('x', 1 + Math.floor(2 * random())).then(() => through++);
       for (let n = 0; n < 100; n++) enter();
-      for (let n = 0; n < 4000 && through < 100; n++) await base.pass(1);
+      for (let n = 0; n < 4000 && through < 100; n++) await base.advanceAsync(1);
       expect(through).toBe(100);
       expect([one.stats(), other.stats()]).toMatchObject([
         { allowed: 100, waiting: 0, held: 100 },
@@ -127,7 +127,7 @@ describe('all of several limiters', () => {
     const a = limiter({ name: 'a', limit: { spacing: { every: 100 } }, clock });
     const b = limiter({ name: 'b', limit: per(10, 20), clock });
     const both = all([{ limiter: a, cost: 1 }, b]);
-    b.ask('k', 19);
+    b.check('k', 19);
     const story: string[] = [];
     const enter = async (name: string, cost: number, from = both): Promise<void> => {
       await from.acquire('k', cost);
@@ -137,7 +137,7 @@ describe('all of several limiters', () => {
     enter('large', 15);
     for (let n = 0; n < 100; n++) enter('small', 1);
     enter('straight', 15, b);
-    await clock.pass(30_000);
+    await clock.advanceAsync(30_000);
     expect(story.slice(0, 3)).toEqual(['0 first', '1500 large', '1600 small']);
     expect(story.indexOf('13000 straight')).toBe(102);
   });
@@ -165,7 +165,7 @@ describe('all of several limiters', () => {
     permit.settle();
     expect(flights.stats().held).toBe(0);
     const other = all([flights, { limiter: odd, cost: (cost) => cost - 1 }]);
-    other.ask('k', 1);
+    other.check('k', 1);
     expect(() => other.settle('k', { used: 0 })).toThrow('used');
     expect(flights.inspect('k').inFlight).toBe(1);
   });
@@ -175,7 +175,7 @@ describe('all of several limiters', () => {
     const plain = limiter({ limit: per(10, 10), clock });
     const parted = limiter({ limit: { adaptive: { fixed: 2, partitions: { live: 0.5 } } }, clock });
     const both = all([plain, parted]);
-    both.ask('k', 1, { partition: 'live' });
+    both.check('k', 1, { partition: 'live' });
     both.settle('k', { partition: 'live' });
     expect(parted.inspect('k').inFlight).toBe(0);
   });
@@ -183,8 +183,8 @@ describe('all of several limiters', () => {
   test('a batch needs parts that count alike', () => {
     const { api, everyone } = users();
     const mixed = all([api, { limiter: everyone, cost: 1 }]);
-    expect(() => mixed.take('k', 5)).toThrow('a part without a cost of its own');
-    expect(() => mixed.give('k', 5)).toThrow('a part without a cost of its own');
+    expect(() => mixed.takeUpTo('k', 5)).toThrow('a part without a cost of its own');
+    expect(() => mixed.giveBack('k', 5)).toThrow('a part without a cost of its own');
   });
 
   test('keys and costs are worked out once a call, and may ask the limiter themselves', async () => {
@@ -196,7 +196,7 @@ describe('all of several limiters', () => {
         limiter: a,
         key: (key) => {
           asked++;
-          a.hear('other', { hits: 1 });
+          a.update('other', { hits: 1 });
           return key;
         },
       },
@@ -204,13 +204,13 @@ describe('all of several limiters', () => {
     ]);
     let through = 0;
     for (let n = 0; n < 5; n++) both.acquire('k').then(() => through++);
-    await clock.pass(3000);
+    await clock.advanceAsync(3000);
     expect([through, asked]).toEqual([5, 5]);
   });
 
   test('patience, abort and what never fits are heard from whoever is in the way', async () => {
     const { clock, api, user, everyone } = users();
-    api.ask('a', 2);
+    api.check('a', 2);
     expect(await api.acquire('a', 1, { wait: 400 })).toMatchObject({
       limit: 'user',
       reason: 'too-long',
@@ -220,22 +220,22 @@ describe('all of several limiters', () => {
     const giveUp = new AbortController();
     const waiting = api.acquire('a', 1, { signal: giveUp.signal });
     const late = api.acquire('a', 1, { wait: 1500 });
-    await clock.pass(100);
+    await clock.advanceAsync(100);
     giveUp.abort(new Error('enough'));
     await expect(waiting).rejects.toThrow('enough');
-    await clock.pass(2000);
+    await clock.advanceAsync(2000);
     expect((await late).verdict).toBe('allow');
     expect([user.stats().waiting, everyone.stats().waiting]).toEqual([0, 0]);
-    expect(user.stats().left).toBe(1);
+    expect(user.stats().cancelled).toBe(1);
   });
 
   test('what comes back is a limiter like any other: taken from, told, looked into, nested', () => {
     const { clock, api, user, everyone } = users();
-    expect(api.take('batch', Infinity)).toBe(2);
+    expect(api.takeUpTo('batch', Infinity)).toBe(2);
     expect(everyone.inspect('*').remaining).toBe(1);
-    api.give('batch', 1);
+    api.giveBack('batch', 1);
     expect([user.inspect('batch').remaining, everyone.inspect('*').remaining]).toEqual([1, 2]);
-    expect(api.hear('batch', { hits: 2 })).toBe(true);
+    expect(api.update('batch', { hits: 2 })).toBe(true);
     expect(api.inspect('batch')).toMatchObject({
       name: 'user+everyone',
       remaining: -1,
@@ -247,9 +247,9 @@ describe('all of several limiters', () => {
       { limiter: api, key: (key) => `x:${key}` },
       limiter({ limit: per(9, 9), clock }),
     ]);
-    expect(outer.ask('q').verdict).toBe('deny'); // everyone has nothing left
+    expect(outer.check('q').verdict).toBe('deny'); // everyone has nothing left
     clock.advance(1000);
-    expect(outer.ask('q').verdict).toBe('allow');
+    expect(outer.check('q').verdict).toBe('allow');
     expect(user.inspect('x:q').remaining).toBe(1);
     expect(outer.peek('q', 2).verdict).toBe('deny');
     expect(outer.stats()).toMatchObject({ denied: 1, waiting: 0 });
@@ -259,10 +259,10 @@ describe('all of several limiters', () => {
     const { api } = users();
     const heard: LimitEvent[] = [];
     const stop = api.on((event) => heard.push(event));
-    api.ask('alice', 2);
-    api.ask('alice', 2);
+    api.check('alice', 2);
+    api.check('alice', 2);
     stop();
-    api.ask('alice', 2);
+    api.check('alice', 2);
     expect(heard.map((event) => [event.type, event.limit, event.key])).toEqual([
       ['decision', 'user', 'alice'],
       ['decision', 'everyone', '*'],
@@ -285,7 +285,7 @@ describe('all of several limiters', () => {
           const before = [user.inspect(key).remaining, everyone.inspect('*').remaining];
           const expected = Math.min(...before) >= cost;
           expect(api.peek(key, cost).verdict === 'allow').toBe(expected);
-          const { verdict } = api.ask(key, cost);
+          const { verdict } = api.check(key, cost);
           expect(verdict === 'allow').toBe(expected);
           const taken = verdict === 'allow' ? cost : 0;
           const after = [user.inspect(key).remaining, everyone.inspect('*').remaining];
@@ -297,8 +297,8 @@ describe('all of several limiters', () => {
 
   test('what every part has given up is given up by all', () => {
     const clock = new VirtualClock();
-    const short = limiter({ limit: per(1, 2), holdMax: '1s', clock });
-    const long = limiter({ limit: per(1, 2), holdMax: '5s', clock });
+    const short = limiter({ limit: per(1, 2), permitTimeout: '1s', clock });
+    const long = limiter({ limit: per(1, 2), permitTimeout: '5s', clock });
     const permit = all([short, long]).tryAcquire('x');
     const isSettledAt = [500, 1500, 6000].map((at) => {
       clock.advance(at - clock.now());
@@ -311,8 +311,12 @@ describe('all of several limiters', () => {
     expect(() => all([])).toThrow('a list of at least one limiter');
     expect(() => all([{}] as never)).toThrow('`parts[0].limiter` to be a limiter');
     expect(() => all([7] as never)).toThrow('parts[0]');
-    const make = () => ({}) as RemoteShare; // nobody is ever asked
-    const shared = limiter({ name: 'far', limit: per(1, 1), share: { isRemote: true, make } });
+    const make = () => ({}) as RemoteBackend; // nobody is ever asked
+    const shared = limiter({
+      name: 'far',
+      limit: per(1, 1),
+      backend: { isRemote: true, create: make },
+    });
     const advice =
       'to be a limiter that decides in this process: spell shared ones as one limit, { all: [...] }, if key and cost are ' +
       "the same; else acquire one after the other, and settle those before as 'ignored' when one refuses, " +
@@ -324,7 +328,7 @@ describe('all of several limiters', () => {
     expect(() => all([{ limiter: one, key: 7 }] as never)).toThrow('parts[0].key');
     expect(() => all([{ limiter: one, cost: -1 }])).toThrow('parts[0].cost');
     expect(() => all([{ limiter: one, kee: '' }] as never)).toThrow('parts[0].kee');
-    expect(() => all([one]).ask('x', 1, { partition: 'live' })).toThrow('partition');
+    expect(() => all([one]).check('x', 1, { partition: 'live' })).toThrow('partition');
     for (const result of [7, null]) {
       expect(() => all([one]).settle('x', result as never)).toThrow('`result` to be an object');
     }

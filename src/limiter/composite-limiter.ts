@@ -17,47 +17,47 @@
 import type { Clock, Millis } from '../core/clock.ts';
 import { allow, type Decision, deny, NEVER } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
-import { Fields, isRecord, requireNumber } from '../core/options.ts';
+import { isRecord, OptionReader, requireNumber } from '../core/options.ts';
 import type { Random } from '../core/random.ts';
 import { requireCost } from '../policies/cost.ts';
-import type { News } from '../policies/policy.ts';
+import type { Feedback } from '../policies/policy.ts';
 import { isRemote } from './async-limiter.ts';
 import {
-  type Call,
-  type Held,
-  hasLine,
-  holdAll,
-  isBefore,
+  type ComponentCall,
+  type ComponentReservation,
+  findRefusal,
+  hasEarlierWaiter,
+  hasWaiters,
   isRefused,
-  look,
-  note,
-  remainingAfter,
-  together,
-  usedOf,
-  wouldRefuse,
+  mergeCalls,
+  peekCall,
+  recordDecision,
+  remainingOf,
+  reserveAll,
+  usedFieldOf,
 } from './composite-reservation.ts';
 import type { Listener } from './events.ts';
-import { binding, type Inspection } from './inspection.ts';
-import { Permit, type Refusal, type Settled } from './permit.ts';
-import { sumOf } from './stats.ts';
+import { bindingRule, type Inspection } from './inspection.ts';
+import { Permit, type PermitResult, type Refusal } from './permit.ts';
+import { mergeSnapshots } from './stats.ts';
 import {
   type AcquireOptions,
-  type AskOptions,
-  Engine,
+  type CheckOptions,
   type Limiter,
   type Stats,
+  SyncLimiter,
 } from './sync-limiter.ts';
 import {
-  patienceIn,
-  type Result,
-  requireAskOptions,
+  type CallResult,
+  readWaitLimits,
+  requireCheckOptions,
   requireKey,
   requireResult,
 } from './validate.ts';
-import { ELSEWHERE, type Entry, nextTicket } from './wait-scheduler.ts';
+import { MOVED, nextArrival, type WaitResult } from './wait-scheduler.ts';
 
 /** One of several limiters, and how a call counts against it. */
-export interface PartOptions {
+export interface ComponentOptions {
   readonly limiter: Limiter;
   /** Which key: one for all calls, or made from the call's own. Default: the call's own. */
   readonly key?: string | ((key: string) => string);
@@ -72,62 +72,77 @@ export interface AllOptions {
 }
 
 /** The most limiters in one. */
-const PARTS_MAX = 64;
+const MAX_COMPONENTS = 64;
 
 /** Makes one limiter of several. @throws {ConfigError} if the parts make no sense. */
-export function all(parts: readonly (Limiter | PartOptions)[], options: AllOptions = {}): Limiter {
-  const several = allOf(parts, options);
-  const { length } = several.parts;
-  if (length > PARTS_MAX) {
-    throw new ConfigError('parts', `at most ${PARTS_MAX} limiters`, `${length} of them`);
+export function all(
+  components: readonly (Limiter | ComponentOptions)[],
+  options: AllOptions = {},
+): Limiter {
+  const several = createComposite(components, options);
+  const { length } = several.components;
+  if (length > MAX_COMPONENTS) {
+    throw new ConfigError('parts', `at most ${MAX_COMPONENTS} limiters`, `${length} of them`);
   }
   return several;
 }
 
 /** The same for a surface of ours, which has a bound of its own on how many there are. */
-export function allOf(parts: readonly (Limiter | PartOptions)[], options: AllOptions = {}): AllOf {
-  if (!Array.isArray(parts) || parts.length === 0) {
-    throw new ConfigError('parts', 'a list of at least one limiter', parts);
+export function createComposite(
+  components: readonly (Limiter | ComponentOptions)[],
+  options: AllOptions = {},
+): CompositeLimiter {
+  if (!Array.isArray(components) || components.length === 0) {
+    throw new ConfigError('parts', 'a list of at least one limiter', components);
   }
-  const read = parts.flatMap((part, n) => readPart(part, `parts[${n}]`));
-  const fields = new Fields('', options);
-  const given = fields.raw('name');
-  if (given !== undefined && typeof given !== 'string') fields.fail('name', 'a text');
-  fields.done();
-  return new AllOf(read, (given as string) ?? read.map(({ engine }) => engine.name).join('+'));
+  const read = components.flatMap((part, n) => readComponent(part, `parts[${n}]`));
+  const reader = new OptionReader('', options);
+  const given = reader.get('name');
+  if (given !== undefined && typeof given !== 'string') reader.throwFor('name', 'a text');
+  reader.finish();
+  return new CompositeLimiter(
+    read,
+    (given as string) ?? read.map(({ limiter }) => limiter.name).join('+'),
+  );
 }
 
-interface Part {
-  readonly engine: Engine;
+interface Component {
+  readonly limiter: SyncLimiter;
   readonly keyOf: (key: string) => string;
   readonly costOf: (cost: number) => number;
 }
 
-const same = <T>(value: T): T => value;
+const identity = <T>(value: T): T => value;
 
-function readPart(part: unknown, path: string): readonly Part[] {
-  if (part instanceof Engine) return [{ engine: part, keyOf: same, costOf: same }];
-  if (part instanceof AllOf) return part.parts;
-  requireOwn(part, path);
+function readComponent(part: unknown, path: string): readonly Component[] {
+  if (part instanceof SyncLimiter) return [{ limiter: part, keyOf: identity, costOf: identity }];
+  if (part instanceof CompositeLimiter) return part.components;
+  requireLocal(part, path);
   const expected = 'a limiter, or an object with a limiter';
   if (!isRecord(part)) throw new ConfigError(path, expected, part);
-  const fields = new Fields(path, part, expected);
-  const keyOf = readMap<string>(fields, 'key', 'string', 'a text, or a function of the key');
-  const costOf = readMap<number>(fields, 'cost', 'number', 'a number, or a function of the cost');
-  const inner = fields.raw('limiter');
-  fields.done();
-  requireOwn(inner, fields.at('limiter'));
-  if (!(inner instanceof Engine || inner instanceof AllOf)) fields.fail('limiter', 'a limiter');
+  const reader = new OptionReader(path, part, expected);
+  const keyOf = readMapping<string>(reader, 'key', 'string', 'a text, or a function of the key');
+  const costOf = readMapping<number>(
+    reader,
+    'cost',
+    'number',
+    'a number, or a function of the cost',
+  );
+  const inner = reader.get('limiter');
+  reader.finish();
+  requireLocal(inner, reader.pathOf('limiter'));
+  if (!(inner instanceof SyncLimiter || inner instanceof CompositeLimiter))
+    reader.throwFor('limiter', 'a limiter');
   // Limiters within limiters are parts like the others, seen through both.
-  return readPart(inner, path).map((own) => ({
-    engine: own.engine,
-    keyOf: after(own.keyOf, keyOf),
-    costOf: after(own.costOf, costOf),
+  return readComponent(inner, path).map((own) => ({
+    limiter: own.limiter,
+    keyOf: compose(own.keyOf, keyOf),
+    costOf: compose(own.costOf, costOf),
   }));
 }
 
 /** All or nothing needs an answer at once: nothing can be looked at and kept that way while others decide. */
-function requireOwn(value: unknown, path: string): void {
+function requireLocal(value: unknown, path: string): void {
   if (typeof value !== 'object' || value === null || !isRemote(value)) return;
   const expected =
     'a limiter that decides in this process: spell shared ones as one limit, { all: [...] }, if key and cost are the same; ' +
@@ -136,23 +151,23 @@ function requireOwn(value: unknown, path: string): void {
 }
 
 /** One after the other; what changes nothing is left out, and can be told by being `same`. */
-function after<T>(outer: (own: T) => T, inner: (own: T) => T): (own: T) => T {
-  if (outer === same) return inner;
-  return inner === same ? outer : (own) => outer(inner(own));
+function compose<T>(outer: (own: T) => T, inner: (own: T) => T): (own: T) => T {
+  if (outer === identity) return inner;
+  return inner === identity ? outer : (own) => outer(inner(own));
 }
 
 /** A value that is always the same, or a function of the call's own. */
-function readMap<T>(
-  fields: Fields,
+function readMapping<T>(
+  reader: OptionReader,
   name: string,
   type: 'string' | 'number',
   expected: string,
 ): (own: T) => T {
-  const value = fields.raw(name);
-  if (value === undefined) return same;
+  const value = reader.get(name);
+  if (value === undefined) return identity;
   if (typeof value === 'function') return value as (own: T) => T;
-  if (typeof value !== type) fields.fail(name, expected);
-  if (type === 'number') requireNumber(fields.at(name), value, { min: 0 });
+  if (typeof value !== type) reader.throwFor(name, expected);
+  if (type === 'number') requireNumber(reader.pathOf(name), value, { min: 0 });
   return () => value as T;
 }
 
@@ -162,171 +177,193 @@ export interface NamedDecision {
   readonly limit?: string;
 }
 
-export class AllOf implements Limiter {
-  readonly parts: readonly Part[];
+export class CompositeLimiter implements Limiter {
+  readonly components: readonly Component[];
   readonly name: string;
-  readonly isSimple: boolean;
+  readonly isCheckOnly: boolean;
   readonly clock: Clock;
   readonly random: Random;
 
-  constructor(parts: readonly Part[], name: string) {
-    this.parts = parts;
+  constructor(components: readonly Component[], name: string) {
+    this.components = components;
     this.name = name;
-    this.isSimple = parts.every(({ engine }) => engine.isSimple);
-    this.clock = parts[0].engine.clock;
-    this.random = parts[0].engine.random;
+    this.isCheckOnly = components.every(({ limiter }) => limiter.isCheckOnly);
+    this.clock = components[0].limiter.clock;
+    this.random = components[0].limiter.random;
   }
 
   /** For those who settle by key. A place is never reserved: allow or deny. */
-  ask(key: string, cost = 1, options?: AskOptions): Decision {
-    return this.askNaming(key, cost, options).decision;
+  check(key: string, cost = 1, options?: CheckOptions): Decision {
+    return this.checkNamed(key, cost, options).decision;
   }
 
   /** The same, and the name of the limit that refused. */
-  askNaming(key: string, cost = 1, options?: AskOptions): NamedDecision {
-    const held = holdAll(this.#calls(key, cost, options));
-    if (!isRefused(held)) return { decision: this.#noted(held) };
+  checkNamed(key: string, cost = 1, options?: CheckOptions): NamedDecision {
+    const held = reserveAll(this.#componentCalls(key, cost, options));
+    if (!isRefused(held)) return { decision: this.#recordAllowed(held) };
     const decision = deny(held.retryAfterMs);
-    note(held.by, decision);
-    return { decision, limit: held.by.engine.name };
+    recordDecision(held.by, decision);
+    return { decision, limit: held.by.limiter.name };
   }
 
-  pass(key: string, cost = 1): boolean {
-    const held = this.#passing(key, cost, undefined);
-    if (held) this.#noted(held);
+  tryPass(key: string, cost = 1): boolean {
+    const held = this.#reserveIfNoWaiters(key, cost, undefined);
+    if (held) this.#recordAllowed(held);
     return held !== undefined;
   }
 
-  passHolding(key: string, cost = 1, options?: AskOptions): Permit | undefined {
-    const held = this.#passing(key, cost, options);
-    return held && this.#permit(key, cost, held, 0);
+  tryPassWithPermit(key: string, cost = 1, options?: CheckOptions): Permit | undefined {
+    const held = this.#reserveIfNoWaiters(key, cost, options);
+    return held && this.#issuePermit(key, cost, held, 0);
   }
 
   /** What all of them give at once, past nobody who waits. */
-  #passing(key: string, cost: number, options?: AskOptions): readonly Held[] | undefined {
-    const calls = this.#calls(key, cost, options);
-    if (calls.some(hasLine)) return undefined;
-    const held = holdAll(calls);
+  #reserveIfNoWaiters(
+    key: string,
+    cost: number,
+    options?: CheckOptions,
+  ): readonly ComponentReservation[] | undefined {
+    const calls = this.#componentCalls(key, cost, options);
+    if (calls.some(hasWaiters)) return undefined;
+    const held = reserveAll(calls);
     return isRefused(held) ? undefined : held;
   }
 
-  peek(key: string, cost = 1, options?: AskOptions): Decision {
-    const calls = this.#calls(key, cost, options);
-    const refused = wouldRefuse(calls);
+  peek(key: string, cost = 1, options?: CheckOptions): Decision {
+    const calls = this.#componentCalls(key, cost, options);
+    const refused = findRefusal(calls);
     if (refused) return deny(refused.retryAfterMs);
-    return allow(Math.min(...calls.map((call) => remainingAfter(look(call)))));
+    return allow(Math.min(...calls.map((call) => remainingOf(peekCall(call)))));
   }
 
-  tryAcquire(key: string, cost = 1, options?: AskOptions): Permit | Refusal {
-    const held = holdAll(this.#calls(key, cost, options));
-    if (!isRefused(held)) return this.#permit(key, cost, held, 0);
+  tryAcquire(key: string, cost = 1, options?: CheckOptions): Permit | Refusal {
+    const held = reserveAll(this.#componentCalls(key, cost, options));
+    if (!isRefused(held)) return this.#issuePermit(key, cost, held, 0);
     const { by, retryAfterMs } = held;
     const reason = retryAfterMs === NEVER ? 'never' : 'not-now';
-    return by.engine.refuse(by.key, by.cost, { retryAfterMs, reason }, 0);
+    return by.limiter.refuse(by.key, by.cost, { retryAfterMs, reason }, 0);
   }
 
   async acquire(key: string, cost = 1, options: AcquireOptions = {}): Promise<Permit | Refusal> {
-    const calls = this.#calls(key, cost, options);
-    const { waitMsMax, ...own } = patienceIn(options);
+    const calls = this.#componentCalls(key, cost, options);
+    const { maxWaitMs, ...own } = readWaitLimits(options);
     const since = this.clock.now();
-    const rank = { ticket: nextTicket(), priority: own.priority };
-    let held: readonly Held[] | undefined;
-    let at = calls.find(hasLine) ?? calls[0];
+    const position = { arrival: nextArrival(), priority: own.priority };
+    let held: readonly ComponentReservation[] | undefined;
+    let at = calls.find(hasWaiters) ?? calls[0];
     let hasWaited = false;
 
     /** Asks for everything, on behalf of the line it stands in, and past nobody in another. */
-    const ask = (): Decision | typeof ELSEWHERE => {
-      const earlier = calls.find((call) => call !== at && isBefore(call, rank));
-      const tried = earlier ? { by: earlier, retryAfterMs: 0 } : holdAll(calls);
+    const check = (): Decision | typeof MOVED => {
+      const earlier = calls.find((call) => call !== at && hasEarlierWaiter(call, position));
+      const tried = earlier ? { by: earlier, retryAfterMs: 0 } : reserveAll(calls);
       if (!isRefused(tried)) {
         held = tried;
         return allow(0);
       }
       const isHere = tried.by === at;
       at = tried.by;
-      return isHere ? deny(tried.retryAfterMs) : ELSEWHERE;
+      return isHere ? deny(tried.retryAfterMs) : MOVED;
     };
 
     for (;;) {
-      const { engine, key: ownKey, cost: ownCost, part } = at;
-      const leftMs = Math.max(0, waitMsMax - (this.clock.now() - since));
-      const want = { key: ownKey, cost: ownCost, part, ask, ticket: rank.ticket };
-      const patience = { ...own, waitMsMax: leftMs };
-      const entry: Entry = await engine.enter(want, patience, since, engine.clock.now());
-      hasWaited ||= 'waitedMs' in entry && (entry.waitedMs ?? 0) > 0;
+      const { limiter, key: ownKey, cost: ownCost, partitionIndex } = at;
+      const leftMs = Math.max(0, maxWaitMs - (this.clock.now() - since));
+      const request = {
+        key: ownKey,
+        cost: ownCost,
+        partitionIndex,
+        check,
+        arrival: position.arrival,
+      };
+      const limits = { ...own, maxWaitMs: leftMs };
+      const result: WaitResult = await limiter.waitForPermit(
+        request,
+        limits,
+        since,
+        limiter.clock.now(),
+      );
+      hasWaited ||= 'waitedMs' in result && (result.waitedMs ?? 0) > 0;
       const waitedMs = this.clock.now() - since;
-      if (held) return this.#permit(key, cost, held, hasWaited ? waitedMs : 0);
-      if (entry.verdict === 'deny') return engine.refuse(ownKey, ownCost, entry, waitedMs);
+      if (held) return this.#issuePermit(key, cost, held, hasWaited ? waitedMs : 0);
+      if (result.verdict === 'deny') return limiter.refuse(ownKey, ownCost, result, waitedMs);
     }
   }
 
-  hasLine(key: string, options?: AskOptions): boolean {
-    return this.#calls(key, 1, options).some(hasLine);
+  hasWaiters(key: string, options?: CheckOptions): boolean {
+    return this.#componentCalls(key, 1, options).some(hasWaiters);
   }
 
   /** What all of them have; what one gave and another had not is given back. */
-  take(key: string, most: number): number {
-    const calls = this.#countingAlike(key);
+  takeUpTo(key: string, most: number): number {
+    const calls = this.#unitCostCalls(key);
     let granted = most;
-    const taken: { readonly call: Call; readonly got: number }[] = [];
+    const taken: { readonly call: ComponentCall; readonly got: number }[] = [];
     for (const call of calls) {
-      granted = call.engine.take(call.key, granted);
+      granted = call.limiter.takeUpTo(call.key, granted);
       taken.push({ call, got: granted });
       if (granted === 0) break;
     }
     for (const { call, got } of taken) {
-      if (got > granted) call.engine.give(call.key, got - granted);
+      if (got > granted) call.limiter.giveBack(call.key, got - granted);
     }
     return granted;
   }
 
-  give(key: string, unused: number, takenAt?: Millis): void {
-    for (const { engine, key: own } of this.#countingAlike(key)) engine.give(own, unused, takenAt);
+  giveBack(key: string, unused: number, takenAt?: Millis): void {
+    for (const { limiter, key: own } of this.#unitCostCalls(key))
+      limiter.giveBack(own, unused, takenAt);
   }
 
   /** A batch is so many of the same; parts that price a call by itself cannot tell how many. */
-  #countingAlike(key: string): readonly Call[] {
-    const odd = this.parts.find(({ costOf }) => costOf !== same);
-    if (odd) throw new ConfigError(odd.engine.name, 'a part without a cost of its own', 'one');
-    return this.#calls(key, 1);
+  #unitCostCalls(key: string): readonly ComponentCall[] {
+    const odd = this.components.find(({ costOf }) => costOf !== identity);
+    if (odd) throw new ConfigError(odd.limiter.name, 'a part without a cost of its own', 'one');
+    return this.#componentCalls(key, 1);
   }
 
-  settle(key: string, result: Result = {}): void {
+  settle(key: string, result: CallResult = {}): void {
     requireResult(result);
     const { cost = 1, used, partition, ...rest } = result;
-    const calls = this.#calls(key, cost, partition === undefined ? undefined : { partition });
+    const calls = this.#componentCalls(
+      key,
+      cost,
+      partition === undefined ? undefined : { partition },
+    );
     const settlements = calls.map((call) => ({
       ...rest,
-      ...usedOf(call, used),
-      ...(call.part !== undefined && { partition }),
+      ...usedFieldOf(call, used),
+      ...(call.partitionIndex !== undefined && { partition }),
       cost: call.cost,
     }));
     for (const settlement of settlements) requireResult(settlement);
-    for (const [n, { engine, key: own }] of calls.entries()) engine.settle(own, settlements[n]);
+    for (const [n, { limiter, key: own }] of calls.entries()) limiter.settle(own, settlements[n]);
   }
 
   isExpired(dueAt: Millis, at?: Millis): boolean {
-    return this.parts.some(({ engine }) => engine.isExpired(dueAt, at));
+    return this.components.some(({ limiter }) => limiter.isExpired(dueAt, at));
   }
 
-  hear(key: string, news: News): boolean {
-    const heard = this.#calls(key, 1).map((call) => call.engine.hear(call.key, news));
+  update(key: string, feedback: Feedback): boolean {
+    const heard = this.#componentCalls(key, 1).map((call) =>
+      call.limiter.update(call.key, feedback),
+    );
     return heard.includes(true);
   }
 
   inspect(key: string): Inspection {
-    const views = this.#calls(key, 1).map((call) => call.engine.inspect(call.key));
+    const views = this.#componentCalls(key, 1).map((call) => call.limiter.inspect(call.key));
     const rules = views.flatMap((view) => view.rules);
-    const pausedMs = Math.max(
-      ...views.map((view) => (view.by === 'pause' ? (view.opensInMs ?? 0) : 0)),
+    const cooldownMs = Math.max(
+      ...views.map((view) => (view.by === 'cooldown' ? (view.opensInMs ?? 0) : 0)),
     );
     const remaining = Math.min(...views.map((view) => view.remaining));
-    return { remaining, name: this.name, ...binding(rules, pausedMs), rules };
+    return { remaining, name: this.name, ...bindingRule(rules, cooldownMs), rules };
   }
 
   /** Each part tells of what it decided itself. */
   on(listener: Listener): () => void {
-    const stops = this.#engines().map((engine) => engine.on(listener));
+    const stops = this.#limiters().map((limiter) => limiter.on(listener));
     return () => {
       for (const stop of stops) stop();
     };
@@ -334,62 +371,69 @@ export class AllOf implements Limiter {
 
   /** The parts' together: a call that passed three of them was allowed three times. Sizes of pools do not add up. */
   stats(): Stats {
-    return this.#engines()
-      .map((engine) => engine.stats())
+    return this.#limiters()
+      .map((limiter) => limiter.stats())
       .map(({ poolSize: _, ...counted }): Stats => counted)
-      .reduce(sumOf);
+      .reduce(mergeSnapshots);
   }
 
-  #engines(): Engine[] {
-    return [...new Set(this.parts.map(({ engine }) => engine))];
+  #limiters(): SyncLimiter[] {
+    return [...new Set(this.components.map(({ limiter }) => limiter))];
   }
 
   /**
    * What a call is to each part. The same limiter and key twice is one call of both costs: asked one
    * after the other they would each say that it fits.
    */
-  #calls(key: string, cost: number, options?: AskOptions): readonly Call[] {
+  #componentCalls(key: string, cost: number, options?: CheckOptions): readonly ComponentCall[] {
     requireKey(key);
     requireCost(cost);
-    if (options) this.#requireOptions(options);
+    if (options) this.#requireCheckOptions(options);
     const partition = options?.partition;
-    const calls: Call[] = [];
-    for (const { engine, keyOf, costOf } of this.parts) {
-      const own = { engine, key: keyOf(key), cost: costOf(cost), costOf };
+    const calls: ComponentCall[] = [];
+    for (const { limiter, keyOf, costOf } of this.components) {
+      const own = { limiter, key: keyOf(key), cost: costOf(cost), costOf };
       requireKey(own.key);
       requireCost(own.cost);
-      const n = calls.findIndex((other) => other.engine === engine && other.key === own.key);
-      const part = partition === undefined ? undefined : engine.partNamed(partition);
-      if (n < 0) calls.push({ ...own, part });
-      else calls[n] = together(calls[n], own);
+      const n = calls.findIndex((other) => other.limiter === limiter && other.key === own.key);
+      const partitionIndex =
+        partition === undefined ? undefined : limiter.findPartitionIndex(partition);
+      if (n < 0) calls.push({ ...own, partitionIndex });
+      else calls[n] = mergeCalls(calls[n], own);
     }
     return calls;
   }
 
   /** A partition is for those parts that have it; one that none has is a mistake. */
-  #requireOptions(options: AskOptions): void {
-    requireAskOptions(options);
+  #requireCheckOptions(options: CheckOptions): void {
+    requireCheckOptions(options);
     const { partition } = options;
     if (partition === undefined) return;
-    if (this.parts.some(({ engine }) => engine.partNamed(partition) !== undefined)) return;
+    if (this.components.some(({ limiter }) => limiter.findPartitionIndex(partition) !== undefined))
+      return;
     throw new ConfigError('partition', 'a partition of one of its limits', partition);
   }
 
-  #noted(held: readonly Held[]): Decision {
-    for (const { call, remaining } of held) note(call, allow(remaining));
+  #recordAllowed(held: readonly ComponentReservation[]): Decision {
+    for (const { call, remaining } of held) recordDecision(call, allow(remaining));
     return allow(Math.min(...held.map(({ remaining }) => remaining)));
   }
 
-  #permit(key: string, cost: number, held: readonly Held[], waitedMs: Millis): Permit {
-    const permits = held.map(({ call, at }) =>
-      call.engine.admit(call.key, call.cost, at, waitedMs, call.part),
+  #issuePermit(
+    key: string,
+    cost: number,
+    held: readonly ComponentReservation[],
+    waitedMs: Millis,
+  ): Permit {
+    const permits = held.map(({ call, reservedAt }) =>
+      call.limiter.issuePermit(call.key, call.cost, reservedAt, waitedMs, call.partitionIndex),
     );
-    const [{ dueAt, heldAt }] = permits;
+    const [{ dueAt, issuedAt }] = permits;
     return new Permit(
-      { key, cost, dueAt, heldAt, parts: permits },
-      ({ used, ...rest }: Settled) => {
+      { key, cost, dueAt, issuedAt, children: permits },
+      ({ used, ...rest }: PermitResult) => {
         // All are worked out before any is settled: nonsense in one must not leave the others half done.
-        const settlements = held.map(({ call }) => ({ ...rest, ...usedOf(call, used) }));
+        const settlements = held.map(({ call }) => ({ ...rest, ...usedFieldOf(call, used) }));
         for (const settled of settlements) requireResult(settled);
         for (const [n, permit] of permits.entries()) permit.settle(settlements[n]);
       },

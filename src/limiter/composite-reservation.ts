@@ -7,73 +7,85 @@
 
 import type { Millis } from '../core/clock.ts';
 import { type Decision, WHEN_SETTLED } from '../core/decision.ts';
-import type { Engine } from './sync-limiter.ts';
-import type { Result } from './validate.ts';
-import type { Rank } from './wait-queue.ts';
+import type { SyncLimiter } from './sync-limiter.ts';
+import type { CallResult } from './validate.ts';
+import type { QueuePosition } from './wait-queue.ts';
 
 /** A call as one part sees it: worked out once, however often it has to ask. */
-export interface Call {
-  readonly engine: Engine;
+export interface ComponentCall {
+  readonly limiter: SyncLimiter;
   readonly key: string;
   readonly cost: number;
   /** How the part counts: what was used in the end is counted the same way. */
   readonly costOf: (cost: number) => number;
   /** The place of the partition it counts against, if the part has one of that name. */
-  readonly part: number | undefined;
+  readonly partitionIndex: number | undefined;
 }
 
 /** What a part gave, before anybody knows of it. */
-export interface Held {
-  readonly call: Call;
-  readonly at: Millis;
+export interface ComponentReservation {
+  readonly call: ComponentCall;
+  readonly reservedAt: Millis;
   readonly remaining: number;
 }
 
 /** A refusal, and whose. */
-export interface Refused {
-  readonly by: Call;
+export interface ComponentRefusal {
+  readonly by: ComponentCall;
   readonly retryAfterMs: Millis;
 }
 
-export const isRefused = (tried: readonly Held[] | Held | Refused): tried is Refused =>
-  'by' in tried;
+export const isRefused = (
+  tried: readonly ComponentReservation[] | ComponentReservation | ComponentRefusal,
+): tried is ComponentRefusal => 'by' in tried;
 
-export const together = (one: Call, other: Pick<Call, 'cost' | 'costOf'>): Call => ({
+export const mergeCalls = (
+  one: ComponentCall,
+  other: Pick<ComponentCall, 'cost' | 'costOf'>,
+): ComponentCall => ({
   ...one,
   cost: one.cost + other.cost,
   costOf: (cost) => one.costOf(cost) + other.costOf(cost),
 });
 
-export const usedOf = ({ costOf }: Call, used: number | undefined): Pick<Result, 'used'> =>
-  used === undefined ? {} : { used: costOf(used) };
+export const usedFieldOf = (
+  { costOf }: ComponentCall,
+  used: number | undefined,
+): Pick<CallResult, 'used'> => (used === undefined ? {} : { used: costOf(used) });
 
-export const hasLine = ({ engine, key, part }: Call): boolean => engine.isWaitedFor(key, part);
+export const hasWaiters = ({ limiter, key, partitionIndex }: ComponentCall): boolean =>
+  limiter.hasWaitersInPartition(key, partitionIndex);
 
-export const isBefore = ({ engine, key, part }: Call, rank: Rank): boolean =>
-  engine.isBefore(key, part, rank);
+export const hasEarlierWaiter = (
+  { limiter, key, partitionIndex }: ComponentCall,
+  position: QueuePosition,
+): boolean => limiter.hasEarlierWaiter(key, partitionIndex, position);
 
-export const look = ({ engine, key, cost, part }: Call): Decision => engine.look(key, cost, part);
+export const peekCall = ({ limiter, key, cost, partitionIndex }: ComponentCall): Decision =>
+  limiter.peekUnvalidated(key, cost, partitionIndex);
 
-export const note = ({ engine, key, cost }: Call, decision: Decision): void =>
-  engine.note(key, cost, decision, 0);
+export const recordDecision = ({ limiter, key, cost }: ComponentCall, decision: Decision): void =>
+  limiter.recordDecision(key, cost, decision, 0);
 
-export const remainingAfter = (decision: Decision): number =>
+export const remainingOf = (decision: Decision): number =>
   decision.verdict === 'allow' ? decision.remaining : 0;
 
 /** Holds what it wants of every part, or nothing: then says who refuses longest. */
-export function holdAll(calls: readonly Call[]): readonly Held[] | Refused {
-  const refused = wouldRefuse(calls);
+export function reserveAll(
+  calls: readonly ComponentCall[],
+): readonly ComponentReservation[] | ComponentRefusal {
+  const refused = findRefusal(calls);
   if (refused) {
     // It is asked all the same: whoever is refused has been here, and some rules take note of it.
-    const own = hold(refused.by);
+    const own = reserveOne(refused.by);
     if (isRefused(own)) return own;
-    release(own); // it has opened since
+    unreserve(own); // it has opened since
   }
-  const held: Held[] = [];
+  const held: ComponentReservation[] = [];
   for (const call of calls) {
-    const own = hold(call);
+    const own = reserveOne(call);
     if (isRefused(own)) {
-      held.forEach(release);
+      held.forEach(unreserve);
       return own;
     }
     held.push(own);
@@ -81,21 +93,21 @@ export function holdAll(calls: readonly Call[]): readonly Held[] | Refused {
   return held;
 }
 
-function hold(call: Call): Held | Refused {
-  const at = call.engine.clock.now();
-  const decision = call.engine.hold(call.key, call.cost, at, call.part);
+function reserveOne(call: ComponentCall): ComponentReservation | ComponentRefusal {
+  const at = call.limiter.clock.now();
+  const decision = call.limiter.reserve(call.key, call.cost, at, call.partitionIndex);
   if (decision.verdict === 'deny') return { by: call, retryAfterMs: decision.retryAfterMs };
-  return { call, at, remaining: remainingAfter(decision) };
+  return { call, reservedAt: at, remaining: remainingOf(decision) };
 }
 
-function release({ call, at }: Held): void {
-  call.engine.release(call.key, call.cost, at, call.part);
+function unreserve({ call, reservedAt }: ComponentReservation): void {
+  call.limiter.unreserve(call.key, call.cost, reservedAt, call.partitionIndex);
 }
 
-export function wouldRefuse(calls: readonly Call[]): Refused | undefined {
-  let worst: Refused | undefined;
+export function findRefusal(calls: readonly ComponentCall[]): ComponentRefusal | undefined {
+  let worst: ComponentRefusal | undefined;
   for (const call of calls) {
-    const decision = look(call);
+    const decision = peekCall(call);
     if (decision.verdict !== 'deny') continue;
     const { retryAfterMs } = decision;
     if (!worst || isLonger(retryAfterMs, worst.retryAfterMs)) worst = { by: call, retryAfterMs };

@@ -6,12 +6,12 @@
  */
 
 import type { Millis } from '../core/clock.ts';
-import type { News } from '../policies/policy.ts';
+import type { Feedback } from '../policies/policy.ts';
 
 /** The most keys paused at once. Beyond it the oldest pause is forgotten: a call goes out early. */
-const PAUSES_MAX = 10_000;
+const MAX_COOLDOWNS = 10_000;
 
-export class Pauses {
+export class KeyCooldowns {
   readonly #endAt = new Map<string, Millis>();
 
   get isEmpty(): boolean {
@@ -23,17 +23,17 @@ export class Pauses {
     const before = this.#endAt.get(key) ?? -Infinity;
     this.#endAt.delete(key); // so that it stands last: it is the youngest now
     this.#endAt.set(key, Math.max(before, endAt));
-    if (this.#endAt.size > PAUSES_MAX) {
+    if (this.#endAt.size > MAX_COOLDOWNS) {
       const [oldest] = this.#endAt.keys();
       this.#endAt.delete(oldest);
     }
   }
 
   /** How long the key is still paused; 0 if it is not. Whole milliseconds, never too few. */
-  leftMs(key: string, now: Millis): Millis {
+  remainingMs(key: string, now: Millis): Millis {
     const endAt = this.#endAt.get(key);
     if (endAt === undefined) {
-      this.#forgetOldest(now);
+      this.#evictExpired(now);
       return 0;
     }
     if (endAt > now) return Math.ceil(endAt - now);
@@ -42,14 +42,14 @@ export class Pauses {
   }
 
   /** Keys that nobody asks for any more would be looked for with every question, for ever. */
-  #forgetOldest(now: Millis): void {
+  #evictExpired(now: Millis): void {
     const { value: oldest } = this.#endAt.entries().next();
     if (oldest && oldest[1] <= now) this.#endAt.delete(oldest[0]);
   }
 }
 
 /** How long the other side wants nothing, as far as the news says so. */
-export function pauseIn(news: News): Millis {
-  if ('retryAfterMs' in news) return news.retryAfterMs;
-  return 'remaining' in news && news.remaining < 1 ? (news.resetMs ?? 0) : 0;
+export function cooldownIn(feedback: Feedback): Millis {
+  if ('retryAfterMs' in feedback) return feedback.retryAfterMs;
+  return 'remaining' in feedback && feedback.remaining < 1 ? (feedback.resetMs ?? 0) : 0;
 }

@@ -8,11 +8,11 @@
 
 import type { Millis } from '../core/clock.ts';
 import type { Decision, OnUnavailable, Outcome } from '../core/decision.ts';
-import { reasonOf } from '../core/errors.ts';
-import { warn } from '../core/process-warning.ts';
+import { errorMessageOf } from '../core/errors.ts';
+import { emitProcessWarning } from '../core/process-warning.ts';
 
 /** What every event says. */
-interface About {
+interface EventBase {
   /** The limit's name. */
   readonly limit: string;
   readonly key: string;
@@ -22,7 +22,7 @@ interface About {
 }
 
 /** May it happen? Told once for every call, however often it had to ask while it waited. */
-export interface DecisionEvent extends About {
+export interface DecisionEvent extends EventBase {
   readonly type: 'decision';
   readonly decision: Decision;
   /** How long it stood in line. */
@@ -30,13 +30,13 @@ export interface DecisionEvent extends About {
 }
 
 /** Somebody in line gave up: its signal aborted. */
-export interface LeftEvent extends About {
-  readonly type: 'left';
+export interface CancelledEvent extends EventBase {
+  readonly type: 'cancelled';
   readonly waitedMs: Millis;
 }
 
 /** A call is over. */
-export interface SettledEvent extends About {
+export interface SettledEvent extends EventBase {
   readonly type: 'settled';
   readonly outcome: Outcome;
   readonly used?: number;
@@ -44,37 +44,42 @@ export interface SettledEvent extends About {
 }
 
 /** A permit was held for so long that it counts as lost: its place is given back. */
-export interface LostEvent extends About {
-  readonly type: 'lost';
+export interface ExpiredEvent extends EventBase {
+  readonly type: 'expired';
   readonly heldMs: Millis;
 }
 
 /** Whoever decides is out of reach, or back: until then `onUnavailable` answers. Its key is empty. */
-export interface ReachEvent extends About {
-  readonly type: 'reach';
-  readonly isReachable: boolean;
+export interface AvailabilityEvent extends EventBase {
+  readonly type: 'availability';
+  readonly isAvailable: boolean;
   /** Why it is out of reach, and who answers until it is back. */
   readonly reason?: unknown;
   readonly onUnavailable?: OnUnavailable;
 }
 
 /** What `on` tells of. */
-export type LimitEvent = DecisionEvent | LeftEvent | SettledEvent | LostEvent | ReachEvent;
+export type LimitEvent =
+  | DecisionEvent
+  | CancelledEvent
+  | SettledEvent
+  | ExpiredEvent
+  | AvailabilityEvent;
 /** What `on` takes. One that throws breaks nothing. */
 export type Listener = (event: LimitEvent) => void;
 
-export class Events {
+export class ListenerSet {
   #listeners: readonly Listener[] = [];
   hasListeners = false;
 
   /** Adds a listener; what comes back removes it. */
   on(listener: Listener): () => void {
     const own: Listener = (event) => listener(event); // the same one twice is two listeners
-    this.#set([...this.#listeners, own]);
-    return () => this.#set(this.#listeners.filter((other) => other !== own));
+    this.#replaceListeners([...this.#listeners, own]);
+    return () => this.#replaceListeners(this.#listeners.filter((other) => other !== own));
   }
 
-  #set(listeners: readonly Listener[]): void {
+  #replaceListeners(listeners: readonly Listener[]): void {
     this.#listeners = listeners;
     this.hasListeners = listeners.length > 0;
   }
@@ -83,13 +88,14 @@ export class Events {
     for (const listener of this.#listeners) {
       try {
         const done: unknown = listener(event);
-        if (done instanceof Promise) done.catch((error: unknown) => complain(event, error));
+        if (done instanceof Promise)
+          done.catch((error: unknown) => warnListenerFailed(event, error));
       } catch (error) {
-        complain(event, error);
+        warnListenerFailed(event, error);
       }
     }
   }
 }
 
-const complain = ({ limit }: LimitEvent, error: unknown): void =>
-  warn('LISTENER', `a listener of limit "${limit}" failed: ${reasonOf(error)}`);
+const warnListenerFailed = ({ limit }: LimitEvent, error: unknown): void =>
+  emitProcessWarning('LISTENER', `a listener of limit "${limit}" failed: ${errorMessageOf(error)}`);

@@ -3,15 +3,15 @@
  */
 
 import type { Millis } from '../core/clock.ts';
-import type { Seen, Standing, View } from '../policies/policy.ts';
+import type { KeyState, KeyStatus, RuleStatus } from '../policies/policy.ts';
 
 /** A rule by its name: the limit's own, with the rule's kind behind it where there are several. */
-export interface NamedStanding extends Standing {
+export interface NamedRuleStatus extends RuleStatus {
   readonly name: string;
 }
 
 /** How a key stands with a limit, and with each rule of it. */
-export interface Inspection extends View {
+export interface Inspection extends KeyState {
   /** The limit's name. */
   readonly name: string;
   /** How long until one call fits: 0 now, Infinity never; left out if a call in flight must settle. */
@@ -19,11 +19,11 @@ export interface Inspection extends View {
   /** What says no to one call right now: the name of a rule, or `pause`; left out if nothing does. */
   readonly by?: string;
   /** Every rule of the limit, in the order they were written. */
-  readonly rules: readonly NamedStanding[];
+  readonly rules: readonly NamedRuleStatus[];
 }
 
 /** What keeps everybody out while the other side wants nothing. */
-const PAUSE = 'pause';
+const COOLDOWN = 'cooldown';
 
 /**
  * What was seen is added to, not copied: a server looks with every request it tells about its limit, and
@@ -31,12 +31,12 @@ const PAUSE = 'pause';
  */
 export function inspectionOf(
   name: string,
-  { view, standings }: Seen,
-  pausedMs: Millis,
+  { state, rules: statuses }: KeyStatus,
+  cooldownMs: Millis,
 ): Inspection {
-  const rules = named(name, standings);
-  const { opensInMs, by } = binding(rules, pausedMs);
-  const inspection = view as Writable<Inspection>;
+  const rules = nameRules(name, statuses);
+  const { opensInMs, by } = bindingRule(rules, cooldownMs);
+  const inspection = state as Mutable<Inspection>;
   inspection.name = name;
   inspection.rules = rules;
   if (opensInMs !== undefined) inspection.opensInMs = opensInMs;
@@ -44,17 +44,17 @@ export function inspectionOf(
   return inspection;
 }
 
-type Writable<T> = { -readonly [Name in keyof T]: T[Name] };
+type Mutable<T> = { -readonly [Name in keyof T]: T[Name] };
 
 const OPEN: Pick<Inspection, 'opensInMs' | 'by'> = { opensInMs: 0 };
 
 /** What binds most: the rule one would have to wait for longest, or for a call to settle. */
-export function binding(
-  rules: readonly NamedStanding[],
-  pausedMs: Millis,
+export function bindingRule(
+  rules: readonly NamedRuleStatus[],
+  cooldownMs: Millis,
 ): Pick<Inspection, 'opensInMs' | 'by'> {
-  let opensInMs = pausedMs;
-  let by = pausedMs > 0 ? PAUSE : undefined;
+  let opensInMs = cooldownMs;
+  let by = cooldownMs > 0 ? COOLDOWN : undefined;
   let unknown: string | undefined; // opens when a call settles
   for (const rule of rules) {
     if (rule.opensInMs === undefined) unknown ??= rule.name;
@@ -64,18 +64,18 @@ export function binding(
   return unknown === undefined ? OPEN : { by: unknown };
 }
 
-function named(name: string, standings: readonly Standing[]): NamedStanding[] {
-  if (standings.length === 1) return [withName(standings[0], name)];
+function nameRules(name: string, statuses: readonly RuleStatus[]): NamedRuleStatus[] {
+  if (statuses.length === 1) return [nameRule(statuses[0], name)];
   const seen = new Map<string, number>();
-  return standings.map((standing) => {
-    const nth = (seen.get(standing.kind) ?? 0) + 1;
-    seen.set(standing.kind, nth);
-    return withName(standing, `${name}.${standing.kind}${nth > 1 ? `-${nth}` : ''}`);
+  return statuses.map((status) => {
+    const nth = (seen.get(status.kind) ?? 0) + 1;
+    seen.set(status.kind, nth);
+    return nameRule(status, `${name}.${status.kind}${nth > 1 ? `-${nth}` : ''}`);
   });
 }
 
-function withName(standing: Standing, name: string): NamedStanding {
-  const named = standing as Writable<NamedStanding>;
+function nameRule(status: RuleStatus, name: string): NamedRuleStatus {
+  const named = status as Mutable<NamedRuleStatus>;
   named.name = name;
   return named;
 }

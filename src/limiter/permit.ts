@@ -13,19 +13,19 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 
 import type { Millis } from '../core/clock.ts';
-import { type Result, requireResult } from './validate.ts';
-import type { Reason } from './wait-scheduler.ts';
+import { type CallResult, requireResult } from './validate.ts';
+import type { RefusalReason } from './wait-scheduler.ts';
 
 /** How a permit was settled: what it was for is known already. */
-export type Settled = Omit<Result, 'cost' | 'dueAt' | 'partition'>;
+export type PermitResult = Omit<CallResult, 'cost' | 'dueAt' | 'partition'>;
 
-interface Granted {
+interface PermitInit {
   readonly key: string;
   readonly cost: number;
   readonly dueAt: Millis;
-  readonly heldAt: Millis;
+  readonly issuedAt: Millis;
   /** Those it stands for, where several limiters gave it together. */
-  readonly parts?: readonly Permit[];
+  readonly children?: readonly Permit[];
 }
 
 /** A yes that is held until the work is done, and then settled. */
@@ -36,34 +36,37 @@ export class Permit implements Disposable {
   /** When it was good. */
   readonly dueAt: Millis;
   /** Since when it is out. */
-  readonly heldAt: Millis;
-  readonly #parts: readonly Permit[] | undefined;
-  #settle: ((settled: Settled) => void) | undefined;
+  readonly issuedAt: Millis;
+  readonly #children: readonly Permit[] | undefined;
+  #onSettle: ((settled: PermitResult) => void) | undefined;
 
-  constructor({ key, cost, dueAt, heldAt, parts }: Granted, settle: (settled: Settled) => void) {
+  constructor(
+    { key, cost, dueAt, issuedAt, children }: PermitInit,
+    settle: (settled: PermitResult) => void,
+  ) {
     this.key = key;
     this.cost = cost;
     this.dueAt = dueAt;
-    this.heldAt = heldAt;
-    this.#parts = parts;
-    this.#settle = settle;
+    this.issuedAt = issuedAt;
+    this.#children = children;
+    this.#onSettle = settle;
   }
 
   /** True also if it was held for too long, and nobody counts on it any more. */
   get isSettled(): boolean {
-    if (this.#settle === undefined) return true;
-    return this.#parts?.every((part) => part.isSettled) ?? false;
+    if (this.#onSettle === undefined) return true;
+    return this.#children?.every((part) => part.isSettled) ?? false;
   }
 
   /** Says how it went, `ok` if nothing else is said. Settled twice counts once. */
-  settle(settled: Settled = {}): void {
+  settle(settled: PermitResult = {}): void {
     requireResult(settled); // nonsense leaves it unsettled, and so not lost
-    const settle = this.#settle;
-    this.#settle = undefined; // before anybody hears of it, who might settle it again
+    const settle = this.#onSettle;
+    this.#onSettle = undefined; // before anybody hears of it, who might settle it again
     try {
       settle?.(settled);
     } catch (error) {
-      this.#settle = settle;
+      this.#onSettle = settle;
       throw error;
     }
   }
@@ -79,7 +82,7 @@ export class Refusal implements Disposable {
   /** The name of the limit that refused. */
   readonly limit: string;
   readonly retryAfterMs: Millis;
-  readonly reason: Reason;
+  readonly reason: RefusalReason;
 
   constructor({ limit, retryAfterMs, reason }: Omit<Refusal, 'verdict' | typeof Symbol.dispose>) {
     this.limit = limit;

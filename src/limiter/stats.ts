@@ -19,30 +19,30 @@ export interface Histogram {
 }
 
 /** From a fast local call to a slow job, each about twice the one before. */
-export const BOUNDS_MS: readonly Millis[] = [
+export const HISTOGRAM_BOUNDS_MS: readonly Millis[] = [
   1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000,
 ];
 
-class Spans {
-  readonly #counts = new Float64Array(BOUNDS_MS.length + 1);
+class HistogramBuilder {
+  readonly #counts = new Float64Array(HISTOGRAM_BOUNDS_MS.length + 1);
   #sumMs = 0;
 
   add(ms: Millis): void {
     let n = 0;
-    while (n < BOUNDS_MS.length && ms > BOUNDS_MS[n]) n++;
+    while (n < HISTOGRAM_BOUNDS_MS.length && ms > HISTOGRAM_BOUNDS_MS[n]) n++;
     this.#counts[n]++;
     this.#sumMs += ms;
   }
 
-  read(): Histogram {
+  snapshot(): Histogram {
     const counts = [...this.#counts];
     const count = counts.reduce((sum, own) => sum + own, 0);
-    return { boundsMs: BOUNDS_MS, counts, count, sumMs: this.#sumMs };
+    return { boundsMs: HISTOGRAM_BOUNDS_MS, counts, count, sumMs: this.#sumMs };
   }
 }
 
 /** Everything that was counted, from the start of the limiter on. */
-export interface Counted {
+export interface CounterSnapshot {
   /** Calls let through, at once or after a wait. */
   readonly allowed: number;
   /** Of these, how many had to wait. */
@@ -50,9 +50,9 @@ export interface Counted {
   /** Calls refused. */
   readonly denied: number;
   /** Calls that gave up waiting. */
-  readonly left: number;
+  readonly cancelled: number;
   /** Permits that were never settled. */
-  readonly lost: number;
+  readonly expiredPermits: number;
   /** Calls settled, by outcome. */
   readonly settled: Readonly<Record<Outcome, number>>;
   /** How long those waited who had to. */
@@ -64,77 +64,81 @@ export interface Counted {
 const ALLOWED = 0;
 const WAITED = 1;
 const DENIED = 2;
-const LEFT = 3;
-const LOST = 4;
+const CANCELLED = 3;
+const EXPIRED = 4;
 
-export class Counts {
-  readonly #numbers = new Float64Array(5);
-  readonly #settled = new Float64Array(OUTCOMES.length);
-  readonly #waits = new Spans();
-  readonly #rtts = new Spans();
+export class Counters {
+  readonly #totals = new Float64Array(5);
+  readonly #settledByOutcome = new Float64Array(OUTCOMES.length);
+  readonly #waitHistogram = new HistogramBuilder();
+  readonly #rttHistogram = new HistogramBuilder();
 
-  decided(decision: Decision, waitedMs: Millis): void {
+  recordDecision(decision: Decision, waitedMs: Millis): void {
     if (decision.verdict === 'deny') {
-      this.#numbers[DENIED]++;
+      this.#totals[DENIED]++;
       return;
     }
-    this.#numbers[ALLOWED]++;
+    this.#totals[ALLOWED]++;
     const ms = decision.verdict === 'wait' ? decision.waitMs : waitedMs;
     if (ms <= 0) return;
-    this.#numbers[WAITED]++;
-    this.#waits.add(ms);
+    this.#totals[WAITED]++;
+    this.#waitHistogram.add(ms);
   }
 
-  left(): void {
-    this.#numbers[LEFT]++;
+  recordCancelled(): void {
+    this.#totals[CANCELLED]++;
   }
 
-  lost(): void {
-    this.#numbers[LOST]++;
+  recordExpired(): void {
+    this.#totals[EXPIRED]++;
   }
 
-  settled(outcome: Outcome, rttMs: Millis | undefined): void {
-    this.#settled[OUTCOMES.indexOf(outcome)]++;
-    if (outcome === 'ok' && rttMs !== undefined) this.#rtts.add(rttMs);
+  recordSettled(outcome: Outcome, rttMs: Millis | undefined): void {
+    this.#settledByOutcome[OUTCOMES.indexOf(outcome)]++;
+    if (outcome === 'ok' && rttMs !== undefined) this.#rttHistogram.add(rttMs);
   }
 
-  read(): Counted {
-    const [allowed, waited, denied, left, lost] = this.#numbers;
-    const settled = Object.fromEntries(OUTCOMES.map((name, n) => [name, this.#settled[n]]));
+  snapshot(): CounterSnapshot {
+    const [allowed, waited, denied, cancelled, expiredPermits] = this.#totals;
+    const settled = Object.fromEntries(
+      OUTCOMES.map((name, n) => [name, this.#settledByOutcome[n]]),
+    );
     return {
       allowed,
       waited,
       denied,
-      left,
-      lost,
+      cancelled,
+      expiredPermits,
       settled: settled as Record<Outcome, number>,
-      waitMs: this.#waits.read(),
-      rttMs: this.#rtts.read(),
+      waitMs: this.#waitHistogram.snapshot(),
+      rttMs: this.#rttHistogram.snapshot(),
     };
   }
 }
 
 /** Counts of several, added up: numbers, and whatever is made of them. */
-export function sumOf<T extends Counted>(a: T, b: T): T {
+export function mergeSnapshots<T extends CounterSnapshot>(a: T, b: T): T {
   const names = Object.keys(a) as (keyof T)[];
-  return Object.fromEntries(names.map((name) => [name, added(a[name], b[name])])) as unknown as T;
+  return Object.fromEntries(
+    names.map((name) => [name, addValues(a[name], b[name])]),
+  ) as unknown as T;
 }
 
-function added(a: unknown, b: unknown): unknown {
+function addValues(a: unknown, b: unknown): unknown {
   if (typeof a === 'number') return a + (b as number);
   return isHistogram(a)
-    ? addedSpans(a, b as Histogram)
-    : addedOutcomes(a as Outcomes, b as Outcomes);
+    ? addHistograms(a, b as Histogram)
+    : addOutcomeCounts(a as OutcomeCounts, b as OutcomeCounts);
 }
 
-type Outcomes = Counted['settled'];
+type OutcomeCounts = CounterSnapshot['settled'];
 
-const addedOutcomes = (a: Outcomes, b: Outcomes): Record<string, number> =>
+const addOutcomeCounts = (a: OutcomeCounts, b: OutcomeCounts): Record<string, number> =>
   Object.fromEntries(OUTCOMES.map((name) => [name, a[name] + b[name]]));
 
 const isHistogram = (value: unknown): value is Histogram => 'boundsMs' in (value as object);
 
-const addedSpans = (a: Histogram, b: Histogram): Histogram => ({
+const addHistograms = (a: Histogram, b: Histogram): Histogram => ({
   boundsMs: a.boundsMs,
   counts: a.counts.map((count, n) => count + b.counts[n]),
   count: a.count + b.count,

@@ -6,13 +6,13 @@
  */
 
 import type { Clock, Millis } from '../core/clock.ts';
-import { Outstanding } from '../core/deadline-set.ts';
+import { DeadlineSet } from '../core/deadline-set.ts';
 import { type Decision, deny, type OnUnavailable, type Outcome } from '../core/decision.ts';
-import { warn } from '../core/process-warning.ts';
-import { Events, type Listener } from './events.ts';
-import { Permit, Refusal, type Settled } from './permit.ts';
-import { type Counted, Counts } from './stats.ts';
-import type { Reason } from './wait-scheduler.ts';
+import { emitProcessWarning } from '../core/process-warning.ts';
+import { type Listener, ListenerSet } from './events.ts';
+import { Permit, type PermitResult, Refusal } from './permit.ts';
+import { type CounterSnapshot, Counters } from './stats.ts';
+import type { RefusalReason } from './wait-scheduler.ts';
 
 /** What a permit was given for. */
 export interface Grant {
@@ -21,90 +21,90 @@ export interface Grant {
   /** When it was good, on the clock of whoever decided. */
   readonly dueAt: Millis;
   /** When it was handed out, on the limiter's. */
-  readonly heldAt: Millis;
+  readonly issuedAt: Millis;
   readonly waitedMs: Millis;
 }
 
 const GRANTED: Decision = { verdict: 'allow', remaining: 0 };
 
-export class Ledger {
+export class LimiterTelemetry {
   readonly name: string;
   readonly #clock: Clock;
-  readonly #counts = new Counts();
-  readonly #events = new Events();
-  readonly #held: Outstanding<Permit>;
+  readonly #counters = new Counters();
+  readonly #events = new ListenerSet();
+  readonly #unsettled: DeadlineSet<Permit>;
 
-  constructor(name: string, clock: Clock, holdMaxMs: Millis) {
+  constructor(name: string, clock: Clock, permitTimeoutMs: Millis) {
     this.name = name;
     this.#clock = clock;
-    this.#held = new Outstanding(clock, holdMaxMs, (permit) => this.#lose(permit));
+    this.#unsettled = new DeadlineSet(clock, permitTimeoutMs, (permit) => this.#expire(permit));
   }
 
   on(listener: Listener): () => void {
     return this.#events.on(listener);
   }
 
-  read(): Counted & { readonly held: number } {
-    return { held: this.#held.size, ...this.#counts.read() };
+  snapshot(): CounterSnapshot & { readonly held: number } {
+    return { held: this.#unsettled.size, ...this.#counters.snapshot() };
   }
 
   /** Whether anybody listens. If not, a decision may be just counted. */
-  get isHeard(): boolean {
+  get hasListeners(): boolean {
     return this.#events.hasListeners;
   }
 
-  count(decision: Decision): void {
-    this.#counts.decided(decision, 0);
+  countDecision(decision: Decision): void {
+    this.#counters.recordDecision(decision, 0);
   }
 
-  decided(key: string, cost: number, decision: Decision, waitedMs: Millis): void {
-    this.#counts.decided(decision, waitedMs);
+  recordDecision(key: string, cost: number, decision: Decision, waitedMs: Millis): void {
+    this.#counters.recordDecision(decision, waitedMs);
     if (!this.#events.hasListeners) return;
     const at = this.#clock.now();
     this.#events.emit({ type: 'decision', limit: this.name, key, cost, at, decision, waitedMs });
   }
 
   /** Counts a call as let through and hands out its permit; `settle` hears how it went, how long it took, and when. */
-  admit(
-    { key, cost, dueAt, heldAt, waitedMs }: Grant,
-    settle: (settled: Settled, rttMs: Millis, now: Millis) => void,
+  issuePermit(
+    { key, cost, dueAt, issuedAt, waitedMs }: Grant,
+    settle: (settled: PermitResult, rttMs: Millis, now: Millis) => void,
   ): Permit {
-    this.decided(key, cost, GRANTED, waitedMs);
-    const permit: Permit = new Permit({ key, cost, dueAt, heldAt }, (settled) => {
-      this.#held.remove(permit);
+    this.recordDecision(key, cost, GRANTED, waitedMs);
+    const permit: Permit = new Permit({ key, cost, dueAt, issuedAt }, (settled) => {
+      this.#unsettled.remove(permit);
       const now = this.#clock.now();
-      const rttMs = settled.rttMs ?? Math.max(0, now - heldAt); // some clocks do go backwards
+      const rttMs = settled.rttMs ?? Math.max(0, now - issuedAt); // some clocks do go backwards
       settle(settled, rttMs, now);
     });
-    this.#held.add(permit);
+    this.#unsettled.add(permit);
     return permit;
   }
 
   refuse(
     key: string,
     cost: number,
-    { retryAfterMs, reason }: { readonly retryAfterMs: Millis; readonly reason: Reason },
+    { retryAfterMs, reason }: { readonly retryAfterMs: Millis; readonly reason: RefusalReason },
     waitedMs: Millis,
   ): Refusal {
-    this.decided(key, cost, deny(retryAfterMs), waitedMs);
+    this.recordDecision(key, cost, deny(retryAfterMs), waitedMs);
     return new Refusal({ limit: this.name, retryAfterMs, reason });
   }
 
   /** Somebody gave up waiting. */
-  left(key: string, cost: number, waitedMs: Millis): void {
-    this.#counts.left();
+  recordCancelled(key: string, cost: number, waitedMs: Millis): void {
+    this.#counters.recordCancelled();
     const at = this.#clock.now();
-    this.#events.emit({ type: 'left', limit: this.name, key, cost, at, waitedMs });
+    this.#events.emit({ type: 'cancelled', limit: this.name, key, cost, at, waitedMs });
   }
 
-  settled(
+  recordSettled(
     key: string,
     cost: number,
     outcome: Outcome,
     used: number | undefined,
     rttMs: Millis | undefined,
   ): void {
-    this.#counts.settled(outcome, rttMs);
+    this.#counters.recordSettled(outcome, rttMs);
     if (!this.#events.hasListeners) return;
     const about = { limit: this.name, key, cost, at: this.#clock.now() };
     const known = { ...(used !== undefined && { used }), ...(rttMs !== undefined && { rttMs }) };
@@ -112,23 +112,23 @@ export class Ledger {
   }
 
   /** Whoever decides is out of reach, or back. */
-  reached(isReachable: boolean, reason: unknown, onUnavailable: OnUnavailable): void {
+  recordAvailability(isAvailable: boolean, reason: unknown, onUnavailable: OnUnavailable): void {
     const about = { limit: this.name, key: '', cost: 0, at: this.#clock.now() };
-    const out = !isReachable && { reason, onUnavailable };
-    this.#events.emit({ type: 'reach', ...about, isReachable, ...out });
+    const out = !isAvailable && { reason, onUnavailable };
+    this.#events.emit({ type: 'availability', ...about, isAvailable, ...out });
   }
 
-  #lose(permit: Permit): void {
+  #expire(permit: Permit): void {
     const { key, cost } = permit;
     const at = this.#clock.now();
-    const heldMs = at - permit.heldAt;
-    this.#counts.lost();
-    this.#events.emit({ type: 'lost', limit: this.name, key, cost, at, heldMs });
-    warn('LOST_PERMIT', lostPermit(this.name, key, heldMs));
+    const heldMs = at - permit.issuedAt;
+    this.#counters.recordExpired();
+    this.#events.emit({ type: 'expired', limit: this.name, key, cost, at, heldMs });
+    emitProcessWarning('EXPIRED_PERMIT', expiredPermitMessage(this.name, key, heldMs));
     permit.settle({ outcome: 'failed' });
   }
 }
 
-const lostPermit = (name: string, key: string, heldMs: Millis): string =>
+const expiredPermitMessage = (name: string, key: string, heldMs: Millis): string =>
   `a permit of limit "${name}" for key ${JSON.stringify(key)} was not settled within ` +
-  `${Math.round(heldMs / 1000)} s and counts as lost; settle every permit, or raise holdMax`;
+  `${Math.round(heldMs / 1000)} s and counts as lost; settle every permit, or raise permitTimeout`;

@@ -9,11 +9,11 @@ import type { Millis } from '../core/clock.ts';
 import { OUTCOMES, type Outcome } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
 import { ConfigError } from '../core/errors.ts';
-import { isRecord, requireNumber, waitMsIn } from '../core/options.ts';
-import type { News } from '../policies/policy.ts';
+import { isRecord, parseWaitMs, requireNumber } from '../core/options.ts';
+import type { Feedback } from '../policies/policy.ts';
 
 /** How a call went, for `settle`. Only what is known needs to be said. */
-export interface Result {
+export interface CallResult {
   /** Default ok. */
   readonly outcome?: Outcome;
   /** What was asked for. Default 1. */
@@ -41,8 +41,8 @@ export interface WaitOptions {
 }
 
 const RESULT_FIELDS = ['outcome', 'cost', 'used', 'dueAt', 'rttMs', 'retryAfterMs', 'partition'];
-const PATIENCE_FIELDS = ['signal', 'wait', 'priority', 'partition'];
-const NEWS_FIELDS = [
+const ACQUIRE_FIELDS = ['signal', 'wait', 'priority', 'partition'];
+const FEEDBACK_FIELDS = [
   'hits',
   'poolSize',
   'rank',
@@ -59,31 +59,31 @@ export function requireKey(key: unknown): void {
 }
 
 /** Which part of a limit; whoever waits says more in the same place. */
-export function requireAskOptions(options: object): void {
-  requireFields('options', options, PATIENCE_FIELDS);
+export function requireCheckOptions(options: object): void {
+  requireKnownFields('options', options, ACQUIRE_FIELDS);
 }
 
 /** How long, and how badly, somebody wants to wait, checked and read. */
-export function patienceIn(options: WaitOptions): {
-  readonly waitMsMax: Millis;
+export function readWaitLimits(options: WaitOptions): {
+  readonly maxWaitMs: Millis;
   readonly priority: number;
   readonly signal: AbortSignal | undefined;
 } {
-  requireFields('options', options, PATIENCE_FIELDS);
+  requireKnownFields('options', options, ACQUIRE_FIELDS);
   const { wait = true, priority = 0, signal } = options;
-  const waitMsMax = waitMsIn(wait);
+  const maxWaitMs = parseWaitMs(wait);
   requireNumber('priority', priority, {});
-  if (signal !== undefined && !isSignal(signal)) {
+  if (signal !== undefined && !isAbortSignal(signal)) {
     throw new ConfigError('signal', 'an AbortSignal', signal);
   }
-  return { waitMsMax, priority, signal };
+  return { maxWaitMs, priority, signal };
 }
 
-export const isSignal = (value: unknown): value is AbortSignal =>
+export const isAbortSignal = (value: unknown): value is AbortSignal =>
   typeof value === 'object' && value !== null && 'aborted' in value && 'addEventListener' in value;
 
-export function requireResult(result: Result): void {
-  requireFields('result', result, RESULT_FIELDS);
+export function requireResult(result: CallResult): void {
+  requireKnownFields('result', result, RESULT_FIELDS);
   const { outcome, cost, used, dueAt, rttMs, retryAfterMs } = result;
   if (outcome !== undefined && !OUTCOMES.includes(outcome)) {
     throw new ConfigError('outcome', OUTCOME_NAMES, outcome);
@@ -95,26 +95,26 @@ export function requireResult(result: Result): void {
   if (retryAfterMs !== undefined) requireNumber('retryAfterMs', retryAfterMs, { min: 0 });
 }
 
-export function requireNews(news: News): void {
-  requireFields('news', news, NEWS_FIELDS);
-  if ('hits' in news) {
-    requireNumber('hits', news.hits, { min: 0 });
-  } else if ('poolSize' in news) {
-    requireNumber('poolSize', news.poolSize, { min: 1, whole: true });
-    if (news.rank === undefined) return;
-    requireNumber('rank', news.rank, { min: 0, max: news.poolSize - 1, whole: true });
-  } else if ('remaining' in news) {
-    requireNumber('remaining', news.remaining, { min: 0 });
-    if (news.resetMs !== undefined) requireNumber('resetMs', news.resetMs, { min: 0 });
-  } else if ('retryAfterMs' in news) {
-    requireNumber('retryAfterMs', news.retryAfterMs, { min: 0 });
+export function requireFeedback(feedback: Feedback): void {
+  requireKnownFields('feedback', feedback, FEEDBACK_FIELDS);
+  if ('hits' in feedback) {
+    requireNumber('hits', feedback.hits, { min: 0 });
+  } else if ('poolSize' in feedback) {
+    requireNumber('poolSize', feedback.poolSize, { min: 1, integer: true });
+    if (feedback.rank === undefined) return;
+    requireNumber('rank', feedback.rank, { min: 0, max: feedback.poolSize - 1, integer: true });
+  } else if ('remaining' in feedback) {
+    requireNumber('remaining', feedback.remaining, { min: 0 });
+    if (feedback.resetMs !== undefined) requireNumber('resetMs', feedback.resetMs, { min: 0 });
+  } else if ('retryAfterMs' in feedback) {
+    requireNumber('retryAfterMs', feedback.retryAfterMs, { min: 0 });
   } else {
-    requireNumber('resume', news.resume, { above: 0 });
-    requireNumber('reachedAt', news.reachedAt, {});
+    requireNumber('resume', feedback.resume, { above: 0 });
+    requireNumber('reachedAt', feedback.reachedAt, {});
   }
 }
 
-function requireFields(what: string, value: unknown, known: readonly string[]): void {
+function requireKnownFields(what: string, value: unknown, known: readonly string[]): void {
   if (!isRecord(value)) throw new ConfigError(what, 'an object', value);
   for (const name in value) {
     if (!known.includes(name)) throw new ConfigError(name, `one of ${known.join(', ')}`, name);

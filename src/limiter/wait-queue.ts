@@ -6,92 +6,94 @@
  * are more than those who still stand.
  */
 
-export const ORDERS = ['fifo', 'lifo', 'priority'] as const;
+export const QUEUE_ORDERS = ['fifo', 'lifo', 'priority'] as const;
 
 /** Who is next in a line: first come, last come, or whoever matters most. */
-export type Order = (typeof ORDERS)[number];
+export type QueueOrder = (typeof QUEUE_ORDERS)[number];
 
 /** What decides who is next. */
-export interface Rank {
+export interface QueuePosition {
   /** Its place in the order of arrival, over all lines there are. */
-  readonly ticket: number;
+  readonly arrival: number;
   readonly priority: number;
 }
 
 /** By order: true if `a` has its turn before `b`. */
-const GOES_BEFORE: Readonly<Record<Order, (a: Rank, b: Rank) => boolean>> = {
-  fifo: (a, b) => a.ticket < b.ticket,
-  lifo: (a, b) => a.ticket > b.ticket,
-  priority: (a, b) => a.priority > b.priority || (a.priority === b.priority && a.ticket < b.ticket),
+const PRECEDES: Readonly<Record<QueueOrder, (a: QueuePosition, b: QueuePosition) => boolean>> = {
+  fifo: (a, b) => a.arrival < b.arrival,
+  lifo: (a, b) => a.arrival > b.arrival,
+  priority: (a, b) =>
+    a.priority > b.priority || (a.priority === b.priority && a.arrival < b.arrival),
 };
 
 /** Those who left that may stand about before they are swept away, beside as many as still wait. */
-const LEFT_BEHIND = 64;
+const MAX_TOMBSTONES = 64;
 
-export class Line<T extends Rank> {
-  readonly #goesBefore: (a: Rank, b: Rank) => boolean;
+export class WaitQueue<T extends QueuePosition> {
+  readonly #precedes: (a: QueuePosition, b: QueuePosition) => boolean;
   /** Sorted: by arrival, or by who matters most. With lifo the next one stands last. */
-  #places: T[] = [];
-  readonly #isSorted: (a: Rank, b: Rank) => boolean;
-  readonly #isFromEnd: boolean;
+  #entries: T[] = [];
+  readonly #isSortedBefore: (a: QueuePosition, b: QueuePosition) => boolean;
+  readonly #isLifo: boolean;
   /** Where the first stands who may still be there. */
   #head = 0;
-  readonly #standing = new Set<T>();
+  readonly #live = new Set<T>();
 
-  constructor(order: Order) {
-    this.#goesBefore = GOES_BEFORE[order];
-    this.#isSorted = GOES_BEFORE[order === 'lifo' ? 'fifo' : order];
-    this.#isFromEnd = order === 'lifo';
+  constructor(order: QueueOrder) {
+    this.#precedes = PRECEDES[order];
+    this.#isSortedBefore = PRECEDES[order === 'lifo' ? 'fifo' : order];
+    this.#isLifo = order === 'lifo';
   }
 
   get size(): number {
-    return this.#standing.size;
+    return this.#live.size;
   }
 
   get first(): T | undefined {
-    while (this.#head < this.#places.length) {
-      const at = this.#isFromEnd ? this.#places.length - 1 : this.#head;
-      const one = this.#places[at];
-      if (this.#standing.has(one)) return one;
-      if (this.#isFromEnd) this.#places.pop();
+    while (this.#head < this.#entries.length) {
+      const at = this.#isLifo ? this.#entries.length - 1 : this.#head;
+      const one = this.#entries[at];
+      if (this.#live.has(one)) return one;
+      if (this.#isLifo) this.#entries.pop();
       else this.#head++;
     }
     return undefined;
   }
 
   /** Whether somebody in it has its turn before `rank`. */
-  isBefore(rank: Rank): boolean {
+  hasEarlier(position: QueuePosition): boolean {
     const { first } = this;
-    return first !== undefined && this.#goesBefore(first, rank);
+    return first !== undefined && this.#precedes(first, position);
   }
 
   add(one: T): void {
-    this.#standing.add(one);
-    let at = this.#places.length;
-    if (at > this.#head && this.#isSorted(one, this.#places[at - 1])) at = this.#placeOf(one);
-    if (at === this.#places.length) this.#places.push(one);
-    else this.#places.splice(at, 0, one);
+    this.#live.add(one);
+    let at = this.#entries.length;
+    if (at > this.#head && this.#isSortedBefore(one, this.#entries[at - 1]))
+      at = this.#insertionIndexOf(one);
+    if (at === this.#entries.length) this.#entries.push(one);
+    else this.#entries.splice(at, 0, one);
   }
 
   remove(one: T): void {
-    this.#standing.delete(one);
-    if (this.#places.length > 2 * this.#standing.size + LEFT_BEHIND) this.#sweep();
+    this.#live.delete(one);
+    if (this.#entries.length > 2 * this.#live.size + MAX_TOMBSTONES) this.#compact();
   }
 
   /** The first place whose holder goes after it. Those who left are sorted in, too. */
-  #placeOf(one: T): number {
+  #insertionIndexOf(one: T): number {
     let low = this.#head;
-    let high = this.#places.length;
+    let high = this.#entries.length;
     while (low < high) {
       const middle = (low + high) >> 1;
-      if (this.#isSorted(one, this.#places[middle])) high = middle;
+      if (this.#isSortedBefore(one, this.#entries[middle])) high = middle;
       else low = middle + 1;
     }
     return low;
   }
 
-  #sweep(): void {
-    this.#places = this.#places.filter((one) => this.#standing.has(one));
+  #compact(): void {
+    this.#entries = this.#entries.filter((one) => this.#live.has(one));
     this.#head = 0;
   }
 }

@@ -10,12 +10,12 @@ import { type LimiterOptions, limiter } from './limiter.ts';
 import type { AcquireOptions } from './sync-limiter.ts';
 
 /** A limiter whose comings and goings are written down, with the clock on the left. */
-function tell(options: Omit<LimiterOptions, 'clock' | 'share'>) {
+function tell(options: Omit<LimiterOptions, 'clock' | 'backend'>) {
   const clock = new VirtualClock();
   const api = limiter({ ...options, clock });
   const story: string[] = [];
-  const enter = (name: string, cost = 1, patience: AcquireOptions = {}) =>
-    api.acquire('key', cost, patience).then(
+  const enter = (name: string, cost = 1, limits: AcquireOptions = {}) =>
+    api.acquire('key', cost, limits).then(
       (entry) => {
         const why = entry.verdict === 'deny' ? `, ${entry.reason}, ${entry.retryAfterMs}` : '';
         story.push(`${clock.now()} ${name}: ${entry.verdict}${why}`);
@@ -33,7 +33,7 @@ describe('waiting for a permit', () => {
   test('is in line, first come first served', async () => {
     const { clock, story, enter } = tell({ limit: { bucket: { rate: 1, burst: 1 } } });
     for (const name of ['a', 'b', 'c']) enter(name);
-    await clock.pass(5_000);
+    await clock.advanceAsync(5_000);
     expect(story).toEqual(['0 a: allow', '1000 b: allow', '2000 c: allow']);
   });
 
@@ -41,7 +41,7 @@ describe('waiting for a permit', () => {
     const limit = { bucket: { rate: 1, burst: 1 } } as const;
     const { clock, story, enter } = tell({ limit, queue: { order: 'lifo' } });
     for (const name of ['a', 'b', 'c']) enter(name);
-    await clock.pass(5_000);
+    await clock.advanceAsync(5_000);
     expect(story).toEqual(['0 a: allow', '1000 c: allow', '2000 b: allow']);
   });
 
@@ -52,7 +52,7 @@ describe('waiting for a permit', () => {
     enter('low', 1, { priority: 1 });
     enter('high', 1, { priority: 9 });
     enter('high too', 1, { priority: 9 });
-    await clock.pass(5_000);
+    await clock.advanceAsync(5_000);
     const names = story.map((line) => line.split(/ (.*):/)[1]);
     expect(names).toEqual(['first', 'high', 'high too', 'low']);
   });
@@ -62,7 +62,7 @@ describe('waiting for a permit', () => {
     enter('a');
     enter('b', 1, { wait: 5_000 });
     enter('c', 2);
-    await clock.pass(0);
+    await clock.advanceAsync(0);
     expect(story).toEqual([
       '0 a: allow',
       '0 b: deny, too-long, 6000',
@@ -75,7 +75,7 @@ describe('waiting for a permit', () => {
     enter('a');
     enter('b', 1, { wait: 7_000 });
     enter('c', 1, { wait: 7_000 }); // behind b, and b goes at six
-    await clock.pass(20_000);
+    await clock.advanceAsync(20_000);
     expect(story).toEqual(['0 a: allow', '6000 b: allow', '7000 c: deny, too-long, 5000']);
   });
 
@@ -84,14 +84,14 @@ describe('waiting for a permit', () => {
     const { clock, api, story, enter } = tell({ limit, queue: { max: 1 } });
     for (const name of ['a', 'b', 'c']) enter(name);
     expect(api.stats().waiting).toBe(1);
-    await clock.pass(0);
+    await clock.advanceAsync(0);
     expect(story).toEqual(['0 a: allow', '0 c: deny, queue-full, 1000']);
   });
 
   test('a reserved place is used when it is due', async () => {
     const { clock, story, enter } = tell({ limit: { spacing: { every: '6s', reserve: 2 } } });
     for (const name of ['a', 'b', 'c', 'd']) enter(name);
-    await clock.pass(20_000);
+    await clock.advanceAsync(20_000);
     expect(story).toEqual(['0 a: allow', '6000 b: allow', '12000 c: allow', '18000 d: allow']);
   });
 
@@ -100,17 +100,17 @@ describe('waiting for a permit', () => {
     const abort = new AbortController();
     enter('a');
     enter('b', 1, { signal: abort.signal });
-    await clock.pass(1_000);
+    await clock.advanceAsync(1_000);
     abort.abort(new Error('changed my mind'));
     enter('c');
-    await clock.pass(20_000);
+    await clock.advanceAsync(20_000);
     expect(story).toEqual(['0 a: allow', '1000 b: changed my mind', '6000 c: allow']);
   });
 
   test('a signal that has aborted already lets nobody in', async () => {
     const { clock, api, story, enter } = tell({ limit: { bucket: { rate: 1, burst: 1 } } });
     enter('a', 1, { signal: AbortSignal.abort(new Error('too late')) });
-    await clock.pass(0);
+    await clock.advanceAsync(0);
     expect(story).toEqual(['0 a: too late']);
     expect(api.inspect('key').remaining).toBe(1);
   });
@@ -119,21 +119,21 @@ describe('waiting for a permit', () => {
     const { clock, story, enter } = tell({ limit: { adaptive: { fixed: 2 } } });
     const first = enter('a');
     for (const name of ['b', 'c', 'd']) enter(name);
-    await clock.pass(100);
+    await clock.advanceAsync(100);
     expect(story).toEqual(['0 a: allow', '0 b: allow']);
     const permit = await first;
     if (permit?.verdict === 'allow') permit.settle();
-    await clock.pass(100);
+    await clock.advanceAsync(100);
     expect(story.slice(2)).toEqual(['100 c: allow']);
   });
 
   test('what is given back early is not waited for in vain', async () => {
     const { clock, api, story, enter } = tell({ limit: { bucket: { rate: 1, burst: 5 } } });
-    api.ask('key', 5);
+    api.check('key', 5);
     enter('a', 5);
-    await clock.pass(1_000);
+    await clock.advanceAsync(1_000);
     api.settle('key', { cost: 5, used: 0 });
-    await clock.pass(10_000);
+    await clock.advanceAsync(10_000);
     expect(story).toEqual(['1000 a: allow']);
   });
 
@@ -147,16 +147,16 @@ describe('waiting for a permit', () => {
     const api = limiter({ limit: { spacing: { every: '6s', reserve: 9 } }, clock });
     const times: number[] = [];
     for (let n = 0; n < 4; n++) api.acquire('key').then(() => times.push(inner.now()));
-    await inner.pass(600_000);
+    await inner.advanceAsync(600_000);
     expect(times).toEqual([0, 60_000, 120_000, 180_000]);
   });
 
   test('a nonsensical cost is refused to the one who asked, not to those in line', async () => {
     const { clock, api, story, enter } = tell({ limit: { spacing: { every: 50 } } });
-    api.ask('key');
+    api.check('key');
     enter('a');
     await expect(api.acquire('key', Number.NaN)).rejects.toThrow(/`cost`/);
-    await clock.pass(100);
+    await clock.advanceAsync(100);
     expect(story).toEqual(['50 a: allow']);
   });
 
@@ -164,49 +164,49 @@ describe('waiting for a permit', () => {
     const { clock, story, enter } = tell({ limit: { adaptive: {} } });
     enter('two', 2).then((entry) => entry?.verdict === 'allow' && entry.settle());
     enter('one', 1);
-    await clock.pass(100);
+    await clock.advanceAsync(100);
     expect(story).toEqual(['0 two: allow', '0 one: allow']);
   });
 
   test('when the first loses patience, the next may fit where it did not', async () => {
     const { clock, api, story, enter } = tell({ limit: { adaptive: { fixed: 3 } } });
-    api.ask('key');
+    api.check('key');
     enter('large', 3, { wait: 1_000 });
     enter('small', 1);
-    await clock.pass(2_000);
+    await clock.advanceAsync(2_000);
     expect(story).toEqual(['1000 large: deny, too-long, 0', '1000 small: allow']);
   });
 
   test('who comes first may need less than who was first before', async () => {
     const limit = { bucket: { rate: 1, burst: 10 } } as const;
     const { clock, api, story, enter } = tell({ limit, queue: { order: 'priority' } });
-    api.ask('key', 10);
+    api.check('key', 10);
     enter('large', 10);
-    await clock.pass(1_500);
+    await clock.advanceAsync(1_500);
     enter('small', 1, { priority: 9 });
-    await clock.pass(20_000);
+    await clock.advanceAsync(20_000);
     expect(story).toEqual(['1500 small: allow', '11000 large: allow']);
   });
 
   test('news may open the door', async () => {
     const limit = { ramp: { min: 10, max: 20, over: '1h', mode: 'scheduled' } } as const;
     const { clock, api, story, enter } = tell({ limit });
-    api.hear('key', { poolSize: 10 });
+    api.update('key', { poolSize: 10 });
     enter('batch', 2);
-    await clock.pass(500);
-    api.hear('key', { poolSize: 1 });
-    await clock.pass(0);
+    await clock.advanceAsync(500);
+    api.update('key', { poolSize: 1 });
+    await clock.advanceAsync(0);
     expect(story).toEqual(['500 batch: allow']);
   });
 
   test('a crowd on one signal is one listener, and leaves together', async () => {
     const { clock, api, story, enter } = tell({ limit: { spacing: { every: '6s' } } });
-    api.ask('key');
+    api.check('key');
     const abort = new AbortController();
     for (let n = 0; n < 50; n++) enter(`${n}`, 1, { signal: abort.signal });
     expect(getEventListeners(abort.signal, 'abort').length).toBe(1);
     abort.abort(new Error('closed'));
-    await clock.pass(0);
+    await clock.advanceAsync(0);
     expect(story.length).toBe(50);
     expect(getEventListeners(abort.signal, 'abort').length).toBe(0);
     expect(api.stats().waiting).toBe(0);
@@ -222,9 +222,9 @@ describe('waiting for a permit', () => {
     expect(() => limiter({ limit, queue: queue as never })).toThrow(message);
   });
 
-  test.each([-1, Number.NaN, 'soon'])('nobody can wait for %s', async (waitMsMax) => {
+  test.each([-1, Number.NaN, 'soon'])('nobody can wait for %s', async (maxWaitMs) => {
     const api = limiter({ limit: { bucket: { rate: 1 } } });
-    await expect(api.acquire('key', 1, { wait: waitMsMax as never })).rejects.toThrow(/`wait`/);
+    await expect(api.acquire('key', 1, { wait: maxWaitMs as never })).rejects.toThrow(/`wait`/);
   });
 });
 
@@ -234,7 +234,7 @@ describe('for any crowd', () => {
       key: fc.constantFrom('x', 'y'),
       afterMs: fc.nat(1_500),
       cost: fc.integer({ min: 1, max: 3 }),
-      waitMsMax: fc.option(fc.nat(8_000), { nil: undefined }),
+      maxWaitMs: fc.option(fc.nat(8_000), { nil: undefined }),
       abortsAfterMs: fc.option(fc.nat(4_000), { nil: undefined }),
     }),
     { maxLength: 30 },
@@ -247,15 +247,15 @@ describe('for any crowd', () => {
         const api = limiter({ limit: { bucket: { rate: 1, burst: 3 } }, clock });
         const served: { key: string; at: number; cost: number }[] = [];
         let heard = 0;
-        for (const { key, afterMs, cost, waitMsMax, abortsAfterMs } of people) {
-          await clock.pass(afterMs);
+        for (const { key, afterMs, cost, maxWaitMs, abortsAfterMs } of people) {
+          await clock.advanceAsync(afterMs);
           const abort = new AbortController();
           if (abortsAfterMs !== undefined) {
             clock.wakeAt(clock.now() + abortsAfterMs, () => abort.abort(new Error('gone')));
           }
           const patience = {
             signal: abort.signal,
-            ...(waitMsMax !== undefined && { wait: waitMsMax }),
+            ...(maxWaitMs !== undefined && { wait: maxWaitMs }),
           };
           api.acquire(key, cost, patience).then(
             (entry) => {
@@ -265,7 +265,7 @@ describe('for any crowd', () => {
             () => heard++,
           );
         }
-        await clock.pass(200_000);
+        await clock.advanceAsync(200_000);
         expect(heard).toBe(people.length);
         expect(api.stats().waiting).toBe(0);
         for (const key of ['x', 'y']) {
@@ -299,7 +299,7 @@ describe('on the real clock', () => {
     const collect: () => void = runInNewContext('gc');
     const timers = () => process.getActiveResourcesInfo().filter((name) => name === 'Timeout');
     const api = limiter({ limit: { spacing: { every: '1h' } }, queue: { max: 200_000 } });
-    api.ask('key');
+    api.check('key');
     collect();
     const [heap, before] = [process.memoryUsage().heapUsed, timers().length];
     await (async () => {
@@ -316,7 +316,7 @@ describe('on the real clock', () => {
         expect(getEventListeners(signal, 'abort').length).toBe(0);
       }
     })();
-    expect(api.stats()).toMatchObject({ waiting: 0, left: 100_000 });
+    expect(api.stats()).toMatchObject({ waiting: 0, cancelled: 100_000 });
     expect(timers().length).toBe(before);
     collect();
     expect(process.memoryUsage().heapUsed - heap).toBeLessThan(10e6);
@@ -342,7 +342,7 @@ describe('on the real clock', () => {
       import { limiter } from 'sluice';
       const limit = { spacing: { every: 400 } };
       const api = limiter({ limit, queue: { keepAlive: ${keepAlive} } });
-      api.ask('key');
+      api.check('key');
       api.acquire('key').then(() => { process.exitCode = 7; });`;
     const args = ['--input-type=module', '-e', script];
     expect(spawnSync(process.execPath, args, { timeout: 20_000 }).status).toBe(expected);

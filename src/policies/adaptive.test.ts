@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
-import { type Story, tellStories } from '../../test/support/story.ts';
+import { runScenarios, type Scenario } from '../../test/support/story.ts';
 import type { Outcome } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
 import { seededRandom } from '../core/random.ts';
@@ -14,11 +14,11 @@ const noChance = (): number => {
 function begin(options: AdaptiveOptions, random = noChance) {
   const policy = adaptive(options, random);
   const state = new Float64Array(policy.width);
-  policy.start(state, 0, 0);
+  policy.init(state, 0, 0);
   return {
     policy,
     state,
-    ask: (cost = 1, now = 0) => policy.ask(state, 0, cost, now),
+    ask: (cost = 1, now = 0) => policy.check(state, 0, cost, now),
     settle: (now: number, outcome: Outcome, rttMs?: number, cost = 1) =>
       policy.settle(
         state,
@@ -26,33 +26,33 @@ function begin(options: AdaptiveOptions, random = noChance) {
         { outcome, cost, dueAt: 0, ...(rttMs === undefined ? {} : { rttMs }) },
         now,
       ),
-    view: () => policy.view(state, 0, 0),
-    limit: () => policy.view(state, 0, 0).limit as number,
+    view: () => policy.keyState(state, 0, 0),
+    limit: () => policy.keyState(state, 0, 0).limit as number,
   };
 }
 
-const stories: Record<string, Story> = {
+const scenarios: Record<string, Scenario> = {
   'it begins with one, and whoever else comes waits for an answer': {
     limit: { adaptive: {} },
     rows: [
-      [0, 'ask 1', 'allow, 0 left'],
-      [0, 'ask 1', 'deny, when settled'],
-      [9_000, 'ask 1', 'deny, when settled'], // time alone frees nothing
+      [0, 'check 1', 'allow, 0 left'],
+      [0, 'check 1', 'deny, when settled'],
+      [9_000, 'check 1', 'deny, when settled'], // time alone frees nothing
       [9_000, 'done ok 9000'],
-      [9_000, 'ask 1', 'allow, 0 left'],
+      [9_000, 'check 1', 'allow, 0 left'],
     ],
   },
 
   'it grows by one for every round trip in which it was reached and nothing got slower': {
     limit: { adaptive: {} },
     rows: [
-      [0, 'ask 1', 'allow, 0 left'],
+      [0, 'check 1', 'allow, 0 left'],
       [100, 'done ok 100'],
       [100, 'look', 'limit 1, rtt 100'], // the first answer only says what is normal
-      [100, 'ask 1', 'allow, 0 left'],
+      [100, 'check 1', 'allow, 0 left'],
       [199, 'done ok 99'], // no round trip has passed since
       [199, 'look', 'limit 1, rtt 100'],
-      [199, 'ask 1', 'allow, 0 left'],
+      [199, 'check 1', 'allow, 0 left'],
       [200, 'done ok 1'],
       [200, 'look', 'remaining 2, limit 2, in flight 0'],
     ],
@@ -61,9 +61,9 @@ const stories: Record<string, Story> = {
   'a limit that nobody reached is not raised': {
     limit: { adaptive: { initial: 3, deviationScale: 1 } },
     rows: [
-      [0, 'ask 1', 'allow, 2 left'],
+      [0, 'check 1', 'allow, 2 left'],
       [100, 'done ok 100'],
-      [100, 'ask 1', 'allow, 2 left'],
+      [100, 'check 1', 'allow, 2 left'],
       [200, 'done ok 90'], // quicker, but two places stood empty
       [200, 'look', 'limit 3'],
     ],
@@ -72,11 +72,11 @@ const stories: Record<string, Story> = {
   'that it was reached counts for the round trip in which it was': {
     limit: { adaptive: { initial: 2 } },
     rows: [
-      [0, 'ask 2', 'allow, 0 left'],
+      [0, 'check 2', 'allow, 0 left'],
       [100, 'done ok 100'],
       [200, 'done ok 100'],
       [200, 'look', 'limit 3'],
-      [200, 'ask 1', 'allow, 2 left'],
+      [200, 'check 1', 'allow, 2 left'],
       [300, 'done ok 90'], // quicker, but two places stood empty this time
       [300, 'look', 'limit 3'],
     ],
@@ -85,8 +85,8 @@ const stories: Record<string, Story> = {
   'a batch takes the places that are left': {
     limit: { adaptive: { fixed: 5 } },
     rows: [
-      [0, 'ask 2', 'allow, 3 left'],
-      [0, 'take all', 'got 3'],
+      [0, 'check 2', 'allow, 3 left'],
+      [0, 'takeUpTo all', 'got 3'],
       [0, 'look', 'in flight 5'],
     ],
   },
@@ -94,25 +94,25 @@ const stories: Record<string, Story> = {
   'a cut cancels nothing: whoever is in flight comes home before anybody new starts': {
     limit: { adaptive: { initial: 8, decreaseRatio: 0.5 } },
     rows: [
-      [0, 'ask 8', 'allow, 0 left'],
+      [0, 'check 8', 'allow, 0 left'],
       [100, 'done ok 100'],
       [200, 'done busy 100'],
       [200, 'look', 'remaining 0, limit 4, in flight 6'],
-      [200, 'ask 0', 'allow, 0 left'],
-      [200, 'ask 1', 'deny, when settled'],
+      [200, 'check 0', 'allow, 0 left'],
+      [200, 'check 1', 'deny, when settled'],
       [210, 'done ok 110'],
       [210, 'done ok 110'],
       [210, 'look', 'remaining 0, in flight 4'],
-      [210, 'ask 1', 'deny, when settled'],
+      [210, 'check 1', 'deny, when settled'],
       [220, 'done ok 120'],
-      [220, 'ask 1', 'allow, 0 left'],
+      [220, 'check 1', 'allow, 0 left'],
     ],
   },
 
   'a complaint is acted on once a round trip, not once each': {
     limit: { adaptive: { initial: 100, decreaseRatio: 0.5 } },
     rows: [
-      [0, 'ask 100', 'allow, 0 left'],
+      [0, 'check 100', 'allow, 0 left'],
       [100, 'done ok 100'],
       [150, 'done busy'],
       [150, 'look', 'limit 100'],
@@ -129,14 +129,14 @@ const stories: Record<string, Story> = {
   'never below one, and it comes back from there': {
     limit: { adaptive: { initial: 2, decreaseRatio: 0.1 } },
     rows: [
-      [0, 'ask 2', 'allow, 0 left'],
+      [0, 'check 2', 'allow, 0 left'],
       [100, 'done ok 100'],
       [200, 'done busy'],
       [200, 'look', 'limit 1'],
-      [200, 'ask 1', 'allow, 0 left'],
+      [200, 'check 1', 'allow, 0 left'],
       [300, 'done busy'],
       [300, 'look', 'limit 1'],
-      [300, 'ask 1', 'allow, 0 left'],
+      [300, 'check 1', 'allow, 0 left'],
       [400, 'done ok 100'],
       [400, 'look', 'limit 2'],
     ],
@@ -145,10 +145,10 @@ const stories: Record<string, Story> = {
   'a plain concurrency limit measures and never moves': {
     limit: { adaptive: { fixed: 3 } },
     rows: [
-      [0, 'ask 2', 'allow, 1 left'],
-      [0, 'ask 2', 'deny, when settled'],
-      [0, 'ask 1', 'allow, 0 left'],
-      [0, 'ask 4', 'deny, never'],
+      [0, 'check 2', 'allow, 1 left'],
+      [0, 'check 2', 'deny, when settled'],
+      [0, 'check 1', 'allow, 0 left'],
+      [0, 'check 4', 'deny, never'],
       [100, 'done ok 100'],
       [300, 'done busy'],
       [300, 'look', 'limit 3, rtt 100'],
@@ -160,18 +160,18 @@ const stories: Record<string, Story> = {
   'doubles while it starts, and adds after the first cut': {
     limit: { adaptive: { slowStart: true, max: 20, decreaseRatio: 0.5 } },
     rows: [
-      [0, 'ask 1', 'allow, 0 left'],
+      [0, 'check 1', 'allow, 0 left'],
       [100, 'done ok 100'],
-      [100, 'ask 1', 'allow, 0 left'],
+      [100, 'check 1', 'allow, 0 left'],
       [200, 'done ok 100'],
       [200, 'look', 'limit 2'],
-      [200, 'ask 2', 'allow, 0 left'],
+      [200, 'check 2', 'allow, 0 left'],
       [300, 'done ok 100 cost 2'],
       [300, 'look', 'limit 4'],
-      [300, 'ask 4', 'allow, 0 left'],
+      [300, 'check 4', 'allow, 0 left'],
       [400, 'done busy cost 4'],
       [400, 'look', 'limit 2'],
-      [400, 'ask 2', 'allow, 0 left'],
+      [400, 'check 2', 'allow, 0 left'],
       [500, 'done ok 100 cost 2'],
       [500, 'look', 'limit 3'],
     ],
@@ -180,15 +180,15 @@ const stories: Record<string, Story> = {
   'a complaint at one cuts nothing, and does not end the doubling': {
     limit: { adaptive: { slowStart: true } },
     rows: [
-      [0, 'ask 1', 'allow, 0 left'],
+      [0, 'check 1', 'allow, 0 left'],
       [100, 'done ok 100'],
-      [100, 'ask 1', 'allow, 0 left'],
+      [100, 'check 1', 'allow, 0 left'],
       [200, 'done busy'],
       [200, 'look', 'limit 1'],
-      [200, 'ask 1', 'allow, 0 left'],
+      [200, 'check 1', 'allow, 0 left'],
       [300, 'done ok 100'],
       [300, 'look', 'limit 2'],
-      [300, 'ask 2', 'allow, 0 left'],
+      [300, 'check 2', 'allow, 0 left'],
       [400, 'done ok 100 cost 2'],
       [400, 'look', 'limit 4'],
     ],
@@ -197,7 +197,7 @@ const stories: Record<string, Story> = {
   'doubling stops at the top': {
     limit: { adaptive: { slowStart: true, initial: 5, max: 7 } },
     rows: [
-      [0, 'ask 5', 'allow, 0 left'],
+      [0, 'check 5', 'allow, 0 left'],
       [100, 'done ok 100'],
       [200, 'done ok 100'],
       [200, 'look', 'limit 7'],
@@ -207,22 +207,22 @@ const stories: Record<string, Story> = {
   'a cost beyond the top never fits; one below it does when it is alone': {
     limit: { adaptive: { max: 10 } },
     rows: [
-      [0, 'ask 11', 'deny, never'],
-      [0, 'ask Infinity', 'deny, never'],
-      [0, 'take all', 'got 1'],
-      [0, 'ask 10', 'deny, when settled'],
-      [0, 'take all', 'got 0'],
+      [0, 'check 11', 'deny, never'],
+      [0, 'check Infinity', 'deny, never'],
+      [0, 'takeUpTo all', 'got 1'],
+      [0, 'check 10', 'deny, when settled'],
+      [0, 'takeUpTo all', 'got 0'],
       [0, 'done ignored'],
-      [0, 'ask 10', 'allow, 0 left'], // else it would wait for ever: only answers raise the limit
+      [0, 'check 10', 'allow, 0 left'], // else it would wait for ever: only answers raise the limit
     ],
   },
 
   'what comes from elsewhere shows in the round trips, or not at all': {
     limit: { adaptive: {} },
     rows: [
-      [0, 'hear 5', 'of no use'],
+      [0, 'update 5', 'of no use'],
       [0, 'pool 3', 'of no use'],
-      [0, 'ask 1', 'allow, 0 left'],
+      [0, 'check 1', 'allow, 0 left'],
     ],
   },
 
@@ -230,8 +230,8 @@ const stories: Record<string, Story> = {
     limit: { adaptive: { initial: 2 } },
     rows: [
       [0, 'done ignored cost 9'],
-      [0, 'ask 2', 'allow, 0 left'],
-      [0, 'ask 1', 'deny, when settled'],
+      [0, 'check 2', 'allow, 0 left'],
+      [0, 'check 1', 'deny, when settled'],
     ],
   },
 };
@@ -269,14 +269,14 @@ function shortestSlow(key: ReturnType<typeof begin>): number {
     const rttMs = (low + high) / 2;
     const state = key.state.slice();
     key.policy.settle(state, 0, { outcome: 'ok', cost: 1, dueAt: 0, rttMs }, 1e9);
-    if ((key.policy.view(state, 0, 0).limit as number) < before) high = rttMs;
+    if ((key.policy.keyState(state, 0, 0).limit as number) < before) high = rttMs;
     else low = rttMs;
   }
   return high;
 }
 
 describe('adaptive', () => {
-  tellStories(stories);
+  runScenarios(scenarios);
 
   test('the vectors are those we know', () => {
     expect(scripts.map(({ name }) => name)).toEqual([
@@ -315,10 +315,10 @@ describe('adaptive', () => {
   test('the mean of a window is the mean of its round trips', () => {
     const { points, averages, empty } = vectors.mean;
     const key = begin({});
-    const mean = () => key.policy.windowAt(key.state, 0, 0).meanMs;
+    const mean = () => key.policy.currentWindow(key.state, 0, 0).meanMs;
     expect(mean() ?? null).toBe(empty);
     points.forEach((point: number, n: number) => {
-      key.policy.attempt(key.state, 0, 'ok', point);
+      key.policy.recordAttempt(key.state, 0, 'ok', point);
       expect(mean()).toBe(averages[n]);
     });
   });
@@ -439,20 +439,20 @@ describe('adaptive', () => {
     const key = begin({ initial: 10 });
     key.ask(10);
     key.settle(100, 'ok', 100);
-    key.policy.attempt(key.state, 0, 'ok', 40);
-    expect(key.policy.windowAt(key.state, 0, 199)).toEqual({ meanMs: 70, due: false });
-    key.policy.attempt(key.state, 0, 'busy', 500);
+    key.policy.recordAttempt(key.state, 0, 'ok', 40);
+    expect(key.policy.currentWindow(key.state, 0, 199)).toEqual({ meanMs: 70, due: false });
+    key.policy.recordAttempt(key.state, 0, 'busy', 500);
     expect(key.view()).toMatchObject({ limit: 10, inFlight: 9 });
-    expect(key.policy.windowAt(key.state, 0, 200)).toEqual({ meanMs: 70, due: true });
+    expect(key.policy.currentWindow(key.state, 0, 200)).toEqual({ meanMs: 70, due: true });
     key.settle(200, 'failed');
     expect(key.view()).toMatchObject({ limit: 9, inFlight: 8, rttMs: 88 });
-    expect(key.policy.windowAt(key.state, 0, 287)).toEqual({ meanMs: undefined, due: false });
-    expect(key.policy.windowAt(key.state, 0, 288)).toEqual({ meanMs: undefined, due: true });
+    expect(key.policy.currentWindow(key.state, 0, 287)).toEqual({ meanMs: undefined, due: false });
+    expect(key.policy.currentWindow(key.state, 0, 288)).toEqual({ meanMs: undefined, due: true });
   });
 
   test('before anything was learnt, nothing is due', () => {
     const key = begin({});
-    expect(key.policy.windowAt(key.state, 0, 1e9)).toEqual({ meanMs: undefined, due: false });
+    expect(key.policy.currentWindow(key.state, 0, 1e9)).toEqual({ meanMs: undefined, due: false });
     key.ask();
     key.settle(500, 'busy', 500); // a complaint alone says nothing about what is normal
     expect(key.view()).toEqual({ remaining: 1, limit: 1, inFlight: 0 });
@@ -467,8 +467,8 @@ describe('adaptive', () => {
       const key = begin({ jitter }, () => chance);
       key.ask();
       key.settle(100, 'ok', 100);
-      expect(key.policy.windowAt(key.state, 0, dueAt - 0.001).due).toBe(false);
-      expect(key.policy.windowAt(key.state, 0, dueAt).due).toBe(true);
+      expect(key.policy.currentWindow(key.state, 0, dueAt - 0.001).due).toBe(false);
+      expect(key.policy.currentWindow(key.state, 0, dueAt).due).toBe(true);
     }
   });
 
@@ -506,8 +506,8 @@ describe('adaptive', () => {
 
   test('remembers what it has learnt, and every call in flight', () => {
     const key = begin({ initial: 2 });
-    const forgetAt = () => key.policy.forgetAt(key.state, 0);
-    const evictAt = () => key.policy.evictAt(key.state, 0);
+    const forgetAt = () => key.policy.removableAt(key.state, 0);
+    const evictAt = () => key.policy.evictableAt(key.state, 0);
     expect([forgetAt(), evictAt()]).toEqual([-Infinity, -Infinity]);
     key.ask();
     expect([forgetAt(), evictAt()]).toEqual([Infinity, Infinity]);
@@ -523,13 +523,13 @@ describe('adaptive', () => {
 
   test('whoever may have been cut and forgotten starts from the bottom', () => {
     const { policy, state } = begin({ initial: 2 });
-    policy.start(state, 0, 1_000, 60_400);
-    expect(policy.view(state, 0, 1_000).limit).toBe(1);
-    policy.ask(state, 0, 1, 1_000);
+    policy.init(state, 0, 1_000, 60_400);
+    expect(policy.keyState(state, 0, 1_000).limit).toBe(1);
+    policy.check(state, 0, 1, 1_000);
     policy.settle(state, 0, { outcome: 'failed', cost: 1, dueAt: 1_000 }, 2_000);
-    expect(policy.evictAt(state, 0)).toBe(61_000); // nothing was learnt: a minute after it began
-    policy.start(state, 0, 60_400, 60_400);
-    expect(policy.view(state, 0, 60_400).limit).toBe(2);
+    expect(policy.evictableAt(state, 0)).toBe(61_000); // nothing was learnt: a minute after it began
+    policy.init(state, 0, 60_400, 60_400);
+    expect(policy.keyState(state, 0, 60_400).limit).toBe(2);
   });
 
   // Both calls failed, but the limit had been reached: that is part of this window, and the next
@@ -538,14 +538,14 @@ describe('adaptive', () => {
     const key = begin({ initial: 2 });
     key.ask(2);
     key.settle(50, 'failed', undefined, 2);
-    expect(key.policy.forgetAt(key.state, 0)).toBe(Infinity);
+    expect(key.policy.removableAt(key.state, 0)).toBe(Infinity);
   });
 
   test('of a key that begins with one place and has learnt nothing, only a failure is forgotten', () => {
     const forgetAtAfter = (happen: (key: ReturnType<typeof begin>) => void): number => {
       const key = begin({});
       happen(key);
-      return key.policy.forgetAt(key.state, 0);
+      return key.policy.removableAt(key.state, 0);
     };
     const over = (outcome: Outcome) => (key: ReturnType<typeof begin>) => {
       key.ask(); // takes the only place, as any next call will
@@ -554,11 +554,13 @@ describe('adaptive', () => {
     expect(forgetAtAfter(over('failed'))).toBe(-Infinity);
     expect(forgetAtAfter(over('busy'))).toBe(Infinity);
     // Of a call that costs nothing an attempt was timed, and another one follows.
-    expect(forgetAtAfter(({ policy, state }) => policy.attempt(state, 0, 'ok', 40))).toBe(Infinity);
+    expect(forgetAtAfter(({ policy, state }) => policy.recordAttempt(state, 0, 'ok', 40))).toBe(
+      Infinity,
+    );
   });
 
   test('is a rule about time measured', () => {
-    expect(begin({}).policy.exactTime).toBe(true);
+    expect(begin({}).policy.needsExactTime).toBe(true);
   });
 
   test('a cost that is no cost is an error, and takes nothing', () => {

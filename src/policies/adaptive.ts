@@ -20,10 +20,10 @@
 
 import type { Millis } from '../core/clock.ts';
 import { allow, deny, NEVER, type Outcome, WHEN_SETTLED } from '../core/decision.ts';
-import { Fields } from '../core/options.ts';
+import { OptionReader } from '../core/options.ts';
 import type { Random } from '../core/random.ts';
 import { requireCost } from './cost.ts';
-import { opening, type Policy, type State } from './policy.ts';
+import { type Policy, type State, timeToOpen } from './policy.ts';
 
 /** As many calls in flight as the other side can take. */
 export interface AdaptiveOptions {
@@ -58,14 +58,14 @@ const STALE_MS = 60_000;
 
 const LIMIT = 0;
 export const IN_FLIGHT = 1;
-const REACHED = 2; //       1 if the limit was reached in this window
-const PRESSURE = 3; //      1 if somebody complained in this window
+const LIMIT_REACHED = 2; //       1 if the limit was reached in this window
+const BACK_PRESSURE = 3; //      1 if somebody complained in this window
 const WINDOW_SUM = 4; //    of the round-trip times of successes in this window
 const WINDOW_COUNT = 5;
-export const PAST_MEAN = 6; //     NaN before anything was learnt
-const PAST_VARIANCE = 7;
-const NEXT_UPDATE = 8;
-const STARTING = 9; //      1 until the first cut
+export const MEAN_RTT = 6; //     NaN before anything was learnt
+const RTT_VARIANCE = 7;
+const NEXT_ADJUST_AT = 8;
+const IN_SLOW_START = 9; //      1 until the first cut
 const WIDTH = 10;
 
 /** What the rule does beyond the doors of every policy. */
@@ -74,13 +74,13 @@ export interface AdaptivePolicy extends Policy {
    * Takes note of one attempt of a call that goes on (a retry will follow, or has): its time and
    * its complaint count, its place in flight is kept. The call itself ends with `settle`.
    */
-  attempt(state: State, i: number, outcome: Outcome, rttMs: Millis): void;
+  recordAttempt(state: State, i: number, outcome: Outcome, rttMs: Millis): void;
 
   /** Calls allowed in flight here: no more than its part, if others have theirs. */
   limitOf(state: State, i: number): number;
 
   /** The mean of this window so far, and whether the next settle at `now` will adjust. */
-  windowAt(state: State, i: number, now: Millis): { meanMs: Millis | undefined; due: boolean };
+  currentWindow(state: State, i: number, now: Millis): { meanMs: Millis | undefined; due: boolean };
 }
 
 export function adaptive(
@@ -88,28 +88,28 @@ export function adaptive(
   random: Random,
   path = 'adaptive',
 ): AdaptivePolicy {
-  const fields = Fields.patient(path, options);
-  const fixed = fields.has('fixed') ? fields.whole('fixed', 1) : undefined;
+  const reader = OptionReader.collecting(path, options);
+  const fixed = reader.has('fixed') ? reader.integer('fixed', 1) : undefined;
   for (const name of ['max', 'initial', 'slowStart'] as const) {
-    if (fixed !== undefined && fields.has(name))
-      fields.complain(name, 'left out when fixed is given');
+    if (fixed !== undefined && reader.has(name))
+      reader.report(name, 'left out when fixed is given');
   }
-  const max = fixed ?? fields.whole('max', 1, 200);
-  const initial = fixed ?? fields.number('initial', { min: 1, max, whole: true }, 1);
-  const decreaseRatio = fields.number('decreaseRatio', { above: 0, max: 0.999_999 }, 0.9);
-  const alpha = fields.number('alpha', { above: 0, max: 1 }, 0.4);
-  const deviationScale = fields.number('deviationScale', { min: 0 }, 2.5);
-  const slowStart = fields.flag('slowStart', false);
-  const jitter = fields.number('jitter', { min: 0, max: 1 }, 0);
-  fields.has('partitions'); // read by those who keep them apart: partitions.ts
-  fields.done();
+  const max = fixed ?? reader.integer('max', 1, 200);
+  const initial = fixed ?? reader.number('initial', { min: 1, max, integer: true }, 1);
+  const decreaseRatio = reader.number('decreaseRatio', { above: 0, max: 0.999_999 }, 0.9);
+  const alpha = reader.number('alpha', { above: 0, max: 1 }, 0.4);
+  const deviationScale = reader.number('deviationScale', { min: 0 }, 2.5);
+  const slowStart = reader.boolean('slowStart', false);
+  const jitter = reader.number('jitter', { min: 0, max: 1 }, 0);
+  reader.has('partitions'); // read by those who keep them apart: partitions.ts
+  reader.finish();
 
   /** The most in flight here, if others have their part of it. */
   let cap = max;
   const limitOf = (state: State, i: number): number => Math.min(state[i + LIMIT], cap);
 
   const note = (state: State, i: number, outcome: Outcome, rttMs: Millis | undefined): void => {
-    if (outcome === 'busy' || outcome === 'timeout') state[i + PRESSURE] = 1;
+    if (outcome === 'busy' || outcome === 'timeout') state[i + BACK_PRESSURE] = 1;
     if (outcome !== 'ok' || rttMs === undefined) return;
     state[i + WINDOW_SUM] += rttMs;
     state[i + WINDOW_COUNT] += 1;
@@ -117,50 +117,50 @@ export function adaptive(
 
   const scheduleUpdate = (state: State, i: number, now: Millis): void => {
     const staggered = jitter > 0 ? 1 + jitter * random() : 1;
-    state[i + NEXT_UPDATE] = now + state[i + PAST_MEAN] * staggered;
+    state[i + NEXT_ADJUST_AT] = now + state[i + MEAN_RTT] * staggered;
   };
 
   const grown = (state: State, i: number): number => {
     const limit = state[i + LIMIT];
-    return Math.min(cap, slowStart && state[i + STARTING] === 1 ? limit * 2 : limit + 1);
+    return Math.min(cap, slowStart && state[i + IN_SLOW_START] === 1 ? limit * 2 : limit + 1);
   };
 
   const adjust = (state: State, i: number, mean: Millis | undefined): void => {
     const limit = state[i + LIMIT];
-    const band = deviationScale * Math.sqrt(state[i + PAST_VARIANCE]);
-    const complained = state[i + PRESSURE] === 1;
-    const isQuick = mean !== undefined && mean <= state[i + PAST_MEAN];
-    const isSlow = (mean ?? 0) >= state[i + PAST_MEAN] + band;
+    const band = deviationScale * Math.sqrt(state[i + RTT_VARIANCE]);
+    const complained = state[i + BACK_PRESSURE] === 1;
+    const isQuick = mean !== undefined && mean <= state[i + MEAN_RTT];
+    const isSlow = (mean ?? 0) >= state[i + MEAN_RTT] + band;
 
-    if (limit < cap && state[i + REACHED] === 1 && !complained && isQuick) {
+    if (limit < cap && state[i + LIMIT_REACHED] === 1 && !complained && isQuick) {
       state[i + LIMIT] = grown(state, i);
     } else if (limit > 1 && (complained || isSlow)) {
       state[i + LIMIT] = Math.max(1, Math.floor(limit * decreaseRatio));
-      state[i + STARTING] = 0;
+      state[i + IN_SLOW_START] = 0;
     }
   };
 
   const learn = (state: State, i: number, mean: Millis): void => {
-    const diff = mean - state[i + PAST_MEAN];
-    state[i + PAST_MEAN] += alpha * diff;
-    state[i + PAST_VARIANCE] = (1 - alpha) * (state[i + PAST_VARIANCE] + diff * alpha * diff);
+    const diff = mean - state[i + MEAN_RTT];
+    state[i + MEAN_RTT] += alpha * diff;
+    state[i + RTT_VARIANCE] = (1 - alpha) * (state[i + RTT_VARIANCE] + diff * alpha * diff);
   };
 
   const openWindow = (state: State, i: number): void => {
-    state[i + REACHED] = 0;
-    state[i + PRESSURE] = 0;
+    state[i + LIMIT_REACHED] = 0;
+    state[i + BACK_PRESSURE] = 0;
     state[i + WINDOW_SUM] = 0;
     state[i + WINDOW_COUNT] = 0;
   };
 
   const update = (state: State, i: number, now: Millis): void => {
     const mean = windowMean(state, i);
-    if (Number.isNaN(state[i + PAST_MEAN])) {
+    if (Number.isNaN(state[i + MEAN_RTT])) {
       // The first answer only says what is normal; its window goes on.
       if (mean === undefined) return;
-      state[i + PAST_MEAN] = mean;
+      state[i + MEAN_RTT] = mean;
       scheduleUpdate(state, i, now);
-    } else if (now >= state[i + NEXT_UPDATE]) {
+    } else if (now >= state[i + NEXT_ADJUST_AT]) {
       if (fixed === undefined) adjust(state, i, mean);
       if (mean !== undefined) learn(state, i, mean);
       scheduleUpdate(state, i, now);
@@ -172,22 +172,22 @@ export function adaptive(
   const policy: AdaptivePolicy = {
     kind,
     width: WIDTH,
-    exactTime: true, // what it measures is time
-    learns: true,
-    reserves: false,
+    needsExactTime: true, // what it measures is time
+    needsOutcome: true,
+    canReserve: false,
     expireMs: Infinity,
     // One that never moves has nothing to learn, and can be counted by somebody else.
-    ...(fixed !== undefined && { formulas: [{ kind: 'flights', numbers: [fixed] }] }),
+    ...(fixed !== undefined && { specs: [{ kind: 'flights', params: [fixed] }] }),
 
-    start(state, i, now, freshAt = now) {
+    init(state, i, now, freshAt = now) {
       state.fill(0, i, i + WIDTH);
       state[i + LIMIT] = freshAt > now ? (fixed ?? 1) : initial;
-      state[i + PAST_MEAN] = Number.NaN;
-      state[i + NEXT_UPDATE] = now;
-      state[i + STARTING] = 1;
+      state[i + MEAN_RTT] = Number.NaN;
+      state[i + NEXT_ADJUST_AT] = now;
+      state[i + IN_SLOW_START] = 1;
     },
 
-    ask(state, i, cost, _now) {
+    check(state, i, cost, _now) {
       requireCost(cost);
       const inFlight = state[i + IN_FLIGHT] + cost;
       if (cost > 0) {
@@ -195,7 +195,7 @@ export function adaptive(
         // Alone, anything goes: else what costs more than the limit would wait for ever.
         if (inFlight > limitOf(state, i) && inFlight > cost) return deny(WHEN_SETTLED);
         state[i + IN_FLIGHT] = inFlight;
-        if (inFlight >= limitOf(state, i)) state[i + REACHED] = 1;
+        if (inFlight >= limitOf(state, i)) state[i + LIMIT_REACHED] = 1;
       }
       return allow(Math.max(0, limitOf(state, i) - inFlight));
     },
@@ -213,45 +213,45 @@ export function adaptive(
       update(state, i, now);
     },
 
-    attempt: note,
+    recordAttempt: note,
     limitOf,
 
-    windowAt: (state, i, now) => ({
+    currentWindow: (state, i, now) => ({
       meanMs: windowMean(state, i),
-      due: !Number.isNaN(state[i + PAST_MEAN]) && now >= state[i + NEXT_UPDATE],
+      due: !Number.isNaN(state[i + MEAN_RTT]) && now >= state[i + NEXT_ADJUST_AT],
     }),
 
-    hear: () => false, // what others send shows in the round-trip times
+    update: () => false, // what others send shows in the round-trip times
 
     // What was learnt is worth keeping, and a call in flight must find its place when it comes back.
     // With a start at 1, any next call reaches the limit anyway: that it was is nothing to remember.
-    forgetAt: (state, i) => (hasPast(state, i, initial > 1) ? Infinity : -Infinity),
-    evictAt(state, i) {
+    removableAt: (state, i) => (hasLearned(state, i, initial > 1) ? Infinity : -Infinity),
+    evictableAt(state, i) {
       if (state[i + IN_FLIGHT] > 0) return Infinity;
-      return state[i + LIMIT] >= initial ? -Infinity : state[i + NEXT_UPDATE] + STALE_MS;
+      return state[i + LIMIT] >= initial ? -Infinity : state[i + NEXT_ADJUST_AT] + STALE_MS;
     },
 
-    view: (state, i) => ({
+    keyState: (state, i) => ({
       remaining: Math.max(0, limitOf(state, i) - state[i + IN_FLIGHT]),
       limit: limitOf(state, i),
       inFlight: state[i + IN_FLIGHT],
-      ...(Number.isNaN(state[i + PAST_MEAN]) ? {} : { rttMs: state[i + PAST_MEAN] }),
+      ...(Number.isNaN(state[i + MEAN_RTT]) ? {} : { rttMs: state[i + MEAN_RTT] }),
     }),
 
-    standings(state, i, now) {
+    ruleStatuses(state, i, now) {
       const quota = limitOf(state, i);
       const remaining = Math.max(0, quota - state[i + IN_FLIGHT]);
-      return [{ kind, quota, remaining, ...opening(policy, state, i, now) }];
+      return [{ kind, quota, remaining, ...timeToOpen(policy, state, i, now) }];
     },
   };
   return policy;
 }
 
 /** True if anything at all was learnt, or is about to be. */
-function hasPast(state: State, i: number, reachedMatters: boolean): boolean {
-  const isNew = Number.isNaN(state[i + PAST_MEAN]) && state[i + WINDOW_COUNT] === 0;
-  const reached = reachedMatters ? state[i + REACHED] : 0;
-  return !isNew || state[i + IN_FLIGHT] + reached + state[i + PRESSURE] > 0;
+function hasLearned(state: State, i: number, reachedMatters: boolean): boolean {
+  const isNew = Number.isNaN(state[i + MEAN_RTT]) && state[i + WINDOW_COUNT] === 0;
+  const reached = reachedMatters ? state[i + LIMIT_REACHED] : 0;
+  return !isNew || state[i + IN_FLIGHT] + reached + state[i + BACK_PRESSURE] > 0;
 }
 
 function windowMean(state: State, i: number): Millis | undefined {

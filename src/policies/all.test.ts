@@ -1,10 +1,10 @@
 import { describe, expect, test } from 'vitest';
-import { type Story, tellStories } from '../../test/support/story.ts';
+import { runScenarios, type Scenario } from '../../test/support/story.ts';
 import { seededRandom } from '../core/random.ts';
 import { adaptive } from './adaptive.ts';
 import { all } from './all.ts';
 import { bucket } from './bucket.ts';
-import { type Limit, policyOf } from './limit.ts';
+import { createPolicy, type Limit } from './limit.ts';
 import type { Policy } from './policy.ts';
 import { ramp } from './ramp.ts';
 import { spacing } from './spacing.ts';
@@ -13,17 +13,17 @@ const perSecondAndHour: Limit = {
   all: [{ bucket: { rate: '10/s' } }, { bucket: { rate: '15/h' } }],
 };
 
-const stories: Record<string, Story> = {
+const scenarios: Record<string, Scenario> = {
   'every limit must allow, and the strictest answers': {
     limit: perSecondAndHour,
     rows: [
-      [0, 'ask 0', 'allow, 10 left'],
-      [0, 'ask 10', 'allow, 0 left'],
-      [0, 'ask 1', 'deny, retry in 100'], // the second's limit
-      [1_000, 'ask 6', 'deny, retry in 239000'], // the hour's: 15/h is one in four minutes
-      [1_000, 'ask 5', 'allow, 0 left'], // what was refused took nothing from either
-      [1_000, 'ask 1', 'deny, retry in 239000'],
-      [1_000, 'ask 11', 'deny, never'],
+      [0, 'check 0', 'allow, 10 left'],
+      [0, 'check 10', 'allow, 0 left'],
+      [0, 'check 1', 'deny, retry in 100'], // the second's limit
+      [1_000, 'check 6', 'deny, retry in 239000'], // the hour's: 15/h is one in four minutes
+      [1_000, 'check 5', 'allow, 0 left'], // what was refused took nothing from either
+      [1_000, 'check 1', 'deny, retry in 239000'],
+      [1_000, 'check 11', 'deny, never'],
       [1_000, 'look', 'remaining 0'],
     ],
   },
@@ -31,22 +31,22 @@ const stories: Record<string, Story> = {
   'a batch takes what the poorest has': {
     limit: perSecondAndHour,
     rows: [
-      [0, 'take all', 'got 10'],
-      [1_000, 'take all', 'got 5'],
-      [2_000, 'take all', 'got 0'],
-      [2_000, 'give 3'],
-      [2_000, 'take all', 'got 3'], // given back to both
+      [0, 'takeUpTo all', 'got 10'],
+      [1_000, 'takeUpTo all', 'got 5'],
+      [2_000, 'takeUpTo all', 'got 0'],
+      [2_000, 'giveBack 3'],
+      [2_000, 'takeUpTo all', 'got 3'], // given back to both
     ],
   },
 
   'a refusal gives back exactly, the last place in the queue included': {
     limit: { all: [{ spacing: { every: '6s', reserve: 1 } }, { bucket: { rate: 1, burst: 2 } }] },
     rows: [
-      [0, 'ask 1', 'allow, 0 left'],
-      [0, 'ask 1', 'wait 6000'],
-      [500, 'ask 1', 'deny, retry in 5500'], // no place, and no token either
-      [6_000, 'ask 1', 'wait 6000'],
-      [6_000, 'ask 1', 'deny, retry in 6000'], // no place; the token it could have had
+      [0, 'check 1', 'allow, 0 left'],
+      [0, 'check 1', 'wait 6000'],
+      [500, 'check 1', 'deny, retry in 5500'], // no place, and no token either
+      [6_000, 'check 1', 'wait 6000'],
+      [6_000, 'check 1', 'deny, retry in 6000'], // no place; the token it could have had
       [6_000, 'look', 'remaining 0, reserved 1'],
       [11_999, 'look', 'reserved 1'],
     ],
@@ -55,12 +55,12 @@ const stories: Record<string, Story> = {
   'a place in the queue is not lost to somebody else’s refusal': {
     limit: { all: [{ spacing: { every: '1s', reserve: 3 } }, { bucket: { rate: 0.1, burst: 2 } }] },
     rows: [
-      [0, 'ask 1', 'allow, 0 left'],
-      [0, 'ask 1', 'wait 1000'],
-      [0, 'ask 1', 'deny, retry in 10000'],
-      [0, 'ask 1', 'deny, retry in 10000'],
+      [0, 'check 1', 'allow, 0 left'],
+      [0, 'check 1', 'wait 1000'],
+      [0, 'check 1', 'deny, retry in 10000'],
+      [0, 'check 1', 'deny, retry in 10000'],
       [0, 'look', 'reserved 1'],
-      [10_000, 'ask 1', 'allow, 0 left'],
+      [10_000, 'check 1', 'allow, 0 left'],
     ],
   },
 
@@ -69,11 +69,11 @@ const stories: Record<string, Story> = {
       all: [{ spacing: { every: '2s', reserve: 5 } }, { spacing: { every: '3s', reserve: 2 } }],
     },
     rows: [
-      [0, 'ask 1', 'allow, 0 left'],
-      [0, 'ask 1', 'wait 3000'],
-      [0, 'ask 1', 'wait 6000'],
-      [0, 'ask 1', 'deny, retry in 3000'],
-      [9_000, 'ask 1', 'allow, 0 left'],
+      [0, 'check 1', 'allow, 0 left'],
+      [0, 'check 1', 'wait 3000'],
+      [0, 'check 1', 'wait 6000'],
+      [0, 'check 1', 'deny, retry in 3000'],
+      [9_000, 'check 1', 'allow, 0 left'],
     ],
   },
 
@@ -82,9 +82,9 @@ const stories: Record<string, Story> = {
       all: [{ spacing: { every: '3s', reserve: 2 } }, { spacing: { every: '2s', reserve: 5 } }],
     },
     rows: [
-      [0, 'ask 1', 'allow, 0 left'],
-      [0, 'ask 1', 'wait 3000'],
-      [0, 'ask 1', 'wait 6000'],
+      [0, 'check 1', 'allow, 0 left'],
+      [0, 'check 1', 'wait 3000'],
+      [0, 'check 1', 'wait 6000'],
     ],
   },
 
@@ -93,8 +93,8 @@ const stories: Record<string, Story> = {
       all: [{ spacing: { every: '3s', reserve: 9 } }, { spacing: { every: '1s', reserve: 9 } }],
     },
     rows: [
-      [0, 'ask 1', 'allow, 0 left'],
-      [0, 'ask 1', 'wait 3000'],
+      [0, 'check 1', 'allow, 0 left'],
+      [0, 'check 1', 'wait 3000'],
       [0, 'look', 'remaining 0, reserved 3'], // one of 3 s, three of 1 s
     ],
   },
@@ -102,28 +102,28 @@ const stories: Record<string, Story> = {
   'never more in flight than it bears, and never more a second than agreed': {
     limit: { all: [{ adaptive: { initial: 3 } }, { bucket: { rate: 1, burst: 2 } }] },
     rows: [
-      [0, 'ask 1', 'allow, 1 left'],
-      [0, 'ask 1', 'allow, 0 left'],
-      [0, 'ask 1', 'deny, retry in 1000'], // two in flight still, not three
+      [0, 'check 1', 'allow, 1 left'],
+      [0, 'check 1', 'allow, 0 left'],
+      [0, 'check 1', 'deny, retry in 1000'], // two in flight still, not three
       [0, 'look', 'in flight 2'],
-      [1_000, 'ask 1', 'allow, 0 left'],
-      [2_000, 'ask 1', 'deny, when settled'], // three in flight; the token stays
+      [1_000, 'check 1', 'allow, 0 left'],
+      [2_000, 'check 1', 'deny, when settled'], // three in flight; the token stays
       [2_000, 'done failed'],
-      [2_000, 'ask 1', 'allow, 0 left'],
-      [2_000, 'ask 4', 'deny, never'], // more than the bucket ever holds
+      [2_000, 'check 1', 'allow, 0 left'],
+      [2_000, 'check 4', 'deny, never'], // more than the bucket ever holds
     ],
   },
 
   'refused by two, it is the later one that counts, and never is latest': {
     limit: { all: [{ adaptive: { max: 2 } }, { bucket: { rate: 1, burst: 5 } }] },
     rows: [
-      [0, 'ask 3', 'deny, never'],
-      [0, 'ask 6', 'deny, never'],
-      [0, 'ask 1', 'allow, 0 left'],
-      [0, 'ask 2', 'deny, when settled'],
+      [0, 'check 3', 'deny, never'],
+      [0, 'check 6', 'deny, never'],
+      [0, 'check 1', 'allow, 0 left'],
+      [0, 'check 2', 'deny, when settled'],
       [0, 'done failed'],
-      [0, 'hear 4', 'heard'], // the bucket's business; adaptive has no use for it
-      [0, 'ask 1', 'deny, retry in 1000'],
+      [0, 'update 4', 'heard'], // the bucket's business; adaptive has no use for it
+      [0, 'check 1', 'deny, retry in 1000'],
     ],
   },
 
@@ -132,11 +132,11 @@ const stories: Record<string, Story> = {
       all: [{ ramp: { min: 1, max: 5, over: '4s' } }, { spacing: { every: '10s' } }],
     },
     rows: [
-      [0, 'ask 1', 'allow, 0 left'],
-      [1_000, 'ask 1', 'deny, retry in 9000'],
-      [2_000, 'ask 1', 'deny, retry in 8000'],
+      [0, 'check 1', 'allow, 0 left'],
+      [1_000, 'check 1', 'deny, retry in 9000'],
+      [2_000, 'check 1', 'deny, retry in 8000'],
       [10_000, 'look', 'remaining 1, pool 4'], // three steps from 1: somebody came every time
-      [10_000, 'ask 1', 'allow, 0 left'],
+      [10_000, 'check 1', 'allow, 0 left'],
     ],
   },
 
@@ -145,9 +145,9 @@ const stories: Record<string, Story> = {
       all: [{ ramp: { min: 1, max: 5, over: '4s' } }, { bucket: { rate: 10 } }],
     },
     rows: [
-      [0, 'ask 1', 'allow, 0 left'],
-      [1_000, 'ask 0', 'allow, 2 left'],
-      [2_000, 'ask 0', 'allow, 2 left'],
+      [0, 'check 1', 'allow, 0 left'],
+      [1_000, 'check 0', 'allow, 2 left'],
+      [2_000, 'check 0', 'allow, 2 left'],
       [3_000, 'look', 'pool 2'], // one step from 1: nobody came since
     ],
   },
@@ -155,10 +155,10 @@ const stories: Record<string, Story> = {
   'what never happened comes back to all of them': {
     limit: { all: [{ spacing: { every: '6s' } }, { bucket: { rate: 1, burst: 2 } }, { busy: {} }] },
     rows: [
-      [0, 'ask 1', 'allow, 0 left'],
+      [0, 'check 1', 'allow, 0 left'],
       [0, 'done ignored'],
       [0, 'look', 'remaining 1'],
-      [0, 'ask 1', 'allow, 0 left'],
+      [0, 'check 1', 'allow, 0 left'],
       [0, 'done busy'],
       [0, 'look', 'limit 0.5'],
     ],
@@ -172,19 +172,19 @@ const stories: Record<string, Story> = {
       ],
     },
     rows: [
-      [0, 'ask 1', 'allow, 0 left'],
-      [0, 'ask 1', 'deny, retry in 1000'],
-      [1_000, 'ask 1', 'allow, 0 left'],
-      [1_000, 'ask 4', 'deny, never'],
+      [0, 'check 1', 'allow, 0 left'],
+      [0, 'check 1', 'deny, retry in 1000'],
+      [1_000, 'check 1', 'allow, 0 left'],
+      [1_000, 'check 4', 'deny, never'],
     ],
   },
 
   'one alone is itself': {
     limit: { all: [{ bucket: { rate: 10, burst: 3 } }] },
     rows: [
-      [0, 'ask 2', 'allow, 1 left'],
-      [0, 'ask 2', 'deny, retry in 100'],
-      [100, 'ask 2', 'allow, 0 left'],
+      [0, 'check 2', 'allow, 1 left'],
+      [0, 'check 2', 'deny, retry in 100'],
+      [100, 'check 2', 'allow, 0 left'],
     ],
   },
 };
@@ -192,7 +192,7 @@ const stories: Record<string, Story> = {
 const dice = seededRandom(1);
 
 describe('all', () => {
-  tellStories(stories);
+  runScenarios(scenarios);
 
   test('a refused ask leaves every number as it was', () => {
     const limit: Limit = {
@@ -204,15 +204,15 @@ describe('all', () => {
         { spacing: { every: 0.3, reserve: 2 } },
       ],
     };
-    const policy = policyOf(limit, dice);
+    const policy = createPolicy(limit, dice);
     const state = new Float64Array(policy.width);
-    policy.start(state, 0, 0);
+    policy.init(state, 0, 0);
     let refused = 0;
     for (let n = 0; n < 500; n++) {
       const now = n * 77.7;
       policy.available(state, 0, now); // moves every part to this second, as any call does
       const before = state.slice();
-      if (policy.ask(state, 0, 1, now).verdict === 'deny') {
+      if (policy.check(state, 0, 1, now).verdict === 'deny') {
         refused++;
         expect(state).toEqual(before);
       }
@@ -239,29 +239,34 @@ describe('all', () => {
     const queue = spacing({ every: '6s', reserve: 1 });
     const ramping = ramp({ min: 1, max: 9, over: '4s' });
     const needs = (...parts: Policy[]) => {
-      const { exactTime, learns, reserves, isBySecond } = all(parts);
-      return { exactTime, learns, reserves, isBySecond };
+      const { needsExactTime, needsOutcome, canReserve, isPerSecond } = all(parts);
+      return { needsExactTime, needsOutcome, canReserve, isPerSecond };
     };
-    const none = { exactTime: false, learns: false, reserves: false, isBySecond: false };
+    const none = {
+      needsExactTime: false,
+      needsOutcome: false,
+      canReserve: false,
+      isPerSecond: false,
+    };
     expect(needs(plain)).toEqual(none);
-    expect(needs(plain, adapting)).toEqual({ ...none, exactTime: true, learns: true });
-    expect(needs(plain, queue)).toEqual({ ...none, exactTime: true, reserves: true });
-    expect(needs(plain, ramping)).toEqual({ ...none, isBySecond: true });
+    expect(needs(plain, adapting)).toEqual({ ...none, needsExactTime: true, needsOutcome: true });
+    expect(needs(plain, queue)).toEqual({ ...none, needsExactTime: true, canReserve: true });
+    expect(needs(plain, ramping)).toEqual({ ...none, isPerSecond: true });
   });
 
   test('can be run elsewhere, in the order of its parts, if each of them can', () => {
     const [plain, queue] = [bucket({ rate: 1 }), spacing({ every: '6s' })];
-    expect(all([plain, queue]).formulas?.map(({ kind }) => kind)).toEqual(['bucket', 'spacing']);
-    expect(all([plain, adaptive({}, dice)]).formulas).toBeUndefined();
+    expect(all([plain, queue]).specs?.map(({ kind }) => kind)).toEqual(['bucket', 'spacing']);
+    expect(all([plain, adaptive({}, dice)]).specs).toBeUndefined();
   });
 
   test('its pace is what its slowest part has reached', () => {
     const policy = all([bucket({ rate: 5 }), ramp({ min: 2, max: 20, over: '9s' })]);
     const state = new Float64Array(policy.width);
-    policy.start(state, 0, 0);
+    policy.init(state, 0, 0);
     const paces = [0, 1_000, 2_000].map((now) => {
-      policy.ask(state, 0, 1, now);
-      return policy.pace?.(state, 0, now);
+      policy.check(state, 0, 1, now);
+      return policy.ratePerSecond?.(state, 0, now);
     });
     expect(paces).toEqual([2, 4, 5]);
   });
@@ -269,85 +274,85 @@ describe('all', () => {
   test('is as good as new when its last part is', () => {
     const policy = all([bucket({ rate: 1, burst: 9 }), spacing({ every: '6s' })]);
     const state = new Float64Array(policy.width);
-    policy.start(state, 0, 0);
-    policy.ask(state, 0, 1, 0);
-    expect(policy.forgetAt(state, 0)).toBe(6_000);
-    policy.ask(state, 0, 1, 6_000);
-    policy.hear(state, 0, { hits: 8 }, 6_000);
-    expect(policy.forgetAt(state, 0)).toBe(60_000); // 6 s + 9 × 6 s of places taken elsewhere
-    expect(policy.evictAt(state, 0)).toBe(60_000);
+    policy.init(state, 0, 0);
+    policy.check(state, 0, 1, 0);
+    expect(policy.removableAt(state, 0)).toBe(6_000);
+    policy.check(state, 0, 1, 6_000);
+    policy.update(state, 0, { hits: 8 }, 6_000);
+    expect(policy.removableAt(state, 0)).toBe(60_000); // 6 s + 9 × 6 s of places taken elsewhere
+    expect(policy.evictableAt(state, 0)).toBe(60_000);
   });
 
   test('a key whose past was forgotten too early is so in every part', () => {
     const policy = all([bucket({ rate: 1, burst: 9 }), spacing({ every: '6s' })]);
     const state = new Float64Array(policy.width);
-    policy.start(state, 0, 0, 7_000);
-    expect(policy.ask(state, 0, 1, 0)).toEqual({ verdict: 'deny', retryAfterMs: 7_000 });
+    policy.init(state, 0, 0, 7_000);
+    expect(policy.check(state, 0, 1, 0)).toEqual({ verdict: 'deny', retryAfterMs: 7_000 });
   });
 
   test('the parts see the same news, and one that has use for it is enough', () => {
     const policy = all([spacing({ every: '1s' }), ramp({ min: 9, max: 9, over: '1s' })]);
     const state = new Float64Array(policy.width);
-    policy.start(state, 0, 0);
-    expect(policy.hear(state, 0, { poolSize: 3 }, 0)).toBe(true);
-    expect(policy.view(state, 0, 0)).toMatchObject({ remaining: 1, pool: 9 });
+    policy.init(state, 0, 0);
+    expect(policy.update(state, 0, { poolSize: 3 }, 0)).toBe(true);
+    expect(policy.keyState(state, 0, 0)).toMatchObject({ remaining: 1, pool: 9 });
     const deaf = all([adaptive({}, dice)]);
-    expect(deaf.hear(new Float64Array(deaf.width), 0, { hits: 1 }, 0)).toBe(false);
+    expect(deaf.update(new Float64Array(deaf.width), 0, { hits: 1 }, 0)).toBe(false);
   });
 
   test('all of one is that one, also when it refuses', () => {
     // A ramp that is asked for more than it has yet grows all the same, because somebody came.
     const options = { ramp: { min: 2, max: 10, over: '8s' } } as const;
-    const [alone, within] = [policyOf(options, dice), policyOf({ all: [options] }, dice)];
+    const [alone, within] = [createPolicy(options, dice), createPolicy({ all: [options] }, dice)];
     const [own, inner] = [alone, within].map(({ width }) => new Float64Array(width));
-    alone.start(own, 0, 0);
-    within.start(inner, 0, 0);
+    alone.init(own, 0, 0);
+    within.init(inner, 0, 0);
     for (let now = 0; now < 10_000; now += 500) {
-      expect(within.ask(inner, 0, 4, now)).toEqual(alone.ask(own, 0, 4, now));
+      expect(within.check(inner, 0, 4, now)).toEqual(alone.check(own, 0, 4, now));
     }
   });
 
   test('of a figure that several parts have, the one that binds is shown', () => {
-    const policy = policyOf({ all: [{ adaptive: { fixed: 3 } }, { busy: {} }] }, dice);
+    const policy = createPolicy({ all: [{ adaptive: { fixed: 3 } }, { busy: {} }] }, dice);
     const state = new Float64Array(policy.width);
-    policy.start(state, 0, 0);
-    expect(policy.view(state, 0, 0)).toEqual({ remaining: 3, limit: 3, inFlight: 0 });
+    policy.init(state, 0, 0);
+    expect(policy.keyState(state, 0, 0)).toEqual({ remaining: 3, limit: 3, inFlight: 0 });
   });
 
   test('partitions of one part are those of the whole, and of two parts if they are the same', () => {
     const parted = { adaptive: { fixed: 10, partitions: { live: 0.9, batch: 0.1 } } };
-    const policy = policyOf({ all: [{ bucket: { rate: 5 } }, parted, parted] }, dice);
+    const policy = createPolicy({ all: [{ bucket: { rate: 5 } }, parted, parted] }, dice);
     expect(policy.partitions).toEqual(['live', 'batch']);
     const state = new Float64Array(policy.width);
-    policy.start(state, 0, 0);
-    policy.ask(state, 0, 2, 0, 1);
-    expect(policy.view(state, 0, 0)).toMatchObject({
+    policy.init(state, 0, 0);
+    policy.check(state, 0, 2, 0, 1);
+    expect(policy.keyState(state, 0, 0)).toMatchObject({
       ...{ remaining: 3, limit: 10, inFlight: 2 },
       partitions: { live: 0, batch: 2 },
     });
     const other = { adaptive: { fixed: 10, partitions: { batch: 0.1, live: 0.9 } } };
-    expect(() => policyOf({ all: [parted, other] }, dice)).toThrow(
+    expect(() => createPolicy({ all: [parted, other] }, dice)).toThrow(
       'expected `limit.all` to be limits with the same partitions (live,batch), got ["batch","live"]',
     );
   });
 
   test('what a partition was refused is kept for it, however many limits there are', () => {
     const parted = { adaptive: { fixed: 4, partitions: { live: 0.5, batch: 0.5 } } };
-    const policy = policyOf({ all: [{ bucket: { rate: 100 } }, parted] }, dice);
+    const policy = createPolicy({ all: [{ bucket: { rate: 100 } }, parted] }, dice);
     const state = new Float64Array(policy.width);
-    policy.start(state, 0, 0);
+    policy.init(state, 0, 0);
     const [live, batch] = [0, 1];
-    const ask = (part: number) => policy.ask(state, 0, 1, 0, part).verdict;
+    const ask = (partitionIndex: number) => policy.check(state, 0, 1, 0, partitionIndex).verdict;
     expect([ask(batch), ask(batch), ask(batch), ask(batch)]).toEqual(Array(4).fill('allow'));
     expect(ask(live)).toBe('deny');
-    policy.settle(state, 0, { outcome: 'ok', cost: 1, dueAt: 0, part: batch }, 0);
+    policy.settle(state, 0, { outcome: 'ok', cost: 1, dueAt: 0, partition: batch }, 0);
     expect(ask(batch)).toBe('deny');
     expect(ask(live)).toBe('allow');
   });
 
   test('what one ramp had reached is taken up again; of two nobody could tell whose it was', () => {
     const ramp = { ramp: { min: 2, max: 10, over: '8s', resumeFor: '1m' } } as const;
-    const resumeForMs = (...limits: Limit[]) => policyOf({ all: limits }, dice).resumeForMs;
+    const resumeForMs = (...limits: Limit[]) => createPolicy({ all: limits }, dice).resumeForMs;
     expect(resumeForMs({ bucket: { rate: 5 } }, ramp)).toBe(60_000);
     expect(resumeForMs(ramp, ramp)).toBeUndefined();
     expect(resumeForMs({ bucket: { rate: 5 } })).toBeUndefined();
@@ -357,23 +362,23 @@ describe('all', () => {
     const parts = [spacing({ every: '6s', reserve: 5 }), spacing({ every: '10s', reserve: 5 })];
     const policy = all(parts);
     const state = new Float64Array(policy.width);
-    policy.start(state, 0, 0);
-    policy.ask(state, 0, 1, 0);
-    const cancelled = policy.ask(state, 0, 1, 0);
+    policy.init(state, 0, 0);
+    policy.check(state, 0, 1, 0);
+    const cancelled = policy.check(state, 0, 1, 0);
     expect(cancelled).toEqual({ verdict: 'wait', waitMs: 10_000 });
     policy.settle(state, 0, { outcome: 'ignored', cost: 1, dueAt: 10_000 }, 0);
-    expect(policy.ask(state, 0, 1, 0)).toEqual({ verdict: 'wait', waitMs: 10_000 });
-    expect(policy.ask(state, 0, 1, 0)).toEqual({ verdict: 'wait', waitMs: 20_000 });
+    expect(policy.check(state, 0, 1, 0)).toEqual({ verdict: 'wait', waitMs: 10_000 });
+    expect(policy.check(state, 0, 1, 0)).toEqual({ verdict: 'wait', waitMs: 20_000 });
   });
 
   test('a part that would have allowed at once counts from when the call happens', () => {
     const policy = all([spacing({ every: '6s' }), spacing({ every: '10s', reserve: 1 })]);
     const state = new Float64Array(policy.width);
-    policy.start(state, 0, 0);
-    policy.ask(state, 0, 1, 0);
-    expect(policy.ask(state, 0, 1, 7_000)).toEqual({ verdict: 'wait', waitMs: 3_000 });
-    expect(policy.ask(state, 0, 1, 13_000)).toMatchObject({ verdict: 'deny' }); // 6 s after 10 s
-    expect(policy.ask(state, 0, 1, 16_000)).toEqual({ verdict: 'wait', waitMs: 4_000 });
+    policy.init(state, 0, 0);
+    policy.check(state, 0, 1, 0);
+    expect(policy.check(state, 0, 1, 7_000)).toEqual({ verdict: 'wait', waitMs: 3_000 });
+    expect(policy.check(state, 0, 1, 13_000)).toMatchObject({ verdict: 'deny' }); // 6 s after 10 s
+    expect(policy.check(state, 0, 1, 16_000)).toEqual({ verdict: 'wait', waitMs: 4_000 });
   });
 
   test('there is a bound to how many', () => {

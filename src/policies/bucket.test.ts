@@ -1,92 +1,92 @@
 import { describe, expect, test } from 'vitest';
-import { type Row, type Story, tellStories } from '../../test/support/story.ts';
+import { runScenarios, type Scenario, type ScenarioRow } from '../../test/support/story.ts';
 import { ConfigError } from '../core/errors.ts';
 import { seededRandom } from '../core/random.ts';
-import { bucket, fillNoSooner, fullInMs, spentOf } from './bucket.ts';
-import { policyOf } from './limit.ts';
+import { bindingLevel, bucket, raiseLevels, timeToFull } from './bucket.ts';
+import { createPolicy } from './limit.ts';
 import { takeUpTo } from './policy.ts';
 
 const WEEK = 7 * 86_400_000;
 const FAR = 1e15; // an instant so far out that a double holds only eighths of a millisecond
 
 /** So many hits one by one on a bucket that holds `from`. */
-const hits = (at: number, node: string, count: number, from: number): Row[] =>
-  Array.from({ length: count }, (_, n) => [at, `${node}: ask 1`, `allow, ${from - n - 1} left`]);
+const hits = (at: number, node: string, count: number, from: number): ScenarioRow[] =>
+  Array.from({ length: count }, (_, n) => [at, `${node}: check 1`, `allow, ${from - n - 1} left`]);
 
-const stories: Record<string, Story> = {
+const scenarios: Record<string, Scenario> = {
   'a burst empties the bucket, then it refills at the rate': {
     limit: { bucket: { rate: 10, burst: 3 } },
     rows: [
-      [0, 'ask 2', 'allow, 1 left'],
-      [0, 'ask 2', 'deny, retry in 100'], // a denied request takes nothing,
-      [0, 'ask 1', 'allow, 0 left'], // so the token it could not use is still there
-      [99, 'ask 1', 'deny, retry in 1'],
-      [100, 'ask 1', 'allow, 0 left'],
-      [250, 'ask 1', 'allow, 0 left'], // one and a half came in: half a token stays
-      [250, 'ask 1', 'deny, retry in 50'],
-      [9_000, 'ask 3', 'allow, 0 left'], // a long rest fills it to the brim and no further
-      [9_000, 'ask 1', 'deny, retry in 100'],
+      [0, 'check 2', 'allow, 1 left'],
+      [0, 'check 2', 'deny, retry in 100'], // a denied request takes nothing,
+      [0, 'check 1', 'allow, 0 left'], // so the token it could not use is still there
+      [99, 'check 1', 'deny, retry in 1'],
+      [100, 'check 1', 'allow, 0 left'],
+      [250, 'check 1', 'allow, 0 left'], // one and a half came in: half a token stays
+      [250, 'check 1', 'deny, retry in 50'],
+      [9_000, 'check 3', 'allow, 0 left'], // a long rest fills it to the brim and no further
+      [9_000, 'check 1', 'deny, retry in 100'],
     ],
   },
 
   'a request larger than the bucket can never fit': {
     limit: { bucket: { rate: 1, burst: 5 } },
     rows: [
-      [0, 'ask 6', 'deny, never'],
-      [0, 'ask Infinity', 'deny, never'],
-      [0, 'ask 5', 'allow, 0 left'],
-      [0, 'ask 5', 'deny, retry in 5000'], // late is not never
-      [0, 'ask 5.001', 'deny, never'],
+      [0, 'check 6', 'deny, never'],
+      [0, 'check Infinity', 'deny, never'],
+      [0, 'check 5', 'allow, 0 left'],
+      [0, 'check 5', 'deny, retry in 5000'], // late is not never
+      [0, 'check 5.001', 'deny, never'],
     ],
   },
 
   'asking for nothing looks without touching, even into a debt': {
     limit: { bucket: { rate: 1, burst: 2 } },
     rows: [
-      [0, 'ask 0', 'allow, 2 left'],
-      [0, 'ask 2', 'allow, 0 left'],
-      [0, 'ask 0', 'allow, 0 left'],
-      [0, 'hear 5', 'heard'],
-      [0, 'ask 0', 'allow, 0 left'],
+      [0, 'check 0', 'allow, 2 left'],
+      [0, 'check 2', 'allow, 0 left'],
+      [0, 'check 0', 'allow, 0 left'],
+      [0, 'update 5', 'heard'],
+      [0, 'check 0', 'allow, 0 left'],
       [0, 'look', 'remaining -5'],
-      [5_999, 'ask 1', 'deny, retry in 1'],
-      [6_000, 'ask 1', 'allow, 0 left'],
+      [5_999, 'check 1', 'deny, retry in 1'],
+      [6_000, 'check 1', 'allow, 0 left'],
     ],
   },
 
   'a batch takes what there is': {
     limit: { bucket: { rate: 1, burst: 5 } },
     rows: [
-      [0, 'take 2', 'got 2'],
-      [0, 'take all', 'got 3'],
-      [0, 'take all', 'got 0'],
-      [2_900, 'take 7', 'got 2'], // 2.9 came in; only whole ones are handed out
-      [3_000, 'take all', 'got 1'],
+      [0, 'takeUpTo 2', 'got 2'],
+      [0, 'takeUpTo all', 'got 3'],
+      [0, 'takeUpTo all', 'got 0'],
+      [2_900, 'takeUpTo 7', 'got 2'], // 2.9 came in; only whole ones are handed out
+      [3_000, 'takeUpTo all', 'got 1'],
     ],
   },
 
   'what was not used comes back, up to the brim': {
     limit: { bucket: { rate: 1, burst: 10 } },
     rows: [
-      [0, 'ask 4', 'allow, 6 left'],
+      [0, 'check 4', 'allow, 6 left'],
       [0, 'done ok cost 4 used 1'],
       [0, 'look', 'remaining 9'],
-      [0, 'give 1'],
+      [0, 'giveBack 1'],
       [0, 'look', 'remaining 10'],
-      [0, 'ask 3', 'allow, 7 left'],
-      [2_000, 'give 3'], // two of the three had grown back already: the brim is the brim
+      [0, 'check 3', 'allow, 7 left'],
+      [2_000, 'giveBack 3'], // two of the three had grown back already: the brim is the brim
       [2_000, 'look', 'remaining 10'],
-      [2_000, 'ask 11', 'deny, never'],
+      [2_000, 'check 11', 'deny, never'],
     ],
   },
 
   'a call that never happened costs nothing, one that went wrong does': {
     limit: { bucket: { rate: 1, burst: 10 } },
     rows: [
-      [0, 'ask 3', 'allow, 7 left'],
+      [0, 'check 3', 'allow, 7 left'],
       [0, 'done ignored cost 3'],
       [0, 'look', 'remaining 10'],
-      [0, 'ask 3', 'allow, 7 left'],
+      [0, 'check 3', 'allow, 7 left'],
       [0, 'done failed cost 3'],
       [0, 'done busy cost 3'],
       [0, 'done timeout cost 3'],
@@ -98,58 +98,58 @@ const stories: Record<string, Story> = {
   'what was used beyond the cost is owed': {
     limit: { bucket: { rate: 1, burst: 10 } },
     rows: [
-      [0, 'ask 2', 'allow, 8 left'],
+      [0, 'check 2', 'allow, 8 left'],
       [0, 'done ok cost 2 used 12'],
       [0, 'look', 'remaining -2'],
-      [0, 'ask 1', 'deny, retry in 3000'],
-      [2_999, 'ask 1', 'deny, retry in 1'],
-      [3_000, 'ask 1', 'allow, 0 left'],
+      [0, 'check 1', 'deny, retry in 3000'],
+      [2_999, 'check 1', 'deny, retry in 1'],
+      [3_000, 'check 1', 'allow, 0 left'],
     ],
   },
 
   'hits heard from others put the bucket in debt, and the debt is slept off': {
     limit: { bucket: { rate: 1, burst: 10 } },
     rows: [
-      [0, 'ask 10', 'allow, 0 left'],
-      [1_000, 'hear 8', 'heard'],
+      [0, 'check 10', 'allow, 0 left'],
+      [1_000, 'update 8', 'heard'],
       [1_000, 'look', 'remaining -7'],
-      [1_000, 'ask 1', 'deny, retry in 8000'],
-      [1_000, 'take all', 'got 0'],
-      [8_999, 'ask 1', 'deny, retry in 1'],
-      [9_000, 'ask 1', 'allow, 0 left'],
+      [1_000, 'check 1', 'deny, retry in 8000'],
+      [1_000, 'takeUpTo all', 'got 0'],
+      [8_999, 'check 1', 'deny, retry in 1'],
+      [9_000, 'check 1', 'allow, 0 left'],
       [9_000, 'pool 3', 'of no use'],
     ],
   },
 
   'a debt has a bound, if one is given': {
-    limit: { bucket: { rate: 1, burst: 10, debtMax: 5 } },
+    limit: { bucket: { rate: 1, burst: 10, maxDebt: 5 } },
     rows: [
-      [0, 'hear 100'],
+      [0, 'update 100'],
       [0, 'look', 'remaining -5'],
-      [0, 'ask 1', 'deny, retry in 6000'],
+      [0, 'check 1', 'deny, retry in 6000'],
       [1_000, 'look', 'remaining -4'],
-      [1_000, 'hear 100'],
+      [1_000, 'update 100'],
       [1_000, 'look', 'remaining -5'],
-      [7_000, 'ask 1', 'allow, 0 left'],
+      [7_000, 'check 1', 'allow, 0 left'],
     ],
   },
 
   'a bound of nothing means no debt at all': {
-    limit: { bucket: { rate: 1, burst: 10, debtMax: 0 } },
+    limit: { bucket: { rate: 1, burst: 10, maxDebt: 0 } },
     rows: [
-      [0, 'hear 100'],
+      [0, 'update 100'],
       [0, 'look', 'remaining 0'],
-      [0, 'ask 1', 'deny, retry in 1000'],
+      [0, 'check 1', 'deny, retry in 1000'],
     ],
   },
 
   'a bound on what others cause does not forgive what we caused ourselves': {
-    limit: { bucket: { rate: 1, burst: 10, debtMax: 5 } },
+    limit: { bucket: { rate: 1, burst: 10, maxDebt: 5 } },
     rows: [
-      [0, 'ask 1', 'allow, 9 left'],
+      [0, 'check 1', 'allow, 9 left'],
       [0, 'done ok cost 1 used 20'],
       [0, 'look', 'remaining -10'],
-      [0, 'hear 3'],
+      [0, 'update 3'],
       [0, 'look', 'remaining -10'],
     ],
   },
@@ -163,21 +163,21 @@ const stories: Record<string, Story> = {
       [0, 'B: look', 'remaining 10'],
       ...hits(100, 'A', 9, 10),
       ...hits(100, 'B', 8, 10),
-      [200, 'A: ask 1', 'allow, 0 left'],
-      [200, 'A: ask 1', 'deny, retry in 900'], // refused, so never reported
+      [200, 'A: check 1', 'allow, 0 left'],
+      [200, 'A: check 1', 'deny, retry in 900'], // refused, so never reported
       [200, 'B: look', 'remaining 2'],
-      [5_000, 'A: hear 8'],
-      [5_000, 'B: hear 10'],
+      [5_000, 'A: update 8'],
+      [5_000, 'B: update 10'],
       [5_100, 'A: look', 'remaining -3'],
       [5_100, 'B: look', 'remaining -3'],
-      [5_200, 'A: ask 1', 'deny, retry in 3900'],
-      [5_200, 'B: ask 1', 'deny, retry in 3900'],
+      [5_200, 'A: check 1', 'deny, retry in 3900'],
+      [5_200, 'B: check 1', 'deny, retry in 3900'],
       [6_100, 'A: look', 'remaining -2'],
       [7_100, 'B: look', 'remaining -1'],
       [8_100, 'A: look', 'remaining 0'],
-      [9_099, 'A: ask 1', 'deny, retry in 1'],
-      [9_099, 'B: ask 1', 'deny, retry in 1'],
-      [9_100, 'A: ask 1', 'allow, 0 left'], // nine seconds after the burst
+      [9_099, 'A: check 1', 'deny, retry in 1'],
+      [9_099, 'B: check 1', 'deny, retry in 1'],
+      [9_100, 'A: check 1', 'allow, 0 left'], // nine seconds after the burst
       [9_100, 'B: look', 'remaining 1'],
     ],
   },
@@ -185,27 +185,27 @@ const stories: Record<string, Story> = {
   'a clock that goes backwards stands still': {
     limit: { bucket: { rate: 10, burst: 2 } },
     rows: [
-      [1_000, 'ask 2', 'allow, 0 left'],
-      [400, 'ask 1', 'deny, retry in 700'], // until 1100, as before
+      [1_000, 'check 2', 'allow, 0 left'],
+      [400, 'check 1', 'deny, retry in 700'], // until 1100, as before
       [400, 'look', 'remaining 0'],
-      [400, 'hear 1'],
+      [400, 'update 1'],
       [1_000, 'look', 'remaining -1'], // the time from 400 to 1000 is not lived twice
-      [1_199, 'ask 1', 'deny, retry in 1'],
-      [1_200, 'ask 1', 'allow, 0 left'],
-      [600, 'give 1'],
+      [1_199, 'check 1', 'deny, retry in 1'],
+      [1_200, 'check 1', 'allow, 0 left'],
+      [600, 'giveBack 1'],
       [600, 'look', 'remaining 1'],
-      [1_299, 'take all', 'got 1'], // 1.99 of them
-      [1_301, 'take all', 'got 1'],
+      [1_299, 'takeUpTo all', 'got 1'], // 1.99 of them
+      [1_301, 'takeUpTo all', 'got 1'],
     ],
   },
 
   'a week asleep is worth one burst': {
     limit: { bucket: { rate: '500/m' } }, // the burst is the count of the rate
     rows: [
-      [0, 'ask 500', 'allow, 0 left'],
-      [0, 'ask 1', 'deny, retry in 120'],
-      [WEEK, 'ask 500', 'allow, 0 left'],
-      [WEEK, 'ask 1', 'deny, retry in 120'],
+      [0, 'check 500', 'allow, 0 left'],
+      [0, 'check 1', 'deny, retry in 120'],
+      [WEEK, 'check 500', 'allow, 0 left'],
+      [WEEK, 'check 1', 'deny, retry in 120'],
       [2 * WEEK, 'look', 'remaining 500'],
     ],
   },
@@ -213,11 +213,11 @@ const stories: Record<string, Story> = {
   'far from zero a token is still a token': {
     limit: { bucket: { rate: 10, burst: 3 } },
     rows: [
-      [FAR, 'ask 3', 'allow, 0 left'],
-      [FAR, 'ask 1', 'deny, retry in 100'],
-      [FAR + 99.875, 'ask 1', 'deny, retry in 1'],
-      [FAR + 100, 'ask 1', 'allow, 0 left'],
-      [FAR + 150, 'ask 1', 'deny, retry in 50'],
+      [FAR, 'check 3', 'allow, 0 left'],
+      [FAR, 'check 1', 'deny, retry in 100'],
+      [FAR + 99.875, 'check 1', 'deny, retry in 1'],
+      [FAR + 100, 'check 1', 'allow, 0 left'],
+      [FAR + 150, 'check 1', 'deny, retry in 50'],
     ],
   },
 
@@ -225,14 +225,14 @@ const stories: Record<string, Story> = {
     limit: { bucket: { rate: 1_000_000, burst: 1_000 } },
     rows: [
       [FAR, 'look', 'remaining 1000'],
-      [FAR, 'ask 1001', 'deny, never'],
-      [FAR, 'ask 1000', 'allow, 0 left'],
-      [FAR, 'ask 1', 'deny, retry in 1'],
-      [FAR + 0.125, 'take all', 'got 125'],
-      [FAR + 0.125, 'ask 1', 'deny, retry in 1'],
-      [FAR + 0.5, 'ask 376', 'deny, retry in 1'],
-      [FAR + 0.5, 'ask 375', 'allow, 0 left'],
-      [FAR + 1_000, 'take all', 'got 1000'],
+      [FAR, 'check 1001', 'deny, never'],
+      [FAR, 'check 1000', 'allow, 0 left'],
+      [FAR, 'check 1', 'deny, retry in 1'],
+      [FAR + 0.125, 'takeUpTo all', 'got 125'],
+      [FAR + 0.125, 'check 1', 'deny, retry in 1'],
+      [FAR + 0.5, 'check 376', 'deny, retry in 1'],
+      [FAR + 0.5, 'check 375', 'allow, 0 left'],
+      [FAR + 1_000, 'takeUpTo all', 'got 1000'],
     ],
   },
 
@@ -241,22 +241,22 @@ const stories: Record<string, Story> = {
     limit: { bucket: { rate: 1_000_000, burst: 1 } },
     rows: [
       [0, 'look', 'remaining 1'],
-      [0, 'ask 2', 'deny, never'],
-      [0, 'ask 1', 'allow, 0 left'],
-      [0, 'ask 1', 'deny, retry in 1'],
-      [1, 'take all', 'got 1'],
-      [1, 'take all', 'got 0'],
+      [0, 'check 2', 'deny, never'],
+      [0, 'check 1', 'allow, 0 left'],
+      [0, 'check 1', 'deny, retry in 1'],
+      [1, 'takeUpTo all', 'got 1'],
+      [1, 'takeUpTo all', 'got 0'],
     ],
   },
 
   'one in six seconds, and no more than one': {
     limit: { bucket: { rate: '1/6s' } },
     rows: [
-      [0, 'ask 1', 'allow, 0 left'],
-      [0, 'ask 1', 'deny, retry in 6000'],
-      [5_999, 'ask 1', 'deny, retry in 1'],
-      [6_000, 'ask 1', 'allow, 0 left'],
-      [60_000, 'take all', 'got 1'],
+      [0, 'check 1', 'allow, 0 left'],
+      [0, 'check 1', 'deny, retry in 6000'],
+      [5_999, 'check 1', 'deny, retry in 1'],
+      [6_000, 'check 1', 'allow, 0 left'],
+      [60_000, 'takeUpTo all', 'got 1'],
     ],
   },
 
@@ -264,19 +264,19 @@ const stories: Record<string, Story> = {
   'one an hour is one an hour, to the millisecond': {
     limit: { bucket: { rate: '1/h' } },
     rows: [
-      [0, 'ask 1', 'allow, 0 left'],
-      [0, 'ask 1', 'deny, retry in 3600000'],
-      [3_599_999, 'ask 1', 'deny, retry in 1'],
-      [3_600_000, 'ask 1', 'allow, 0 left'],
+      [0, 'check 1', 'allow, 0 left'],
+      [0, 'check 1', 'deny, retry in 3600000'],
+      [3_599_999, 'check 1', 'deny, retry in 1'],
+      [3_600_000, 'check 1', 'allow, 0 left'],
     ],
   },
   'one a day is one a day, at any time of day': {
     limit: { bucket: { rate: '1/d' } },
     rows: [
-      [1_700_000_000_123, 'ask 1', 'allow, 0 left'],
-      [1_700_000_000_123, 'ask 1', 'deny, retry in 86400000'],
-      [1_700_086_400_122, 'ask 1', 'deny, retry in 1'],
-      [1_700_086_400_123, 'ask 1', 'allow, 0 left'],
+      [1_700_000_000_123, 'check 1', 'allow, 0 left'],
+      [1_700_000_000_123, 'check 1', 'deny, retry in 86400000'],
+      [1_700_086_400_122, 'check 1', 'deny, retry in 1'],
+      [1_700_086_400_123, 'check 1', 'allow, 0 left'],
     ],
   },
 
@@ -284,23 +284,23 @@ const stories: Record<string, Story> = {
   'the parts of a large burst add up to it, however slowly it fills': {
     limit: { bucket: { rate: '1/365d', burst: 999.9 } },
     rows: [
-      [0, 'ask 333.3', 'allow, 666 left'],
-      [0, 'ask 333.3', 'allow, 333 left'],
-      [0, 'ask 333.3', 'allow, 0 left'],
+      [0, 'check 333.3', 'allow, 666 left'],
+      [0, 'check 333.3', 'allow, 333 left'],
+      [0, 'check 333.3', 'allow, 0 left'],
     ],
   },
 
   'a rate below one still has a burst of one': {
     limit: { bucket: { rate: 0.5 } },
     rows: [
-      [0, 'ask 1', 'allow, 0 left'],
-      [0, 'ask 1', 'deny, retry in 2000'],
+      [0, 'check 1', 'allow, 0 left'],
+      [0, 'check 1', 'deny, retry in 2000'],
     ],
   },
 };
 
 describe('bucket', () => {
-  tellStories(stories);
+  runScenarios(scenarios);
 
   // Rates whose interval no double can hold: what is told must be true, to the millisecond.
   const crooked = [3, 7, 0.3, 1 / 3, 13.7, 333, 999.9, 77_777, 123_456.789, 1_000_000];
@@ -311,17 +311,19 @@ describe('bucket', () => {
         const policy = bucket({ rate, burst: 5 });
         const state = new Float64Array(2);
         let now = startAt;
-        policy.start(state, 0, now);
+        policy.init(state, 0, now);
 
         for (let n = 0; n < 500; n++) {
           const cost = 1 + (n % 5);
-          const decision = policy.ask(state, 0, cost, now);
+          const decision = policy.check(state, 0, cost, now);
           if (decision.verdict !== 'deny') continue;
           const opensAt = now + decision.retryAfterMs;
-          const early = policy.ask(state.slice(), 0, cost, opensAt - 1.125);
+          const early = policy.check(state.slice(), 0, cost, opensAt - 1.125);
           expect(early.verdict, `step ${n}: open before its time`).toBe('deny');
           now = opensAt;
-          expect(policy.ask(state, 0, cost, now).verdict, `step ${n}: still closed`).toBe('allow');
+          expect(policy.check(state, 0, cost, now).verdict, `step ${n}: still closed`).toBe(
+            'allow',
+          );
         }
       });
     }
@@ -330,9 +332,9 @@ describe('bucket', () => {
   test('sums of many fractions do not lose a token: ten tenths are one', () => {
     const policy = bucket({ rate: 10, burst: 1 });
     const state = new Float64Array(2);
-    policy.start(state, 0, 0);
-    for (let n = 0; n < 10; n++) expect(policy.ask(state, 0, 0.1, 0).verdict).toBe('allow');
-    expect(policy.ask(state, 0, 0.1, 0).verdict).toBe('deny');
+    policy.init(state, 0, 0);
+    for (let n = 0; n < 10; n++) expect(policy.check(state, 0, 0.1, 0).verdict).toBe('allow');
+    expect(policy.check(state, 0, 0.1, 0).verdict).toBe('deny');
     for (let n = 0; n < 10; n++) {
       policy.settle(state, 0, { outcome: 'ignored', cost: 0.1, dueAt: 0 }, 0);
     }
@@ -342,10 +344,10 @@ describe('bucket', () => {
   test('what was given back to the last crumb is as good as new, whatever dust is left of it', () => {
     const policy = bucket({ rate: 10, burst: 1 });
     const state = new Float64Array(2);
-    policy.start(state, 0, 0);
-    for (let n = 0; n < 3; n++) policy.ask(state, 0, 0.1, 0); // to a double a little more than 0.3
+    policy.init(state, 0, 0);
+    for (let n = 0; n < 3; n++) policy.check(state, 0, 0.1, 0); // to a double a little more than 0.3
     policy.settle(state, 0, { outcome: 'ignored', cost: 0.3, dueAt: 0 }, 0);
-    expect(policy.standings(state, 0, 0)).toMatchObject([{ remaining: 1, freshInMs: 0 }]);
+    expect(policy.ruleStatuses(state, 0, 0)).toMatchObject([{ remaining: 1, freshInMs: 0 }]);
   });
 
   // Of so many tokens a double cannot hold what a millisecond brings: the first guess may be too early.
@@ -354,53 +356,53 @@ describe('bucket', () => {
     policy.divide?.({ size: 2, rank: 0 }, 0);
     for (let n = 1; n <= 100; n++) {
       const state = new Float64Array(2);
-      policy.start(state, 0, n);
-      policy.hear(state, 0, { hits: 700_000 + n / 3.3 }, n);
+      policy.init(state, 0, n);
+      policy.update(state, 0, { hits: 700_000 + n / 3.3 }, n);
       const cost = 400_000 + n;
-      const told = policy.ask(state, 0, cost, n);
+      const told = policy.check(state, 0, cost, n);
       const waitMs = told.verdict === 'deny' ? told.retryAfterMs : 0;
       expect(waitMs).toBeGreaterThan(1e12);
-      expect(policy.ask(state, 0, cost, n + waitMs).verdict, `step ${n}`).toBe('allow');
+      expect(policy.check(state, 0, cost, n + waitMs).verdict, `step ${n}`).toBe('allow');
     }
   });
 
   test('takes the word of the other side for what is left, but never for more than it knows of', () => {
     const policy = bucket({ rate: 1, burst: 10 });
     const state = new Float64Array(2);
-    policy.start(state, 0, 0);
-    expect(policy.hear(state, 0, { remaining: 4 }, 0)).toBe(true);
+    policy.init(state, 0, 0);
+    expect(policy.update(state, 0, { remaining: 4 }, 0)).toBe(true);
     expect(policy.available(state, 0, 0)).toBe(4);
-    expect(policy.hear(state, 0, { remaining: 9 }, 0)).toBe(true);
+    expect(policy.update(state, 0, { remaining: 9 }, 0)).toBe(true);
     expect(policy.available(state, 0, 0)).toBe(4);
   });
 
   test('a key whose past was forgotten too early starts with what it may have spent', () => {
     const policy = bucket({ rate: 1, burst: 10 });
     const state = new Float64Array(2);
-    policy.start(state, 0, 1_000, 5_000); // as good as new at 5 s: four tokens short of the brim
+    policy.init(state, 0, 1_000, 5_000); // as good as new at 5 s: four tokens short of the brim
     expect(policy.available(state, 0, 1_000)).toBe(6);
-    expect(policy.forgetAt(state, 0)).toBe(5_000);
-    policy.start(state, 0, 1_000, 14_000); // in debt
-    expect(policy.view(state, 0, 1_000).remaining).toBe(-3);
-    policy.start(state, 0, 1_000, 500); // long over
+    expect(policy.removableAt(state, 0)).toBe(5_000);
+    policy.init(state, 0, 1_000, 14_000); // in debt
+    expect(policy.keyState(state, 0, 1_000).remaining).toBe(-3);
+    policy.init(state, 0, 1_000, 500); // long over
     expect(policy.available(state, 0, 1_000)).toBe(10);
   });
 
   test('is as good as new when the last token is back, never earlier', () => {
     const policy = bucket({ rate: 1_000_000, burst: 1_000 });
     const state = new Float64Array(2);
-    policy.start(state, 0, FAR);
-    policy.ask(state, 0, 30, FAR); // three hundredths of a millisecond: too little to move FAR
-    const forgetAt = policy.forgetAt(state, 0);
+    policy.init(state, 0, FAR);
+    policy.check(state, 0, 30, FAR); // three hundredths of a millisecond: too little to move FAR
+    const forgetAt = policy.removableAt(state, 0);
     expect(forgetAt).toBeGreaterThan(FAR);
     expect(policy.available(state, 0, forgetAt)).toBe(1_000);
-    expect(policy.evictAt(state, 0)).toBe(forgetAt);
+    expect(policy.evictableAt(state, 0)).toBe(forgetAt);
   });
 
   test('what it has handed out never depends on how the batch was cut', () => {
     const policy = bucket({ rate: 8, burst: 100 });
     const [one, many] = [new Float64Array(2), new Float64Array(2)];
-    for (const state of [one, many]) policy.start(state, 0, 0);
+    for (const state of [one, many]) policy.init(state, 0, 0);
     for (let now = 0; now < 60_000; now += 125) {
       let piecemeal = 0;
       while (takeUpTo(policy, many, 0, 1, now) > 0) piecemeal++;
@@ -427,19 +429,19 @@ describe('bucket', () => {
   ] as const)('%j, in the words of a window', (options, terms) => {
     const policy = bucket(options);
     const state = new Float64Array(policy.width);
-    policy.start(state, 0, 0);
-    expect(policy.standings(state, 0, 0)).toMatchObject([terms]);
+    policy.init(state, 0, 0);
+    expect(policy.ruleStatuses(state, 0, 0)).toMatchObject([terms]);
   });
 
   test('says how it stands: what is left, when one call fits, when it is as good as new', () => {
     const policy = bucket({ rate: 10, burst: 5 });
     const state = new Float64Array(policy.width);
-    policy.start(state, 0, 0);
-    const standing = (now: number) => policy.standings(state.slice(), 0, now)[0];
+    policy.init(state, 0, 0);
+    const standing = (now: number) => policy.ruleStatuses(state.slice(), 0, now)[0];
     expect(standing(0)).toMatchObject({ remaining: 5, opensInMs: 0, freshInMs: 0 });
-    policy.ask(state, 0, 5, 0);
+    policy.check(state, 0, 5, 0);
     expect(standing(30)).toMatchObject({ remaining: 0, opensInMs: 70, freshInMs: 470 });
-    policy.hear(state, 0, { hits: 2 }, 30);
+    policy.update(state, 0, { hits: 2 }, 30);
     expect(standing(30)).toMatchObject({ remaining: 0, opensInMs: 270, freshInMs: 670 });
     expect(standing(310)).toMatchObject({ remaining: 1, opensInMs: 0, freshInMs: 390 });
     expect(standing(700)).toMatchObject({ remaining: 5, opensInMs: 0, freshInMs: 0 });
@@ -448,9 +450,9 @@ describe('bucket', () => {
   test('a cost that is no cost is an error, and takes nothing', () => {
     const policy = bucket({ rate: 1, burst: 5 });
     const state = new Float64Array(2);
-    policy.start(state, 0, 0);
+    policy.init(state, 0, 0);
     for (const cost of [-1, Number.NaN, -Infinity]) {
-      expect(() => policy.ask(state, 0, cost, 0)).toThrow(ConfigError);
+      expect(() => policy.check(state, 0, cost, 0)).toThrow(ConfigError);
     }
     expect(policy.available(state, 0, 0)).toBe(5);
   });
@@ -463,9 +465,9 @@ describe('bucket', () => {
   ])('what comes from another bucket fills %s up to the line', (_, spent, units, expected) => {
     const policy = bucket({ rate: 1e-9, burst: 10 });
     const state = new Float64Array(2);
-    policy.hear(state, 0, { hits: spent }, 0);
-    policy.gain?.(state, 0, units, 5, 0);
-    expect(policy.view(state, 0, 0).remaining).toBe(expected);
+    policy.update(state, 0, { hits: spent }, 0);
+    policy.credit?.(state, 0, units, 5, 0);
+    expect(policy.keyState(state, 0, 0).remaining).toBe(expected);
   });
 
   test.each([
@@ -493,8 +495,8 @@ describe('bucket', () => {
     [{ rate: 1, burst: Number.NaN }, 'bucket.burst'],
     [{ rate: 1, burst: Infinity }, 'bucket.burst'],
     [{ rate: 1, burst: '3' }, 'bucket.burst'],
-    [{ rate: 1, debtMax: -1 }, 'bucket.debtMax'],
-    [{ rate: 1, debtMax: Number.NaN }, 'bucket.debtMax'],
+    [{ rate: 1, maxDebt: -1 }, 'bucket.maxDebt'],
+    [{ rate: 1, maxDebt: Number.NaN }, 'bucket.maxDebt'],
     [{ rate: 1, brust: 3 }, 'bucket.brust'],
     [null, 'bucket'],
     [[], 'bucket'],
@@ -510,19 +512,19 @@ describe('bucket', () => {
 describe('buckets side by side', () => {
   /** The first fills fast and is small, the second fills slowly and is large. */
   const limit = { all: [{ bucket: { rate: 10, burst: 10 } }, { bucket: { rate: 1, burst: 60 } }] };
-  const policy = policyOf(limit, seededRandom(1));
-  const buckets = (policy.formulas ?? []).map(({ numbers }) => numbers);
+  const policy = createPolicy(limit, seededRandom(1));
+  const buckets = (policy.specs ?? []).map(({ params }) => params);
 
   /** Both, after so many hits at an instant. */
   function bothAfter(hits: number, at: number) {
     const state = new Float64Array(policy.width);
-    policy.start(state, 0, at);
-    policy.hear(state, 0, { hits }, at);
+    policy.init(state, 0, at);
+    policy.update(state, 0, { hits }, at);
     return {
-      spentAt: (now: number) => spentOf(buckets, state, 0, now),
-      fullInMsAt: (now: number) => fullInMs(buckets, state, 0, now),
+      spentAt: (now: number) => bindingLevel(buckets, state, 0, now),
+      fullInMsAt: (now: number) => timeToFull(buckets, state, 0, now),
       fillNoSoonerAt: (now: number, spansMs: readonly number[], hits: number) =>
-        fillNoSooner(buckets, state, 0, now, spansMs, hits),
+        raiseLevels(buckets, state, 0, now, spansMs, hits),
     };
   }
 

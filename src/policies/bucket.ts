@@ -19,10 +19,10 @@
 import type { Millis } from '../core/clock.ts';
 import { allow, deny, NEVER } from '../core/decision.ts';
 import type { Rate } from '../core/duration.ts';
-import { Fields } from '../core/options.ts';
+import { OptionReader } from '../core/options.ts';
 import { requireCost } from './cost.ts';
-import { later } from './float-time.ts';
-import { opening, type Policy, type State } from './policy.ts';
+import { addRoundingUp } from './float-time.ts';
+import { type Policy, type State, timeToOpen } from './policy.ts';
 
 /** A rate in the long run, and a burst after a quiet spell. */
 export interface BucketOptions {
@@ -31,33 +31,33 @@ export interface BucketOptions {
   /** Calls that may come at once after a quiet spell. Default: the count in `rate`, at least 1. */
   readonly burst?: number;
   /** The most debt that hits heard from others can cause. Default: no bound. */
-  readonly debtMax?: number;
+  readonly maxDebt?: number;
 }
 
 /**
  * A microsecond of grace, and no more than a millionth of a token. Sums of fractions carry
  * floating-point dust: without this a caller would be told to come a millisecond later than needed.
  */
-const GRACE_MS = 0.001;
-const GRACE_TOKENS = 1e-6;
+const EPSILON_MS = 0.001;
+const EPSILON_TOKENS = 1e-6;
 
 /** What part of a second or a token may be floating-point dust. */
-const DUST = 1e-9;
+const EPSILON = 1e-9;
 
 const SPENT = 0;
-const AT = 1;
+const UPDATED_AT = 1;
 const WIDTH = 2;
 
 export function bucket(options: BucketOptions, path = 'bucket'): Policy {
-  const fields = Fields.patient(path, options);
-  const rate = fields.rate('rate');
-  const burst = fields.positive('burst', Math.max(1, rate.count));
-  const debtMax = fields.has('debtMax') ? fields.number('debtMax', { min: 0 }) : Infinity;
-  fields.done();
+  const reader = OptionReader.collecting(path, options);
+  const rate = reader.rate('rate');
+  const burst = reader.positive('burst', Math.max(1, rate.count));
+  const maxDebt = reader.has('maxDebt') ? reader.number('maxDebt', { min: 0 }) : Infinity;
+  reader.finish();
 
   const perMs = rate.count / rate.periodMs;
   const grace = Math.max(
-    Math.min(GRACE_MS * perMs, GRACE_TOKENS),
+    Math.min(EPSILON_MS * perMs, EPSILON_TOKENS),
     burst * 4 * Number.EPSILON, // never less than the dust that sums of this size gather
   );
 
@@ -80,13 +80,13 @@ export function bucket(options: BucketOptions, path = 'bucket'): Policy {
 
   const spentAt = (state: State, i: number, now: Millis): number => {
     const spent = state[i + SPENT];
-    const elapsed = now - state[i + AT];
+    const elapsed = now - state[i + UPDATED_AT];
     return elapsed > 0 ? Math.max(0, spent - elapsed * perMs) : spent;
   };
 
   const write = (state: State, i: number, spent: number, now: Millis): void => {
     state[i + SPENT] = spent;
-    if (now > state[i + AT]) state[i + AT] = now;
+    if (now > state[i + UPDATED_AT]) state[i + UPDATED_AT] = now;
   };
 
   const tokensLeft = (spent: number): number => Math.floor((room - spent + grace) / size);
@@ -103,32 +103,32 @@ export function bucket(options: BucketOptions, path = 'bucket'): Policy {
   /** Whole milliseconds until `cost` fits; what it says must then be true. */
   const retryAfter = (state: State, i: number, cost: number, now: Millis): Millis => {
     const missing = spentAt(state, i, now) + cost * size - room - grace;
-    const behindMs = Math.max(0, state[i + AT] - now); // time that went backwards stands still
+    const behindMs = Math.max(0, state[i + UPDATED_AT] - now); // time that went backwards stands still
     const ms = Math.max(1, Math.ceil(behindMs + missing / perMs));
     return isAllowed(state, i, cost, now + ms) ? ms : ms + 1;
   };
 
   const fullAt = (state: State, i: number): Millis =>
-    later(state[i + AT], state[i + SPENT] / perMs);
+    addRoundingUp(state[i + UPDATED_AT], state[i + SPENT] / perMs);
 
   const kind = 'bucket';
-  const terms = termsOf(burst, perMs);
+  const terms = quotaOf(burst, perMs);
 
   const policy: Policy = {
     kind,
     width: WIDTH,
-    exactTime: false,
-    learns: false,
-    reserves: false,
+    needsExactTime: false,
+    needsOutcome: false,
+    canReserve: false,
     expireMs: Infinity,
-    formulas: [{ kind, numbers: [perMs, burst, debtMax, grace] }],
+    specs: [{ kind, params: [perMs, burst, maxDebt, grace] }],
 
-    start(state, i, now, freshAt = now) {
+    init(state, i, now, freshAt = now) {
       state[i + SPENT] = Math.max(0, freshAt - now) * perMs;
-      state[i + AT] = now;
+      state[i + UPDATED_AT] = now;
     },
 
-    ask(state, i, cost, now) {
+    check(state, i, cost, now) {
       const spent = spentAt(state, i, now);
       const after = spent + cost * size;
       if (after <= room + grace && turnIn(now) === 0) {
@@ -159,10 +159,10 @@ export function bucket(options: BucketOptions, path = 'bucket'): Policy {
       room = Math.max(burst, size);
       turns = Math.floor(burst);
     },
-    pace: () => (perMs * 1000) / size,
+    ratePerSecond: () => (perMs * 1000) / size,
     refillMs: burst / perMs,
 
-    hear(state, i, news, now) {
+    update(state, i, news, now) {
       if ('remaining' in news) {
         // Who counts on the other side knows better, but never that there is more than we know of.
         write(state, i, Math.max(spentAt(state, i, now), burst - news.remaining), now);
@@ -170,46 +170,53 @@ export function bucket(options: BucketOptions, path = 'bucket'): Policy {
       }
       if (!('hits' in news)) return false;
       const spent = spentAt(state, i, now);
-      write(state, i, Math.max(spent, Math.min(spent + news.hits, burst + debtMax)), now);
+      write(state, i, Math.max(spent, Math.min(spent + news.hits, burst + maxDebt)), now);
       return true;
     },
 
-    gain(state, i, units, upTo, now) {
+    credit(state, i, units, upTo, now) {
       const spent = spentAt(state, i, now);
       const least = Math.min(spent, Math.max(0, burst - upTo)); // it may be above already
       write(state, i, Math.max(least, spent - units), now);
     },
 
-    forgetAt: fullAt,
-    evictAt: fullAt,
+    removableAt: fullAt,
+    evictableAt: fullAt,
 
-    view: (state, i, now) => ({ remaining: leftAt(state, i, now) }),
+    keyState: (state, i, now) => ({ remaining: leftAt(state, i, now) }),
 
-    standings(state, i, now) {
+    ruleStatuses(state, i, now) {
       const spent = spentAt(state, i, now);
       const remaining = Math.max(0, leftAt(state, i, now));
       const freshInMs = spent > grace ? Math.ceil(Math.max(0, fullAt(state, i) - now)) : 0;
       const quota = Math.floor(terms.quota / size);
-      return [{ kind, ...terms, quota, remaining, freshInMs, ...opening(policy, state, i, now) }];
+      return [
+        { kind, ...terms, quota, remaining, freshInMs, ...timeToOpen(policy, state, i, now) },
+      ];
     },
   };
   return policy;
 }
 
 /** The numbers of a bucket's formula that say how it stands: tokens a millisecond, and its burst. */
-type Terms = readonly number[];
+type BucketParams = readonly number[];
 
 /**
  * How far the fullest of several buckets, side by side in one state, is from empty, told as what is spent
  * of the largest: a hit more is one more, whichever of them binds.
  */
-export function spentOf(buckets: readonly Terms[], state: State, i: number, now: Millis): number {
+export function bindingLevel(
+  buckets: readonly BucketParams[],
+  state: State,
+  i: number,
+  now: Millis,
+): number {
   let level = -Infinity;
   let largest = 0;
   for (let n = 0; n < buckets.length; n++) {
     const [perMs, burst] = buckets[n];
     const at = i + n * WIDTH;
-    const elapsed = Math.max(0, now - state[at + AT]);
+    const elapsed = Math.max(0, now - state[at + UPDATED_AT]);
     level = Math.max(level, Math.max(0, state[at + SPENT] - elapsed * perMs) - burst);
     largest = Math.max(largest, burst);
   }
@@ -217,43 +224,43 @@ export function spentOf(buckets: readonly Terms[], state: State, i: number, now:
 }
 
 /** How long until each of several buckets, side by side in one state, is full. */
-export function fullInMs(
-  buckets: readonly Terms[],
+export function timeToFull(
+  buckets: readonly BucketParams[],
   state: State,
   i: number,
   now: Millis,
 ): readonly Millis[] {
   return buckets.map(([perMs], n) => {
     const at = i + n * WIDTH;
-    return Math.max(0, state[at + SPENT] / perMs - Math.max(0, now - state[at + AT]));
+    return Math.max(0, state[at + SPENT] / perMs - Math.max(0, now - state[at + UPDATED_AT]));
   });
 }
 
 /** Sees to it that each of them is full no sooner than it is elsewhere, where so many hits have yet to count. */
-export function fillNoSooner(
-  buckets: readonly Terms[],
+export function raiseLevels(
+  buckets: readonly BucketParams[],
   state: State,
   i: number,
   now: Millis,
   spansMs: readonly Millis[],
   hits: number,
 ): void {
-  const own = fullInMs(buckets, state, i, now);
+  const own = timeToFull(buckets, state, i, now);
   for (let n = 0; n < buckets.length; n++) {
     const [perMs] = buckets[n];
     const spent = spansMs[n] * perMs + hits;
     if (own[n] * perMs >= spent) continue;
     const at = i + n * WIDTH;
     state[at + SPENT] = spent;
-    state[at + AT] = Math.max(now, state[at + AT]);
+    state[at + UPDATED_AT] = Math.max(now, state[at + UPDATED_AT]);
   }
 }
 
 /** A bucket in the words of a window: in whole seconds, and never more than it lets through. */
-function termsOf(burst: number, perMs: number): { quota: number; windowMs: Millis } {
-  const seconds = Math.max(1, Math.ceil(burst / perMs / 1000 - DUST));
+function quotaOf(burst: number, perMs: number): { quota: number; windowMs: Millis } {
+  const seconds = Math.max(1, Math.ceil(burst / perMs / 1000 - EPSILON));
   return {
-    quota: Math.floor(Math.max(burst, perMs * seconds * 1000) + DUST),
+    quota: Math.floor(Math.max(burst, perMs * seconds * 1000) + EPSILON),
     windowMs: seconds * 1000,
   };
 }

@@ -1,25 +1,25 @@
 import { describe, expect, test } from 'vitest';
-import { type Story, tellStories } from '../../test/support/story.ts';
+import { runScenarios, type Scenario } from '../../test/support/story.ts';
 import { ConfigError } from '../core/errors.ts';
 import { limiter } from '../limiter/limiter.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
-import { type BusyOptions, busy, busyRule, HALVINGS_MAX, UNLIMITED } from './busy.ts';
+import { type BusyOptions, busy, busyRule, MAX_HALVINGS, UNLIMITED } from './busy.ts';
 import { takeUpTo } from './policy.ts';
 
 const WEEK = 7 * 86_400_000;
 const FAR = 1e15; // an instant so far out that a double holds only eighths of a millisecond
 
-/** 'ask 1000' is a thousand calls at one instant. */
-const stories: Record<string, Story> = {
+/** 'check 1000' is a thousand calls at one instant. */
+const scenarios: Record<string, Scenario> = {
   'as long as nobody says busy there is no limit to speak of': {
     limit: { busy: {} },
     rows: [
-      [0, 'ask 5000', 'allow, 9994999 left'],
+      [0, 'check 5000', 'allow, 9994999 left'],
       [500, 'done ok'],
       [500, 'done failed'],
       [500, 'done timeout'], // slow is not busy
       [500, 'look', 'remaining 9994999, limit 9999999'],
-      [500, 'hear 5', 'of no use'],
+      [500, 'update 5', 'of no use'],
       [500, 'pool 3', 'of no use'],
     ],
   },
@@ -27,10 +27,10 @@ const stories: Record<string, Story> = {
   'a busy reply halves the rate we are sending at, not the limit': {
     limit: { busy: {} },
     rows: [
-      [0, 'ask 1000', 'allow, 9998999 left'],
+      [0, 'check 1000', 'allow, 9998999 left'],
       [500, 'done busy'],
       [500, 'look', 'remaining 0, limit 500'],
-      [500, 'ask 1', 'deny, retry in 500'],
+      [500, 'check 1', 'deny, retry in 500'],
       [1_000, 'look', 'remaining 2000, limit 2000'], // itself and three times itself more
       [2_000, 'look', 'limit 8000'],
       [3_000, 'look', 'limit 32000'],
@@ -41,11 +41,11 @@ const stories: Record<string, Story> = {
   'the rate is that of the last thousand milliseconds': {
     limit: { busy: {} },
     rows: [
-      [0, 'ask 1000', 'allow, 9998999 left'],
-      [1_200, 'ask 300', 'allow, 9999699 left'],
+      [0, 'check 1000', 'allow, 9998999 left'],
+      [1_200, 'check 300', 'allow, 9999699 left'],
       [1_500, 'done busy'], // 300 of this second, half of the 1000 of the one before
       [1_500, 'look', 'limit 400'],
-      [2_999, 'ask 1600', 'allow, 0 left'],
+      [2_999, 'check 1600', 'allow, 0 left'],
       [3_000, 'done busy'], // a new second, all of the last one still in view
       [3_000, 'look', 'limit 800'],
     ],
@@ -54,8 +54,8 @@ const stories: Record<string, Story> = {
   'a second without calls ends what was sent before it': {
     limit: { busy: {} },
     rows: [
-      [0, 'ask 1000', 'allow, 9998999 left'],
-      [2_000, 'ask 10', 'allow, 9999989 left'],
+      [0, 'check 1000', 'allow, 9998999 left'],
+      [2_000, 'check 10', 'allow, 9999989 left'],
       [2_000, 'done busy'],
       [2_000, 'look', 'limit 5'],
     ],
@@ -64,7 +64,7 @@ const stories: Record<string, Story> = {
   'every further busy reply halves again, up to a bound each second': {
     limit: { busy: {} },
     rows: [
-      [0, 'ask 1024', 'allow, 9998975 left'],
+      [0, 'check 1024', 'allow, 9998975 left'],
       [100, 'done busy'],
       [100, 'look', 'limit 512'],
       [100, 'done busy'],
@@ -72,45 +72,45 @@ const stories: Record<string, Story> = {
       [100, 'look', 'limit 128'],
       [100, 'done busy'],
       [100, 'look', 'remaining 0, limit 64'],
-      [1_000, 'ask 256', 'allow, 0 left'],
-      [1_000, 'ask 1', 'deny, retry in 1000'],
+      [1_000, 'check 256', 'allow, 0 left'],
+      [1_000, 'check 1', 'deny, retry in 1000'],
     ],
   },
 
   'below one it means not yet, and then a probe': {
     limit: { busy: {} },
     rows: [
-      [0, 'ask 1', 'allow, 9999998 left'],
+      [0, 'check 1', 'allow, 9999998 left'],
       [10, 'done busy'],
       [10, 'look', 'remaining 0, limit 0.5'],
-      [10, 'ask 1', 'deny, retry in 990'],
+      [10, 'check 1', 'deny, retry in 990'],
       [1_000, 'look', 'remaining 2, limit 2'],
-      [3_000, 'ask 1', 'allow, 31 left'],
+      [3_000, 'check 1', 'allow, 31 left'],
       [3_010, 'done busy'], // one call was sent in the last second, so half a call is the limit
       [3_010, 'done busy'],
       [3_010, 'done busy'],
       [3_010, 'look', 'limit 0.125'],
-      [3_010, 'ask 1', 'deny, retry in 1990'], // 0.5, then 2
-      [4_000, 'ask 1', 'deny, retry in 1000'],
-      [4_999, 'ask 1', 'deny, retry in 1'],
-      [5_000, 'ask 1', 'allow, 1 left'],
+      [3_010, 'check 1', 'deny, retry in 1990'], // 0.5, then 2
+      [4_000, 'check 1', 'deny, retry in 1000'],
+      [4_999, 'check 1', 'deny, retry in 1'],
+      [5_000, 'check 1', 'allow, 1 left'],
     ],
   },
 
   'a busy reply that comes late still had a call': {
     limit: { busy: {} },
     rows: [
-      [0, 'ask 1', 'allow, 9999998 left'],
+      [0, 'check 1', 'allow, 9999998 left'],
       [5_000, 'done busy'], // nothing was sent for seconds: half of one is the limit, not of none
       [5_000, 'look', 'limit 0.5'],
-      [6_000, 'ask 1', 'allow, 1 left'],
+      [6_000, 'check 1', 'allow, 1 left'],
     ],
   },
 
   'a busy reply to a call of more than a minute ago says nothing of now': {
     limit: { busy: { max: 10 } },
     rows: [
-      [0, 'ask 4', 'allow, 6 left'],
+      [0, 'check 4', 'allow, 6 left'],
       [60_001, 'done busy due 0'],
       [60_001, 'look', 'limit 10'],
       [60_001, 'done busy due 1'],
@@ -121,13 +121,13 @@ const stories: Record<string, Story> = {
   'a call that never happened was not sent': {
     limit: { busy: { max: 10 } },
     rows: [
-      [0, 'ask 10', 'allow, 0 left'],
+      [0, 'check 10', 'allow, 0 left'],
       [0, 'done ignored cost 4'],
       [0, 'look', 'remaining 4'],
-      [0, 'take all', 'got 4'],
+      [0, 'takeUpTo all', 'got 4'],
       [0, 'done ignored cost 400'], // never more than was sent
       [0, 'look', 'remaining 10'],
-      [1_000, 'ask 10', 'allow, 0 left'],
+      [1_000, 'check 10', 'allow, 0 left'],
       [1_000, 'done ignored cost 4 due 999'], // its second is over
       [1_000, 'look', 'remaining 0'],
       [1_900, 'done ignored cost 4 due 1000'],
@@ -138,25 +138,25 @@ const stories: Record<string, Story> = {
   'a limit can be given, and it counts seconds': {
     limit: { busy: { max: 10 } },
     rows: [
-      [200, 'ask 8', 'allow, 2 left'],
-      [200, 'ask 3', 'deny, retry in 800'],
-      [200, 'take 3', 'got 2'],
-      [200, 'ask 11', 'deny, never'],
-      [200, 'ask Infinity', 'deny, never'],
-      [999, 'ask 0', 'allow, 0 left'],
-      [1_000, 'ask 10', 'allow, 0 left'],
+      [200, 'check 8', 'allow, 2 left'],
+      [200, 'check 3', 'deny, retry in 800'],
+      [200, 'takeUpTo 3', 'got 2'],
+      [200, 'check 11', 'deny, never'],
+      [200, 'check Infinity', 'deny, never'],
+      [999, 'check 0', 'allow, 0 left'],
+      [1_000, 'check 10', 'allow, 0 left'],
     ],
   },
 
   'recovers by a constant, if that is wanted': {
     limit: { busy: { recoverValue: 200 } },
     rows: [
-      [0, 'ask 1000', 'allow, 9998999 left'],
+      [0, 'check 1000', 'allow, 9998999 left'],
       [0, 'done busy'],
       [0, 'look', 'limit 500'],
-      [0, 'ask 701', 'deny, retry in 2000'],
+      [0, 'check 701', 'deny, retry in 2000'],
       [1_000, 'look', 'limit 700'],
-      [2_000, 'ask 701', 'allow, 199 left'],
+      [2_000, 'check 701', 'allow, 199 left'],
       [5_000, 'look', 'limit 1500'],
       [10_000_000, 'look', 'limit 2000500'],
     ],
@@ -165,39 +165,39 @@ const stories: Record<string, Story> = {
   'a part of a call needs room for a whole one, and is told when there is': {
     limit: { busy: { max: 10, recoverValue: 1 } },
     rows: [
-      [0, 'ask 1', 'allow, 9 left'],
+      [0, 'check 1', 'allow, 9 left'],
       [0, 'done busy'],
       [0, 'look', 'limit 0.5'],
-      [0, 'ask 1.5', 'deny, retry in 2000'],
-      [1_000, 'ask 1.5', 'deny, retry in 1000'], // 1.5 a second by now: one whole call
-      [2_000, 'ask 1.5', 'allow, 0.5 left'],
+      [0, 'check 1.5', 'deny, retry in 2000'],
+      [1_000, 'check 1.5', 'deny, retry in 1000'], // 1.5 a second by now: one whole call
+      [2_000, 'check 1.5', 'allow, 0.5 left'],
     ],
   },
 
   'recovers by another rate, if that is wanted': {
     limit: { busy: { recoverRate: 0.5 } },
     rows: [
-      [0, 'ask 1000', 'allow, 9998999 left'],
+      [0, 'check 1000', 'allow, 9998999 left'],
       [0, 'done busy'],
       [1_000, 'look', 'limit 750'],
       [2_000, 'look', 'limit 1125'],
-      [2_000, 'ask 1126', 'deny, retry in 1000'],
-      [2_000, 'ask 1125', 'allow, 0 left'],
+      [2_000, 'check 1126', 'deny, retry in 1000'],
+      [2_000, 'check 1125', 'allow, 0 left'],
     ],
   },
 
   'a clock that goes backwards stands still': {
     limit: { busy: { max: 10 } },
     rows: [
-      [5_000, 'ask 10', 'allow, 0 left'],
-      [4_000, 'ask 1', 'deny, retry in 2000'],
+      [5_000, 'check 10', 'allow, 0 left'],
+      [4_000, 'check 1', 'deny, retry in 2000'],
       [0, 'look', 'remaining 0, limit 10'],
-      [5_999, 'ask 1', 'deny, retry in 1'],
+      [5_999, 'check 1', 'deny, retry in 1'],
       [6_000, 'done busy'],
       [6_000, 'look', 'limit 5'],
       [3_000, 'look', 'limit 5'],
-      [3_000, 'ask 5', 'allow, 0 left'],
-      [6_999, 'ask 1', 'deny, retry in 1'],
+      [3_000, 'check 5', 'allow, 0 left'],
+      [6_999, 'check 1', 'deny, retry in 1'],
     ],
   },
 
@@ -205,7 +205,7 @@ const stories: Record<string, Story> = {
     limit: { busy: { max: 10 } },
     startAt: 5_000,
     rows: [
-      [4_000, 'ask 10', 'allow, 0 left'],
+      [4_000, 'check 10', 'allow, 0 left'],
       [4_000, 'done busy'],
       [4_000, 'done busy'], // to a call from before that cut, which was made at 5000
       [4_000, 'look', 'limit 5'],
@@ -215,8 +215,8 @@ const stories: Record<string, Story> = {
   'a clock that goes back within its second does not see more of the one before': {
     limit: { busy: {} },
     rows: [
-      [4_000, 'ask 1000', 'allow, 9998999 left'],
-      [5_900, 'ask 1', 'allow, 9999998 left'],
+      [4_000, 'check 1000', 'allow, 9998999 left'],
+      [5_900, 'check 1', 'allow, 9999998 left'],
       [5_000, 'done busy'], // 1 of this second and, at 5.9 s, a tenth of the 1000 before it
       [5_900, 'look', 'limit 50.5'],
     ],
@@ -225,20 +225,20 @@ const stories: Record<string, Story> = {
   'a week asleep is worth a full recovery, and no more': {
     limit: { busy: { max: 50 } },
     rows: [
-      [0, 'ask 50', 'allow, 0 left'],
+      [0, 'check 50', 'allow, 0 left'],
       ...Array.from({ length: 25 }, () => [0, 'done busy'] as const),
-      [WEEK, 'take all', 'got 50'],
-      [WEEK, 'take all', 'got 0'],
+      [WEEK, 'takeUpTo all', 'got 50'],
+      [WEEK, 'takeUpTo all', 'got 0'],
     ],
   },
 
   'seconds are seconds at the far end of time': {
     limit: { busy: { max: 10 } },
     rows: [
-      [FAR + 999.875, 'ask 10', 'allow, 0 left'],
-      [FAR + 999.875, 'ask 1', 'deny, retry in 1'],
+      [FAR + 999.875, 'check 10', 'allow, 0 left'],
+      [FAR + 999.875, 'check 1', 'deny, retry in 1'],
       [FAR + 999.875, 'done busy'],
-      [FAR + 1_000, 'take all', 'got 10'],
+      [FAR + 1_000, 'takeUpTo all', 'got 10'],
     ],
   },
 };
@@ -246,11 +246,11 @@ const stories: Record<string, Story> = {
 const begin = (options: BusyOptions = {}) => {
   const policy = busy(options);
   const state = new Float64Array(policy.width);
-  policy.start(state, 0, 0);
+  policy.init(state, 0, 0);
   return {
     policy,
     state,
-    limitAt: (now: number) => policy.view(state, 0, now).limit as number,
+    limitAt: (now: number) => policy.keyState(state, 0, now).limit as number,
     busyAt: (now: number) => policy.settle(state, 0, { outcome: 'busy', cost: 1, dueAt: now }, now),
   };
 };
@@ -291,7 +291,7 @@ const backAt = (sent: readonly number[], rps: number): number =>
   sent.findLastIndex((count) => count < rps) + 1;
 
 describe('busy', () => {
-  tellStories(stories);
+  runScenarios(scenarios);
 
   test('the two steps of the original', () => {
     const rule = busyRule({});
@@ -301,23 +301,23 @@ describe('busy', () => {
     expect(rule.halve(5_000, 3)).toBe(625);
     expect(rule.halve(2 ** 30, 3_000)).toBe(2 ** 10); // so many count, and no more
     expect(rule.halve(4e9, 1)).toBe(UNLIMITED);
-    expect(rule.secondsUntil(2, 128)).toBe(3);
-    expect(rule.secondsUntil(2, 129)).toBe(4);
-    expect(rule.secondsUntil(128, 2)).toBe(0);
-    expect(rule.below(2)).toBe(UNLIMITED / 16);
+    expect(rule.secondsToReach(2, 128)).toBe(3);
+    expect(rule.secondsToReach(2, 129)).toBe(4);
+    expect(rule.secondsToReach(128, 2)).toBe(0);
+    expect(rule.limitRecoveringIn(2)).toBe(UNLIMITED / 16);
 
     const constant = busyRule({ recoverValue: 200, max: 5_000 });
     expect(constant.grow(100, 3)).toBe(700);
-    expect(constant.secondsUntil(100, 500)).toBe(2);
-    expect(constant.secondsUntil(100, 501)).toBe(3);
-    expect(constant.secondsUntil(501, 100)).toBe(0);
-    expect(constant.below(3)).toBe(4_400);
+    expect(constant.secondsToReach(100, 500)).toBe(2);
+    expect(constant.secondsToReach(100, 501)).toBe(3);
+    expect(constant.secondsToReach(501, 100)).toBe(0);
+    expect(constant.limitRecoveringIn(3)).toBe(4_400);
   });
 
   test('so many complaints a second count, and no more', () => {
     const { busyAt, limitAt, policy, state } = begin();
-    policy.ask(state, 0, 2 ** 20, 0);
-    for (let n = 0; n < HALVINGS_MAX; n++) busyAt(100);
+    policy.check(state, 0, 2 ** 20, 0);
+    for (let n = 0; n < MAX_HALVINGS; n++) busyAt(100);
     expect(limitAt(100)).toBe(1);
     for (let n = 0; n < 1_000; n++) busyAt(100);
     expect(limitAt(100)).toBe(1);
@@ -372,14 +372,14 @@ describe('busy', () => {
 
   test('the lowest limit is above zero, and a probe is ten seconds away', () => {
     const { policy, state, busyAt, limitAt } = begin();
-    policy.ask(state, 0, 1, 0);
+    policy.check(state, 0, 1, 0);
     for (let second = 0; second < 50; second++) {
       for (let n = 0; n < 50; n++) busyAt(second * 1_000);
     }
     expect(limitAt(49_000)).toBeGreaterThan(0);
-    const decision = policy.ask(state, 0, 1, 49_000);
+    const decision = policy.check(state, 0, 1, 49_000);
     expect(decision).toEqual({ verdict: 'deny', retryAfterMs: 10_000 });
-    expect(policy.ask(state, 0, 1, 59_000).verdict).toBe('allow');
+    expect(policy.check(state, 0, 1, 59_000).verdict).toBe('allow');
   });
 
   const slowest: readonly BusyOptions[] = [
@@ -392,31 +392,31 @@ describe('busy', () => {
   ];
   test.for(slowest)('%j: a huge gap is answered at once', (options) => {
     const { policy, state, busyAt, limitAt } = begin(options);
-    policy.ask(state, 0, 1_000, 0);
+    policy.check(state, 0, 1_000, 0);
     for (let n = 0; n < 30; n++) busyAt(0);
     const before = limitAt(0);
     for (const now of [1_000, WEEK, 52 * WEEK, FAR]) {
       expect(limitAt(now)).toBeGreaterThanOrEqual(before);
       expect(limitAt(now)).toBeLessThanOrEqual(UNLIMITED);
-      const decision = policy.ask(state.slice(), 0, 1, now);
+      const decision = policy.check(state.slice(), 0, 1, now);
       if (decision.verdict === 'deny') expect(decision.retryAfterMs).toBeGreaterThan(0);
     }
-    expect(policy.forgetAt(state, 0)).toBeGreaterThan(0);
-    policy.ask(state, 0, 1, FAR);
+    expect(policy.removableAt(state, 0)).toBeGreaterThan(0);
+    policy.check(state, 0, 1, FAR);
     expect(limitAt(FAR)).toBeGreaterThanOrEqual(before);
   });
 
   test('a key whose past was forgotten too early is as deep down as takes that long', () => {
     const { policy, state, limitAt } = begin();
-    policy.start(state, 0, 0, 4_000);
+    policy.init(state, 0, 0, 4_000);
     expect(limitAt(0)).toBeLessThanOrEqual(UNLIMITED / 4 ** 4);
     expect(limitAt(4_000)).toBe(UNLIMITED);
-    policy.start(state, 0, 0, 1e9);
+    policy.init(state, 0, 0, 1e9);
     expect(limitAt(0)).toBeGreaterThan(0);
-    policy.start(state, 0, 5_000, 4_000);
+    policy.init(state, 0, 5_000, 4_000);
     expect(limitAt(5_000)).toBe(UNLIMITED);
     const constant = begin({ recoverValue: 100, max: 1_000 });
-    constant.policy.start(constant.state, 0, 0, 4_000);
+    constant.policy.init(constant.state, 0, 0, 4_000);
     expect(constant.limitAt(0)).toBeLessThanOrEqual(600);
     expect(constant.limitAt(0)).toBeGreaterThan(0);
     expect(constant.limitAt(4_000)).toBe(1_000);
@@ -425,24 +425,24 @@ describe('busy', () => {
   // Ten of ten were sent in this second. Forgotten and begun again, it may not send more of it.
   test.each([0.1, 3])('what was sent this second is not sent again (recover rate %d)', (rate) => {
     const { policy, state } = begin({ max: 10, recoverRate: rate });
-    policy.ask(state, 0, 10, 0);
-    const evictAt = policy.evictAt(state, 0);
-    policy.start(state, 0, 100, evictAt);
+    policy.check(state, 0, 10, 0);
+    const evictableAt = policy.evictableAt(state, 0);
+    policy.init(state, 0, 100, evictableAt);
     expect(policy.available(state, 0, 100)).toBe(0);
-    expect(policy.available(state, 0, evictAt)).toBe(10);
+    expect(policy.available(state, 0, evictableAt)).toBe(10);
   });
 
   test('is as good as new when the limit is back and the last call is out of view', () => {
     const { policy, state, busyAt } = begin({ max: 64 });
-    expect(policy.forgetAt(state, 0)).toBe(2_000);
-    policy.ask(state, 0, 64, 0);
+    expect(policy.removableAt(state, 0)).toBe(2_000);
+    policy.check(state, 0, 64, 0);
     busyAt(0);
-    expect(policy.forgetAt(state, 0)).toBe(60_001); // until no reply to an earlier call counts
-    expect(policy.evictAt(state, 0)).toBe(2_000);
+    expect(policy.removableAt(state, 0)).toBe(60_001); // until no reply to an earlier call counts
+    expect(policy.evictableAt(state, 0)).toBe(2_000);
     busyAt(0);
-    expect(policy.evictAt(state, 0)).toBe(2_000); // 16, then 64
+    expect(policy.evictableAt(state, 0)).toBe(2_000); // 16, then 64
     busyAt(0);
-    expect(policy.evictAt(state, 0)).toBe(3_000);
+    expect(policy.evictableAt(state, 0)).toBe(3_000);
   });
 
   test('both ways to recover at once is a mistake', () => {
@@ -457,7 +457,7 @@ describe('busy', () => {
   test('a cost that is no cost is an error, and takes nothing', () => {
     const { policy, state } = begin({ max: 10 });
     for (const cost of [-1, Number.NaN]) {
-      expect(() => policy.ask(state, 0, cost, 0)).toThrow(ConfigError);
+      expect(() => policy.check(state, 0, cost, 0)).toThrow(ConfigError);
     }
     expect(policy.available(state, 0, 0)).toBe(10);
   });
@@ -468,7 +468,7 @@ test('how deep it goes depends on how long the spell lasts, not on how many call
     const clock = new VirtualClock();
     const api = limiter({ limit: { busy: {} }, clock });
     for (let n = 0; n < 400; n++) {
-      api.ask('k');
+      api.check('k');
       clock.advance(2.5);
     }
     const dueAt = clock.now() - 1;

@@ -21,9 +21,9 @@
 
 import type { Millis } from '../core/clock.ts';
 import { allow, deny, NEVER } from '../core/decision.ts';
-import { Fields } from '../core/options.ts';
+import { OptionReader } from '../core/options.ts';
 import { requireCost } from './cost.ts';
-import { opening, type Policy, type State } from './policy.ts';
+import { type Policy, type State, timeToOpen } from './policy.ts';
 
 /** Backs off when the other side says that it is busy, and comes back. */
 export interface BusyOptions {
@@ -38,16 +38,16 @@ export interface BusyOptions {
 export const UNLIMITED = 9_999_999;
 
 /** However many complain within a second, it counts as this many. */
-export const HALVINGS_MAX = 20;
+export const MAX_HALVINGS = 20;
 
 /** Never less than this many calls a second: at the usual recovery, ten seconds from a probe. */
-const LIMIT_MIN = 2 ** -20;
+const MIN_LIMIT = 2 ** -20;
 
 /** A busy reply to a call sent so long ago says nothing of now. */
 const STALE_MS: Millis = 60_000;
 
 /** What a power of the recovery factor may be short of the whole call it stands for. */
-const DUST = 1e-9;
+const EPSILON = 1e-9;
 
 /** How the limit moves, apart from when: the simulation of the original uses the same two steps. */
 export interface BusyRule {
@@ -56,30 +56,30 @@ export interface BusyRule {
   grow(limit: number, seconds?: number): number;
   halve(limit: number, busy: number): number;
   /** How many seconds of recovery lead from `limit` to `goal`, at most `max`. */
-  secondsUntil(limit: number, goal: number): number;
+  secondsToReach(limit: number, goal: number): number;
   /** The limit from which it takes so many seconds to recover to `max`. */
-  below(seconds: number): number;
+  limitRecoveringIn(seconds: number): number;
 }
 
 export function busyRule(options: BusyOptions, path = 'busy'): BusyRule {
-  const fields = Fields.patient(path, options);
-  const value = fields.has('recoverValue') ? fields.positive('recoverValue') : undefined;
-  if (value !== undefined && fields.has('recoverRate')) {
-    fields.complain('recoverRate', 'left out when recoverValue is given');
+  const reader = OptionReader.collecting(path, options);
+  const value = reader.has('recoverValue') ? reader.positive('recoverValue') : undefined;
+  if (value !== undefined && reader.has('recoverRate')) {
+    reader.report('recoverRate', 'left out when recoverValue is given');
   }
-  const rate = fields.positive('recoverRate', 3);
-  const max = fields.number('max', { min: 1 }, UNLIMITED);
-  fields.done();
+  const rate = reader.positive('recoverRate', 3);
+  const max = reader.number('max', { min: 1 }, UNLIMITED);
+  reader.finish();
   const halve = (limit: number, busy: number) =>
-    Math.min(max, limit / 2 ** Math.min(busy, HALVINGS_MAX));
+    Math.min(max, limit / 2 ** Math.min(busy, MAX_HALVINGS));
 
   if (value !== undefined) {
     return {
       max,
       halve,
       grow: (limit, seconds = 1) => limit + value * seconds,
-      secondsUntil: (limit, goal) => Math.max(0, Math.ceil((goal - limit) / value - DUST)),
-      below: (seconds) => max - value * seconds,
+      secondsToReach: (limit, goal) => Math.max(0, Math.ceil((goal - limit) / value - EPSILON)),
+      limitRecoveringIn: (seconds) => max - value * seconds,
     };
   }
   return {
@@ -88,18 +88,18 @@ export function busyRule(options: BusyOptions, path = 'busy'): BusyRule {
     // One second is written as the original writes it, so that its figures come out to the digit.
     grow: (limit, seconds = 1) =>
       seconds === 1 ? limit + limit * rate : limit * (1 + rate) ** seconds,
-    secondsUntil: (limit, goal) =>
-      Math.max(0, Math.ceil(Math.log(goal / limit) / Math.log1p(rate) - DUST)),
-    below: (seconds) => max / (1 + rate) ** seconds,
+    secondsToReach: (limit, goal) =>
+      Math.max(0, Math.ceil(Math.log(goal / limit) / Math.log1p(rate) - EPSILON)),
+    limitRecoveringIn: (seconds) => max / (1 + rate) ** seconds,
   };
 }
 
 const SECOND = 0; //   of the last event
 const LIMIT = 1; //    calls a second
 const SENT = 2; //     in this second
-const BEFORE = 3; //   sent in the second before
+const PREVIOUS_SENT = 3; //   sent in the second before
 const HALVINGS = 4; // in this second
-const AT = 5; //       the latest instant that was heard of
+const LATEST_AT = 5; //       the latest instant that was heard of
 const CUT_AT = 6; //   when the limit was last cut
 const WIDTH = 7;
 
@@ -108,28 +108,28 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
   const { max } = rule;
 
   const roll = (state: State, i: number, now: Millis): void => {
-    state[i + AT] = Math.max(state[i + AT], now);
+    state[i + LATEST_AT] = Math.max(state[i + LATEST_AT], now);
     const gap = Math.floor(now / 1000) - state[i + SECOND];
     if (gap <= 0) return;
     state[i + SECOND] += gap;
     state[i + LIMIT] = Math.min(max, rule.grow(state[i + LIMIT], gap));
-    state[i + BEFORE] = gap === 1 ? state[i + SENT] : 0;
+    state[i + PREVIOUS_SENT] = gap === 1 ? state[i + SENT] : 0;
     state[i + SENT] = 0;
     state[i + HALVINGS] = 0;
   };
 
   /** Calls in the last 1000 ms: this second's, and the part of the one before still in view. */
   const rate = (state: State, i: number): number => {
-    const intoSecond = Math.min(1, Math.max(0, state[i + AT] / 1000 - state[i + SECOND]));
-    return state[i + SENT] + state[i + BEFORE] * (1 - intoSecond);
+    const intoSecond = Math.min(1, Math.max(0, state[i + LATEST_AT] / 1000 - state[i + SECOND]));
+    return state[i + SENT] + state[i + PREVIOUS_SENT] * (1 - intoSecond);
   };
 
   const cut = (state: State, i: number): void => {
-    if (state[i + HALVINGS] >= HALVINGS_MAX) return;
+    if (state[i + HALVINGS] >= MAX_HALVINGS) return;
     state[i + HALVINGS] += 1;
-    state[i + CUT_AT] = state[i + AT];
+    state[i + CUT_AT] = state[i + LATEST_AT];
     const sending = Math.max(1, rate(state, i)); // somebody got the busy reply, so one was sent
-    state[i + LIMIT] = Math.max(LIMIT_MIN, rule.halve(Math.min(state[i + LIMIT], sending), 1));
+    state[i + LIMIT] = Math.max(MIN_LIMIT, rule.halve(Math.min(state[i + LIMIT], sending), 1));
   };
 
   /** A call that was sent before the last cut was sent at the rate that was cut. */
@@ -137,10 +137,10 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
     dueAt >= state[i + CUT_AT] && now - dueAt <= STALE_MS;
 
   const spare = (state: State, i: number): number =>
-    Math.max(0, Math.floor(state[i + LIMIT] + DUST) - state[i + SENT]);
+    Math.max(0, Math.floor(state[i + LIMIT] + EPSILON) - state[i + SENT]);
 
   const retryAfter = (state: State, i: number, cost: number, now: Millis): Millis => {
-    const seconds = Math.max(1, rule.secondsUntil(state[i + LIMIT], Math.ceil(cost)));
+    const seconds = Math.max(1, rule.secondsToReach(state[i + LIMIT], Math.ceil(cost)));
     return Math.ceil((state[i + SECOND] + seconds) * 1000 - now);
   };
 
@@ -148,23 +148,23 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
   const policy: Policy = {
     kind,
     width: WIDTH,
-    exactTime: false,
-    learns: true,
-    reserves: false,
+    needsExactTime: false,
+    needsOutcome: true,
+    canReserve: false,
     expireMs: Infinity,
 
-    start(state, i, now, freshAt = now) {
+    init(state, i, now, freshAt = now) {
       state.fill(0, i, i + WIDTH);
       state[i + SECOND] = Math.floor(now / 1000);
-      state[i + AT] = now;
+      state[i + LATEST_AT] = now;
       state[i + CUT_AT] = -Infinity;
       // Forgotten too early: as deep down as takes that long to climb, and nothing more this second.
       const climb = Math.max(0, Math.ceil((freshAt - now) / 1000));
-      state[i + LIMIT] = Math.max(LIMIT_MIN, rule.below(climb));
+      state[i + LIMIT] = Math.max(MIN_LIMIT, rule.limitRecoveringIn(climb));
       if (climb > 0) state[i + SENT] = Math.floor(max);
     },
 
-    ask(state, i, cost, now) {
+    check(state, i, cost, now) {
       requireCost(cost);
       roll(state, i, now);
       if (cost > Math.floor(max)) return deny(NEVER);
@@ -187,31 +187,31 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
       }
     },
 
-    hear: () => false,
+    update: () => false,
 
-    forgetAt: (state, i) => Math.max(climbedAt(state, i), state[i + CUT_AT] + STALE_MS + 1),
-    evictAt: (state, i) => climbedAt(state, i),
+    removableAt: (state, i) => Math.max(climbedAt(state, i), state[i + CUT_AT] + STALE_MS + 1),
+    evictableAt: (state, i) => climbedAt(state, i),
 
-    view(state, i, now) {
+    keyState(state, i, now) {
       const gap = Math.max(0, Math.floor(now / 1000) - state[i + SECOND]);
       const limit = Math.min(max, rule.grow(state[i + LIMIT], gap));
       const sent = gap === 0 ? state[i + SENT] : 0;
-      return { remaining: Math.max(0, Math.floor(limit + DUST) - sent), limit };
+      return { remaining: Math.max(0, Math.floor(limit + EPSILON) - sent), limit };
     },
 
-    standings(state, i, now) {
+    ruleStatuses(state, i, now) {
       roll(state, i, now);
       const remaining = spare(state, i);
-      const terms = { quota: Math.floor(state[i + LIMIT] + DUST), windowMs: 1000 };
+      const terms = { quota: Math.floor(state[i + LIMIT] + EPSILON), windowMs: 1000 };
       const freshInMs = Math.ceil((state[i + SECOND] + 1) * 1000 - now);
-      return [{ kind, ...terms, remaining, freshInMs, ...opening(policy, state, i, now) }];
+      return [{ kind, ...terms, remaining, freshInMs, ...timeToOpen(policy, state, i, now) }];
     },
   };
   return policy;
 
   function climbedAt(state: State, i: number): Millis {
     // One second more than the climb: what was sent before counts as the rate until then.
-    const seconds = Math.max(2, rule.secondsUntil(state[i + LIMIT], max) + 1);
+    const seconds = Math.max(2, rule.secondsToReach(state[i + LIMIT], max) + 1);
     return (state[i + SECOND] + seconds) * 1000;
   }
 }

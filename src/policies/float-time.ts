@@ -6,7 +6,7 @@ import type { Millis } from '../core/clock.ts';
  * Far from zero a sum of milliseconds is rounded, and rounded down it would come too early, or not
  * move at all: at 10^15 ms neighbouring numbers are an eighth of a millisecond apart.
  */
-export function later(at: Millis, span: Millis): Millis {
+export function addRoundingUp(at: Millis, span: Millis): Millis {
   const sum = at + span;
   return sum - at >= span ? sum : sum + Math.abs(sum) * Number.EPSILON;
 }

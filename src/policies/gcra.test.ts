@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { NEVER } from '../core/decision.ts';
-import { CellRule, cell } from './gcra.ts';
+import { Gcra, gcraLifecycle } from './gcra.ts';
 
 interface Asked {
   readonly limit?: number;
@@ -12,11 +12,11 @@ interface Asked {
 
 function key(): { ask(asked: Asked): (number | boolean)[]; state: Float64Array } {
   const state = new Float64Array(1);
-  const rule = new CellRule();
+  const rule = new Gcra();
   return {
     state,
     ask({ limit = 5, intervalMs = 1000, quantity, at }) {
-      rule.ask(state, 0, limit, intervalMs, quantity, at);
+      rule.check(state, 0, limit, intervalMs, quantity, at);
       return [
         rule.isLimited,
         rule.remaining,
@@ -114,15 +114,17 @@ describe('a cell', () => {
     const { state, ask } = key();
     ask({ at: 0, quantity: 1 });
     ask({ at: 60_000, quantity: 0 });
-    expect(cell.forgetAt(state, 0)).toBe(1000);
+    expect(gcraLifecycle.removableAt(state, 0)).toBe(1000);
   });
 
   test('begins as one that will be fresh only then', () => {
     const { state, ask } = key();
-    cell.start(state, 0, 1000, 4000);
+    gcraLifecycle.init(state, 0, 1000, 4000);
     expect(ask({ at: 1000, quantity: 0 })).toEqual([false, 2, 0, 3000]);
-    expect([cell.forgetAt(state, 0), cell.evictAt(state, 0)]).toEqual([4000, 4000]);
-    cell.start(state, 0, 1000);
+    expect([gcraLifecycle.removableAt(state, 0), gcraLifecycle.evictableAt(state, 0)]).toEqual([
+      4000, 4000,
+    ]);
+    gcraLifecycle.init(state, 0, 1000);
     expect(ask({ at: 1000, quantity: 0 })).toEqual([false, 5, 0, 0]);
   });
 });

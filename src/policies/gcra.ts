@@ -21,22 +21,22 @@ import type { Policy, State } from './policy.ts';
  * Floating-point dust, as in a bucket: a microsecond of grace and no more than a thousandth of an
  * interval, but never less than what some sums of instants of this size gather.
  */
-const GRACE_MS = 0.001;
-const GRACE_INTERVALS = 0.001;
-const DUST = 64 * Number.EPSILON;
+const EPSILON_MS = 0.001;
+const EPSILON_INTERVALS = 0.001;
+const EPSILON = 64 * Number.EPSILON;
 
 /** How a table keeps such keys. */
-export const cell: Pick<Policy, 'width' | 'start' | 'forgetAt' | 'evictAt'> = {
+export const gcraLifecycle: Pick<Policy, 'width' | 'init' | 'removableAt' | 'evictableAt'> = {
   width: 1,
-  start(state, i, now, freshAt = now) {
+  init(state, i, now, freshAt = now) {
     state[i] = freshAt;
   },
-  forgetAt: (state, i) => state[i],
-  evictAt: (state, i) => state[i],
+  removableAt: (state, i) => state[i],
+  evictableAt: (state, i) => state[i],
 };
 
 /** Five results and a hot path: fields of one object cost nothing, an object for each would. */
-export class CellRule {
+export class Gcra {
   isLimited = false;
   /** What would still fit at this instant. */
   remaining = 0;
@@ -46,7 +46,7 @@ export class CellRule {
   resetAfterMs: Millis = 0;
 
   /** May `quantity` happen, where up to `limit` fit and one is earned in each interval? 0 looks. */
-  ask(
+  check(
     state: State,
     i: number,
     limit: number,
@@ -58,8 +58,8 @@ export class CellRule {
     const wanted = earnedAt + intervalMs * quantity;
     const toleranceMs = intervalMs * limit;
     const grace = Math.max(
-      Math.min(GRACE_MS, intervalMs * GRACE_INTERVALS),
-      Math.abs(wanted) * DUST,
+      Math.min(EPSILON_MS, intervalMs * EPSILON_INTERVALS),
+      Math.abs(wanted) * EPSILON,
     );
     const earlyMs = wanted - toleranceMs - now;
     this.isLimited = earlyMs > grace;

@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'vitest';
 import { ConfigError } from '../core/errors.ts';
 import { seededRandom } from '../core/random.ts';
-import { policyOf } from './limit.ts';
+import { createPolicy } from './limit.ts';
 
-const make = (limit: unknown, path?: string) => policyOf(limit, seededRandom(1), path);
+const make = (limit: unknown, path?: string) => createPolicy(limit, seededRandom(1), path);
 
 /** The error that a limit is refused with. */
 function refusal(limit: unknown, path?: string): ConfigError {
@@ -20,9 +20,9 @@ const spelled: Readonly<Record<string, readonly unknown[]>> = {
   bucket: [
     { rate: 5 },
     { rate: '100/s', burst: 20 },
-    { rate: '1/6s', debtMax: 0 },
-    { rate: '.5/s', burst: 0.5, debtMax: 1e9 },
-    { rate: 5, burst: undefined, debtMax: undefined }, // left out is left out, however it is said
+    { rate: '1/6s', maxDebt: 0 },
+    { rate: '.5/s', burst: 0.5, maxDebt: 1e9 },
+    { rate: 5, burst: undefined, maxDebt: undefined }, // left out is left out, however it is said
   ],
   spacing: [
     { every: 6_000 },
@@ -75,7 +75,7 @@ const RAMP = { min: 10, max: 110, over: '10s' };
 const nonsense: readonly Nonsense[] = [
   ['bucket', 'rate', {}, NOT_RATE, /^a rate above 0, such as "100\/s", "1\/6s" or 100/],
   ['bucket', 'burst', { rate: 1 }, NOT_POSITIVE, /^a number above 0$/],
-  ['bucket', 'debtMax', { rate: 1 }, NOT_COUNT, /^a number of at least 0$/],
+  ['bucket', 'maxDebt', { rate: 1 }, NOT_COUNT, /^a number of at least 0$/],
 
   ['spacing', 'every', {}, NOT_DURATION, /^a duration longer than 0, such as "6s"/],
   ['spacing', 'reserve', { every: 1 }, [...NOT_COUNT, 0.5], /^a whole number of at least 0$/],
@@ -136,8 +136,8 @@ describe('a limit', () => {
       expect(policy.kind).toBe(kind);
       expect(policy.width).toBeGreaterThan(0);
       const state = new Float64Array(policy.width);
-      policy.start(state, 0, 0);
-      expect(policy.ask(state, 0, 0, 0).verdict).toBe('allow');
+      policy.init(state, 0, 0);
+      expect(policy.check(state, 0, 0, 0).verdict).toBe('allow');
     });
   }
 
@@ -157,7 +157,7 @@ describe('a limit', () => {
   }
 
   test.each([
-    ['bucket', { rate: 1 }, 'brust', 'rate, burst, debtMax'],
+    ['bucket', { rate: 1 }, 'brust', 'rate, burst, maxDebt'],
     ['spacing', { every: 1 }, 'reserved', 'every, reserve, expire'],
     ['ramp', RAMP, 'cooldown', 'max, min, over, mode, threshold, coolDown, rampDown, resumeFor'],
     [
@@ -265,10 +265,10 @@ describe('a limit', () => {
       asked++;
       return 0;
     };
-    const policy = policyOf({ all: [{ busy: {} }, { adaptive: { jitter: 1 } }] }, random);
+    const policy = createPolicy({ all: [{ busy: {} }, { adaptive: { jitter: 1 } }] }, random);
     const state = new Float64Array(policy.width);
-    policy.start(state, 0, 0);
-    policy.ask(state, 0, 1, 0);
+    policy.init(state, 0, 0);
+    policy.check(state, 0, 1, 0);
     policy.settle(state, 0, { outcome: 'ok', cost: 1, dueAt: 0, rttMs: 5 }, 5);
     expect(asked).toBe(1);
   });

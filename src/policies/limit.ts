@@ -8,13 +8,13 @@
  */
 
 import { ConfigError } from '../core/errors.ts';
-import { Fields, readEach } from '../core/options.ts';
+import { OptionReader, readEach } from '../core/options.ts';
 import type { Random } from '../core/random.ts';
 import { type AdaptiveOptions, adaptive } from './adaptive.ts';
 import { all } from './all.ts';
 import { type BucketOptions, bucket } from './bucket.ts';
 import { type BusyOptions, busy } from './busy.ts';
-import { partitioned } from './partitions.ts';
+import { withPartitions } from './partitions.ts';
 import type { Policy } from './policy.ts';
 import { type RampOptions, ramp } from './ramp.ts';
 import { type SpacingOptions, spacing } from './spacing.ts';
@@ -31,12 +31,12 @@ export type Limit =
   | { readonly all: readonly Limit[] };
 
 /** How deep `all` may stand within `all`: more is a mistake, or an attack. */
-const DEPTH_MAX = 8;
+const MAX_DEPTH = 8;
 
-type Maker = (options: unknown, path: string, random: Random, depth: number) => Policy;
+type PolicyFactory = (options: unknown, path: string, random: Random, depth: number) => Policy;
 
 /** The one list of rules there are. Each maker checks what it is given, whatever its type. */
-const MAKERS: Readonly<Record<string, Maker>> = {
+const POLICY_FACTORIES: Readonly<Record<string, PolicyFactory>> = {
   bucket: (options, path) => bucket(options as BucketOptions, path),
   spacing: (options, path) => spacing(options as SpacingOptions, path),
   window: (options, path) => window(options as WindowOptions, path),
@@ -46,29 +46,34 @@ const MAKERS: Readonly<Record<string, Maker>> = {
     const { partitions } = options as AdaptiveOptions;
     return partitions === undefined
       ? policy
-      : partitioned(policy, partitions, `${path}.partitions`);
+      : withPartitions(policy, partitions, `${path}.partitions`);
   },
   busy: (options, path) => busy(options as BusyOptions, path),
   all: (parts, path, random, depth) => {
     if (!Array.isArray(parts)) throw new ConfigError(path, 'a list of limits', parts);
-    if (depth > DEPTH_MAX) throw new ConfigError(path, `at most ${DEPTH_MAX} deep`, parts);
+    if (depth > MAX_DEPTH) throw new ConfigError(path, `at most ${MAX_DEPTH} deep`, parts);
     return all(
-      readEach(parts, (part, n) => policyOf(part, random, `${path}[${n}]`, depth + 1)),
+      readEach(parts, (part, n) => createPolicy(part, random, `${path}[${n}]`, depth + 1)),
       path,
     );
   },
 };
 
 /** What a limit can be. */
-export const LIMIT_KINDS: readonly string[] = Object.keys(MAKERS);
+export const LIMIT_KINDS: readonly string[] = Object.keys(POLICY_FACTORIES);
 
 /** Makes the rule that `limit` spells. @throws {ConfigError} naming the field that is wrong. */
-export function policyOf(limit: unknown, random: Random, path = 'limit', depth = 1): Policy {
+export function createPolicy(limit: unknown, random: Random, path = 'limit', depth = 1): Policy {
   const kinds = LIMIT_KINDS.join(', ');
   const expected = `an object with one key out of ${kinds}`;
-  const [kind, ...others] = new Fields(path, limit, expected).names();
-  if (kind === undefined || others.length > 0 || !Object.hasOwn(MAKERS, kind)) {
+  const [kind, ...others] = new OptionReader(path, limit, expected).names();
+  if (kind === undefined || others.length > 0 || !Object.hasOwn(POLICY_FACTORIES, kind)) {
     throw new ConfigError(path, expected, limit);
   }
-  return MAKERS[kind]((limit as Record<string, unknown>)[kind], `${path}.${kind}`, random, depth);
+  return POLICY_FACTORIES[kind](
+    (limit as Record<string, unknown>)[kind],
+    `${path}.${kind}`,
+    random,
+    depth,
+  );
 }

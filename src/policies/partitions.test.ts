@@ -5,7 +5,7 @@ import { ConfigError } from '../core/errors.ts';
 import { seededRandom } from '../core/random.ts';
 import { limiter } from '../limiter/limiter.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
-import { policyOf } from './limit.ts';
+import { createPolicy } from './limit.ts';
 
 const live = { partition: 'live' };
 const batch = { partition: 'batch' };
@@ -14,7 +14,7 @@ function sinkOf(fixed: number, partitions: Record<string, number> = { live: 0.9,
   const clock = new VirtualClock();
   const sink = limiter({ limit: { adaptive: { fixed, partitions } }, clock });
   const ask = (options: object, times = 1): number =>
-    Array.from({ length: times }, () => sink.ask('', 1, options).verdict).filter(
+    Array.from({ length: times }, () => sink.check('', 1, options).verdict).filter(
       (verdict) => verdict === 'allow',
     ).length;
   const settle = (options: { partition?: string }, times = 1): void => {
@@ -65,22 +65,22 @@ describe('partitions', () => {
     ask(batch, 10);
     ask(live, 9);
     settle(batch, 3);
-    expect(sink.take('', Infinity)).toBe(0); // it names no partition, and none of the three is free
+    expect(sink.takeUpTo('', Infinity)).toBe(0); // it names no partition, and none of the three is free
     expect(ask(live, 4)).toBe(3);
     expect(inFlight()).toEqual({ live: 3, batch: 7 });
   });
 
   test('a place in the list that there is not counts with those who name none, and writes nowhere else', () => {
     const options = { adaptive: { fixed: 4, partitions: { live: 0.5, batch: 0.5 } } };
-    const policy = policyOf(options, seededRandom(1));
+    const policy = createPolicy(options, seededRandom(1));
     const state = new Float64Array(policy.width * 3).fill(-77);
     const i = policy.width;
-    policy.start(state, i, 0);
-    for (const part of [-1, 2, 3]) {
-      expect(policy.ask(state, i, 1, 0, part).verdict).toBe('allow');
-      policy.settle(state, i, { outcome: 'ok', cost: 1, dueAt: 0, part }, 0);
+    policy.init(state, i, 0);
+    for (const partitionIndex of [-1, 2, 3]) {
+      expect(policy.check(state, i, 1, 0, partitionIndex).verdict).toBe('allow');
+      policy.settle(state, i, { outcome: 'ok', cost: 1, dueAt: 0, partition: partitionIndex }, 0);
     }
-    expect(policy.view(state, i, 0).partitions).toEqual({ live: 0, batch: 0 });
+    expect(policy.keyState(state, i, 0).partitions).toEqual({ live: 0, batch: 0 });
     const neighbours = [...state.subarray(0, i), ...state.subarray(i + policy.width)];
     expect(new Set(neighbours)).toEqual(new Set([-77]));
   });
@@ -89,21 +89,30 @@ describe('partitions', () => {
     const partitions = { live: 0.5, batch: 0.3 };
     const options = { initial: 4, slowStart: true };
     const [plain, parted] = [options, { ...options, partitions }].map((adaptive) =>
-      policyOf({ adaptive }, seededRandom(1)),
+      createPolicy({ adaptive }, seededRandom(1)),
     );
     const [one, other] = [plain, parted].map((policy) => {
       const state = new Float64Array(policy.width);
-      policy.start(state, 0, 0);
+      policy.init(state, 0, 0);
       const limits: unknown[] = [];
       for (let n = 1; n <= 60; n++) {
         const now = n * 2000; // a wish of the round before is over by now
-        const part = [0, 1, 2, 3, -1, undefined][n % 6];
-        const asks = Array.from({ length: 99 }, () => policy.ask(state, 0, 1, now, part).verdict);
+        const partitionIndex = [0, 1, 2, 3, -1, undefined][n % 6];
+        const asks = Array.from(
+          { length: 99 },
+          () => policy.check(state, 0, 1, now, partitionIndex).verdict,
+        );
         const started = asks.filter((verdict) => verdict === 'allow').length;
         const rttMs = 100 + ((n * 37) % 20) * (n % 10 === 0 ? 9 : 1);
-        const over = { outcome: 'ok' as const, cost: started, dueAt: now, part, rttMs };
+        const over = {
+          outcome: 'ok' as const,
+          cost: started,
+          dueAt: now,
+          partition: partitionIndex,
+          rttMs,
+        };
         policy.settle(state, 0, over, now + rttMs);
-        const { limit, inFlight, rttMs: normal } = policy.view(state, 0, now);
+        const { limit, inFlight, rttMs: normal } = policy.keyState(state, 0, now);
         limits.push({ limit, inFlight, normal });
       }
       return limits;
@@ -119,7 +128,7 @@ describe('partitions', () => {
     ask(batch, 10);
     ask(live, 1);
     sink.settle('', { ...batch, rttMs: 2000 });
-    const refused = (): unknown => sink.ask('', 1, batch);
+    const refused = (): unknown => sink.check('', 1, batch);
     expect(refused()).toMatchObject({ verdict: 'deny', retryAfterMs: 4001 });
     clock.advance(4000);
     expect(refused()).toMatchObject({ verdict: 'deny', retryAfterMs: 1 });
@@ -164,11 +173,11 @@ describe('partitions', () => {
     const { ask, settle, sink } = sinkOf(10, { live: 0.5, batch: 0.1 });
     ask(live, 4);
     ask(batch, 6);
-    expect(sink.ask('', 3, live).verdict).toBe('deny');
+    expect(sink.check('', 3, live).verdict).toBe('deny');
     settle(batch, 3);
     expect(ask(batch, 3)).toBe(2); // live has four of its five
     settle(batch, 2);
-    expect(sink.ask('', 3, live).verdict).toBe('allow');
+    expect(sink.check('', 3, live).verdict).toBe('allow');
   });
 
   test('two that were both refused do not keep places from each other', () => {
@@ -192,9 +201,9 @@ describe('partitions', () => {
       [900, 101],
     ]) {
       clock.advance(5000 + waited - clock.now());
-      expect(sink.ask('')).toMatchObject({ verdict: 'deny', retryAfterMs });
+      expect(sink.check('')).toMatchObject({ verdict: 'deny', retryAfterMs });
     }
-    expect(sink.ask('', 0)).toMatchObject({ verdict: 'allow' }); // a look is never refused
+    expect(sink.check('', 0)).toMatchObject({ verdict: 'allow' }); // a look is never refused
     clock.advance(101);
     expect(ask({})).toBe(1);
   });
@@ -202,8 +211,8 @@ describe('partitions', () => {
   test('where nothing is kept, it is as without partitions: the next answer makes room, or nothing does', () => {
     const { ask, sink } = sinkOf(10);
     ask(batch, 10);
-    expect(sink.ask('', 1, batch)).toMatchObject({ retryAfterMs: WHEN_SETTLED });
-    expect(sink.ask('', 11, batch)).toMatchObject({ retryAfterMs: NEVER });
+    expect(sink.check('', 1, batch)).toMatchObject({ retryAfterMs: WHEN_SETTLED });
+    expect(sink.check('', 11, batch)).toMatchObject({ retryAfterMs: NEVER });
   });
 
   test('who was refused is told the same instant, however often it asks', () => {
@@ -213,7 +222,7 @@ describe('partitions', () => {
     settle(batch, 1);
     for (const retryAfterMs of [701, 401, 101]) {
       clock.advance(300);
-      expect(sink.ask('', 1, batch)).toMatchObject({ verdict: 'deny', retryAfterMs });
+      expect(sink.check('', 1, batch)).toMatchObject({ verdict: 'deny', retryAfterMs });
     }
     clock.advance(101);
     expect(ask(batch)).toBe(1);
@@ -249,7 +258,7 @@ describe('partitions', () => {
     };
     for (const n of [1, 2, 3, 4]) call(`batch ${n}`, batch);
     for (const n of [1, 2]) call(`live ${n}`, live);
-    await clock.pass(1000);
+    await clock.advanceAsync(1000);
     expect(story).toEqual([
       '0 batch 1',
       '0 batch 2',
@@ -270,7 +279,7 @@ describe('partitions', () => {
       at = clock.now();
     });
     settle(live, 8);
-    await clock.pass(5000);
+    await clock.advanceAsync(5000);
     expect(at).toBe(1001);
   });
 
@@ -288,7 +297,7 @@ describe('partitions', () => {
     giveUp.abort();
     await Promise.all(leaving);
     settle({});
-    await clock.pass(2100);
+    await clock.advanceAsync(2100);
     expect(isIn).toBe(true);
   });
 
@@ -336,10 +345,10 @@ describe('partitions', () => {
     expect(make(many(64))).not.toThrow();
     expect(make(many(65))).toThrow('to be 1 to 64 names with their shares');
     const { sink } = sinkOf(1);
-    expect(() => sink.ask('', 1, { partition: 'love' })).toThrow(
+    expect(() => sink.check('', 1, { partition: 'love' })).toThrow(
       'expected `partition` to be one of live, batch, got "love"',
     );
     const plain = limiter({ limit: { adaptive: {} } });
-    expect(() => plain.ask('', 1, live)).toThrow('left out: the limit has none');
+    expect(() => plain.check('', 1, live)).toThrow('left out: the limit has none');
   });
 });

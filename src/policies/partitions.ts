@@ -18,51 +18,60 @@
 import type { Millis } from '../core/clock.ts';
 import { type Decision, deny } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
-import { Fields } from '../core/options.ts';
-import { type AdaptivePolicy, IN_FLIGHT, PAST_MEAN } from './adaptive.ts';
+import { OptionReader } from '../core/options.ts';
+import { type AdaptivePolicy, IN_FLIGHT, MEAN_RTT } from './adaptive.ts';
 import type { Policy, State } from './policy.ts';
 
 /** The most partitions of one limit. */
-const PARTITIONS_MAX = 64;
+const MAX_PARTITIONS = 64;
 
 /** Who was refused is held to want its part for two calls' time, and no less than this. */
-const WANTS_MS_MIN = 1000;
+const MIN_DEMAND_MS = 1000;
 
 /** What shares that add up to one may be above it. */
-const DUST = 1e-9;
+const EPSILON = 1e-9;
 
 // Of each partition, after the numbers of the adaptive rule itself:
-const IN = 0; //        its calls in flight
-const WANTS = 1; //     places it was refused, up to its part
-const WANTED_AT = 2; // when it was last refused
+const PARTITION_IN_FLIGHT = 0; //        its calls in flight
+const DEMAND = 1; //     places it was refused, up to its part
+const DEMAND_AT = 2; // when it was last refused
 const WIDTH = 3;
 
-export function partitioned(inner: AdaptivePolicy, options: unknown, path: string): AdaptivePolicy {
-  const fields = Fields.patient(path, options, 'an object of names and shares');
-  const names = fields.names();
-  const shares = names.map((name) => fields.number(name, { above: 0, max: 1 }));
-  fields.done();
-  requireShares(path, names, shares);
+export function withPartitions(
+  inner: AdaptivePolicy,
+  options: unknown,
+  path: string,
+): AdaptivePolicy {
+  const reader = OptionReader.collecting(path, options, 'an object of names and shares');
+  const names = reader.names();
+  const shares = names.map((name) => reader.number(name, { above: 0, max: 1 }));
+  reader.finish();
+  requireFractions(path, names, shares);
   shares.push(0); // and one for whoever names none: it may have what is left
 
-  const at = (i: number, part: number): number => i + inner.width + part * WIDTH;
-  const isNamed = (part: number | undefined): part is number =>
-    part !== undefined && part >= 0 && part < names.length;
-  const partOf = (part: number | undefined): number => (isNamed(part) ? part : names.length);
+  const at = (i: number, partitionIndex: number): number =>
+    i + inner.width + partitionIndex * WIDTH;
+  const isNamed = (partitionIndex: number | undefined): partitionIndex is number =>
+    partitionIndex !== undefined && partitionIndex >= 0 && partitionIndex < names.length;
+  const partOf = (partitionIndex: number | undefined): number =>
+    isNamed(partitionIndex) ? partitionIndex : names.length;
 
-  const promised = (state: State, i: number, part: number): number =>
-    Math.floor(inner.limitOf(state, i) * shares[part] + DUST);
+  const promised = (state: State, i: number, partitionIndex: number): number =>
+    Math.floor(inner.limitOf(state, i) * shares[partitionIndex] + EPSILON);
 
   const wantsMs = (state: State, i: number): Millis =>
-    Math.max(WANTS_MS_MIN, 2 * (state[i + PAST_MEAN] || 0));
+    Math.max(MIN_DEMAND_MS, 2 * (state[i + MEAN_RTT] || 0));
 
   /** Places the others were refused and have a right to. */
-  const keptFor = (state: State, i: number, part: number, now: Millis): number => {
+  const keptFor = (state: State, i: number, partitionIndex: number, now: Millis): number => {
     let kept = 0;
     for (let other = 0; other < names.length; other++) {
       const j = at(i, other);
-      if (other === part || now - state[j + WANTED_AT] > wantsMs(state, i)) continue;
-      kept += Math.max(0, Math.min(state[j + WANTS], promised(state, i, other) - state[j + IN]));
+      if (other === partitionIndex || now - state[j + DEMAND_AT] > wantsMs(state, i)) continue;
+      kept += Math.max(
+        0,
+        Math.min(state[j + DEMAND], promised(state, i, other) - state[j + PARTITION_IN_FLIGHT]),
+      );
     }
     return kept;
   };
@@ -71,32 +80,47 @@ export function partitioned(inner: AdaptivePolicy, options: unknown, path: strin
   const untilForgotten = (state: State, i: number, own: number, now: Millis): Millis => {
     let last = -Infinity;
     for (let other = 0; other < names.length; other++) {
-      if (other !== own) last = Math.max(last, state[at(i, other) + WANTED_AT]);
+      if (other !== own) last = Math.max(last, state[at(i, other) + DEMAND_AT]);
     }
     return Math.max(1, Math.floor(last + wantsMs(state, i) - now) + 1);
   };
 
-  const want = (state: State, i: number, part: number, cost: number, now: Millis): void => {
-    const j = at(i, part);
-    const isOver = now - state[j + WANTED_AT] > wantsMs(state, i);
-    state[j + WANTS] = Math.min((isOver ? 0 : state[j + WANTS]) + cost, promised(state, i, part));
-    state[j + WANTED_AT] = now;
+  const want = (
+    state: State,
+    i: number,
+    partitionIndex: number,
+    cost: number,
+    now: Millis,
+  ): void => {
+    const j = at(i, partitionIndex);
+    const isOver = now - state[j + DEMAND_AT] > wantsMs(state, i);
+    state[j + DEMAND] = Math.min(
+      (isOver ? 0 : state[j + DEMAND]) + cost,
+      promised(state, i, partitionIndex),
+    );
+    state[j + DEMAND_AT] = now;
   };
 
-  const enter = (state: State, i: number, part: number, cost: number): void => {
-    const j = at(i, part);
-    state[j + IN] += cost;
-    state[j + WANTS] = Math.max(0, state[j + WANTS] - cost);
+  const enter = (state: State, i: number, partitionIndex: number, cost: number): void => {
+    const j = at(i, partitionIndex);
+    state[j + PARTITION_IN_FLIGHT] += cost;
+    state[j + DEMAND] = Math.max(0, state[j + DEMAND] - cost);
   };
 
-  const ask = (state: State, i: number, cost: number, now: Millis, part?: number): Decision => {
-    const own = partOf(part);
-    const isPromised = state[at(i, own) + IN] + cost <= promised(state, i, own);
+  const ask = (
+    state: State,
+    i: number,
+    cost: number,
+    now: Millis,
+    partitionIndex?: number,
+  ): Decision => {
+    const own = partOf(partitionIndex);
+    const isPromised = state[at(i, own) + PARTITION_IN_FLIGHT] + cost <= promised(state, i, own);
     const kept = isPromised || cost === 0 ? 0 : keptFor(state, i, own, now);
     const isKept = kept > 0 && state[i + IN_FLIGHT] + cost + kept > inner.limitOf(state, i);
     const decision = isKept
       ? deny(untilForgotten(state, i, own, now))
-      : inner.ask(state, i, cost, now);
+      : inner.check(state, i, cost, now);
     if (decision.verdict === 'deny') want(state, i, own, cost, now);
     else enter(state, i, own, cost);
     return decision;
@@ -107,41 +131,50 @@ export function partitioned(inner: AdaptivePolicy, options: unknown, path: strin
     width: inner.width + (names.length + 1) * WIDTH,
     partitions: names,
 
-    start(state, i, now, freshAt) {
-      inner.start(state, i, now, freshAt);
+    init(state, i, now, freshAt) {
+      inner.init(state, i, now, freshAt);
       state.fill(0, i + inner.width, i + policy.width);
-      for (let part = 0; part < names.length; part++) state[at(i, part) + WANTED_AT] = -Infinity;
+      for (let partitionIndex = 0; partitionIndex < names.length; partitionIndex++)
+        state[at(i, partitionIndex) + DEMAND_AT] = -Infinity;
     },
 
-    ask,
+    check: ask,
 
     settle(state, i, settlement, now) {
-      const j = at(i, partOf(settlement.part));
-      state[j + IN] = Math.max(0, state[j + IN] - settlement.cost);
+      const j = at(i, partOf(settlement.partition));
+      state[j + PARTITION_IN_FLIGHT] = Math.max(
+        0,
+        state[j + PARTITION_IN_FLIGHT] - settlement.cost,
+      );
       inner.settle(state, i, settlement, now);
     },
 
-    view: (state, i, now) => ({
-      ...inner.view(state, i, now),
-      partitions: Object.fromEntries(names.map((name, part) => [name, state[at(i, part) + IN]])),
+    keyState: (state, i, now) => ({
+      ...inner.keyState(state, i, now),
+      partitions: Object.fromEntries(
+        names.map((name, partitionIndex) => [
+          name,
+          state[at(i, partitionIndex) + PARTITION_IN_FLIGHT],
+        ]),
+      ),
     }),
   };
   return policy;
 }
 
-function requireShares(path: string, names: readonly string[], shares: readonly number[]): void {
-  if (names.length === 0 || names.length > PARTITIONS_MAX) {
-    throw new ConfigError(path, `1 to ${PARTITIONS_MAX} names with their shares`, names);
+function requireFractions(path: string, names: readonly string[], shares: readonly number[]): void {
+  if (names.length === 0 || names.length > MAX_PARTITIONS) {
+    throw new ConfigError(path, `1 to ${MAX_PARTITIONS} names with their shares`, names);
   }
   const sum = shares.reduce((total, share) => total + share, 0);
-  if (sum > 1 + DUST) throw new ConfigError(path, 'shares that add up to at most 1', sum);
+  if (sum > 1 + EPSILON) throw new ConfigError(path, 'shares that add up to at most 1', sum);
 }
 
 /** Where a name stands in a policy's list. @throws {ConfigError} if it is none of them. */
-export function partitionOf(policy: Pick<Policy, 'partitions'>, name: unknown): number {
+export function partitionIndexOf(policy: Pick<Policy, 'partitions'>, name: unknown): number {
   const known = policy.partitions ?? [];
-  const part = known.indexOf(name as string);
-  if (part >= 0) return part;
+  const partitionIndex = known.indexOf(name as string);
+  if (partitionIndex >= 0) return partitionIndex;
   const expected = known.length ? `one of ${known.join(', ')}` : 'left out: the limit has none';
   throw new ConfigError('partition', expected, name);
 }

@@ -34,13 +34,13 @@ export interface Settlement {
   /** How long the work took. */
   readonly rttMs?: Millis | undefined;
   /** Which partition it counted against, as it was asked for. */
-  readonly part?: number | undefined;
+  readonly partition?: number | undefined;
   /** Whose lease ends, where somebody else counts who is in flight. */
-  readonly holder?: string | undefined;
+  readonly leaseId?: string | undefined;
 }
 
 /** The part of a limit that one of several processes may spend. */
-export interface Part {
+export interface PoolPosition {
   /** How many share the limit. */
   readonly size: number;
   /** Which of them this is (0 first), if it also has its turn at what an even division leaves; else -1. */
@@ -48,7 +48,7 @@ export interface Part {
 }
 
 /** What comes in from elsewhere. */
-export type News =
+export type Feedback =
   /** Hits on this key that other nodes served. */
   | { readonly hits: number }
   /** How many share the limit, and which of them this is (0 first), if it knows. */
@@ -61,7 +61,7 @@ export type News =
   | { readonly retryAfterMs: Millis };
 
 /** What a key's state looks like from outside, in words; whichever of them apply. */
-export interface View {
+export interface KeyState {
   /** What would be granted at this instant; below zero while in debt. */
   remaining: number;
   /** ramp: tokens in the pool this second, over all members. */
@@ -81,7 +81,7 @@ export interface View {
 }
 
 /** One rule as a caller may be told of it: how much there is, how much is left, until when. */
-export interface Standing {
+export interface RuleStatus {
   readonly kind: string;
   /** Calls in a window; without a window, calls at once. */
   readonly quota: number;
@@ -95,15 +95,15 @@ export interface Standing {
 }
 
 /** A key as it stands: in the words of its limit, and each rule of it. Made to be looked at once: whoever looks may add to it. */
-export interface Seen {
-  readonly view: View;
-  readonly standings: Standing[];
+export interface KeyStatus {
+  readonly state: KeyState;
+  readonly rules: RuleStatus[];
 }
 
 /** A rule as numbers, for whoever runs it in another language: `backends/redis/lua-rules.ts`. */
-export interface Formula {
+export interface RuleSpec {
   readonly kind: string;
-  readonly numbers: readonly number[];
+  readonly params: readonly number[];
 }
 
 export interface Policy {
@@ -114,19 +114,19 @@ export interface Policy {
   readonly width: number;
 
   /** True if time a few microseconds old would break the rule's promise. */
-  readonly exactTime: boolean;
+  readonly needsExactTime: boolean;
 
   /** True if it must hear how every call went; others only of what was not used as asked for. */
-  readonly learns: boolean;
+  readonly needsOutcome: boolean;
 
   /** True if it may answer `wait`: go ahead later, a place is reserved. */
-  readonly reserves: boolean;
+  readonly canReserve: boolean;
 
   /** Names of the parts it keeps apart; an ask says which by its place in this list. */
   readonly partitions?: readonly string[];
 
   /** What it is made of, if it can be run elsewhere: one that learns from its own calls cannot. */
-  readonly formulas?: readonly Formula[];
+  readonly specs?: readonly RuleSpec[];
 
   /** A permit not used this long after it was due is wasted, and must be asked for again. */
   readonly expireMs: Millis;
@@ -135,13 +135,13 @@ export interface Policy {
    * Begins a key. With `freshAt` it begins as one that has spent so much that it will be as good as
    * new only then: how a key is taken on whose past may have been forgotten too early.
    */
-  start(state: State, i: number, now: Millis, freshAt?: Millis): void;
+  init(state: State, i: number, now: Millis, freshAt?: Millis): void;
 
   /** May `cost` happen now? All or nothing; a cost of 0 looks without touching. */
-  ask(state: State, i: number, cost: number, now: Millis, part?: number): Decision;
+  check(state: State, i: number, cost: number, now: Millis, partitionIndex?: number): Decision;
 
   /** What it has just given is used only at `dueAt`, because another limit says so. */
-  postpone?(state: State, i: number, cost: number, dueAt: Millis): void;
+  deferTo?(state: State, i: number, cost: number, dueAt: Millis): void;
 
   /** The most whole units an `ask` would allow right now. */
   available(state: State, i: number, now: Millis): number;
@@ -149,18 +149,18 @@ export interface Policy {
   settle(state: State, i: number, settlement: Settlement, now: Millis): void;
 
   /** Takes in news; false if this rule has no use for news of that kind. */
-  hear(state: State, i: number, news: News, now: Millis): boolean;
+  update(state: State, i: number, feedback: Feedback, now: Millis): boolean;
   /** Units that were taken off another bucket come into this one, no further than up to so many. Only of a bucket. */
-  gain?(state: State, i: number, units: number, upTo: number, now: Millis): void;
+  credit?(state: State, i: number, units: number, upTo: number, now: Millis): void;
 
   /** From now on only this part of the limit is spent here, whatever the key; absent if it cannot be divided. */
-  divide?(part: Part, now: Millis): void;
+  divide?(position: PoolPosition, now: Millis): void;
 
   /** Units a second that a key can have here, its part; absent where calls in flight are counted, not calls a second. */
-  pace?(state: State, i: number, now: Millis): number;
+  ratePerSecond?(state: State, i: number, now: Millis): number;
 
   /** True if what it hands out is counted by the second: a new one must not begin twice. */
-  readonly isBySecond?: boolean;
+  readonly isPerSecond?: boolean;
 
   /** How old a `pool` reached elsewhere may be to go on from; absent unless somebody said so. */
   readonly resumeForMs?: Millis;
@@ -169,34 +169,34 @@ export interface Policy {
   readonly refillMs?: Millis;
 
   /** From this instant on, a key begun anew would decide exactly as this one. */
-  forgetAt(state: State, i: number): Millis;
+  removableAt(state: State, i: number): Millis;
 
   /** From this instant on, a key begun anew would allow no more than this one. */
-  evictAt(state: State, i: number): Millis;
+  evictableAt(state: State, i: number): Millis;
 
-  view(state: State, i: number, now: Millis): View;
+  keyState(state: State, i: number, now: Millis): KeyState;
 
   /** How each of its rules stands; `state` is a copy, which it may spoil. */
-  standings(state: State, i: number, now: Millis): Standing[];
+  ruleStatuses(state: State, i: number, now: Millis): RuleStatus[];
 }
 
 /** How long until one call fits, found by asking a state that may be spoilt. */
-export function opening(
-  policy: Pick<Policy, 'ask'>,
+export function timeToOpen(
+  policy: Pick<Policy, 'check'>,
   state: State,
   i: number,
   now: Millis,
-): Pick<Standing, 'opensInMs'> {
-  const decision = policy.ask(state, i, 1, now);
+): Pick<RuleStatus, 'opensInMs'> {
+  const decision = policy.check(state, i, 1, now);
   if (decision.verdict === 'allow') return { opensInMs: 0 };
   const opensInMs = decision.verdict === 'wait' ? decision.waitMs : decision.retryAfterMs;
   return opensInMs === WHEN_SETTLED ? {} : { opensInMs };
 }
 
 /** How a key stands, from a state that is spoilt by looking. */
-export const seenIn = (policy: Policy, state: State, now: Millis): Seen => ({
-  view: policy.view(state, 0, now), // changes nothing, so it comes first
-  standings: policy.standings(state, 0, now),
+export const keyStatusOf = (policy: Policy, state: State, now: Millis): KeyStatus => ({
+  state: policy.keyState(state, 0, now), // changes nothing, so it comes first
+  rules: policy.ruleStatuses(state, 0, now),
 });
 
 /**
@@ -213,5 +213,5 @@ export function takeUpTo(
 ): number {
   const granted = Math.min(most, Math.floor(policy.available(state, i, now) - leave));
   if (granted <= 0) return 0;
-  return policy.ask(state, i, granted, now).verdict === 'allow' ? granted : 0;
+  return policy.check(state, i, granted, now).verdict === 'allow' ? granted : 0;
 }

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { tables } from '../../test/support/ramp-tables.ts';
-import { type Story, tellStories } from '../../test/support/story.ts';
+import { runScenarios, type Scenario } from '../../test/support/story.ts';
 import { ConfigError } from '../core/errors.ts';
 import type { Policy } from './policy.ts';
 import { type RampMode, type RampOptions, ramp } from './ramp.ts';
@@ -15,52 +15,52 @@ const seed = (mode: RampMode, more: Partial<RampOptions> = {}) => ({
   ramp: { min: 10, max: 110, over: '10s', mode, ...more },
 });
 
-const stories: Record<string, Story> = {
+const scenarios: Record<string, Scenario> = {
   'a caller gets what is left, and leftovers are gone with the second': {
     limit: seed('relaxed'),
     rows: [
-      [0, 'take 4', 'got 4'],
-      [300, 'take all', 'got 6'],
-      [999, 'take all', 'got 0'],
-      [999, 'ask 1', 'deny, retry in 1'],
-      [1_000, 'take 1', 'got 1'],
-      [2_000, 'take all', 'got 30'], // the 19 that were left are not on top of it
+      [0, 'takeUpTo 4', 'got 4'],
+      [300, 'takeUpTo all', 'got 6'],
+      [999, 'takeUpTo all', 'got 0'],
+      [999, 'check 1', 'deny, retry in 1'],
+      [1_000, 'takeUpTo 1', 'got 1'],
+      [2_000, 'takeUpTo all', 'got 30'], // the 19 that were left are not on top of it
     ],
   },
 
   'all or nothing: what is refused takes nothing': {
     limit: seed('relaxed'),
     rows: [
-      [0, 'ask 7', 'allow, 3 left'],
-      [0, 'ask 4', 'deny, retry in 1000'],
-      [0, 'ask 3', 'allow, 0 left'],
+      [0, 'check 7', 'allow, 3 left'],
+      [0, 'check 4', 'deny, retry in 1000'],
+      [0, 'check 3', 'allow, 0 left'],
     ],
   },
 
   'looking is not a call: the relaxed ramp stands still': {
     limit: seed('relaxed'),
     rows: [
-      [0, 'ask 0', 'allow, 10 left'],
-      [5_000, 'ask 0', 'allow, 10 left'], // nobody called yet
-      [5_000, 'take 1', 'got 1'],
-      [6_000, 'ask 0', 'allow, 20 left'],
-      [7_000, 'ask 0', 'allow, 20 left'],
+      [0, 'check 0', 'allow, 10 left'],
+      [5_000, 'check 0', 'allow, 10 left'], // nobody called yet
+      [5_000, 'takeUpTo 1', 'got 1'],
+      [6_000, 'check 0', 'allow, 20 left'],
+      [7_000, 'check 0', 'allow, 20 left'],
       [9_000, 'look', 'remaining 20, pool 20'],
-      [9_000, 'take all', 'got 20'],
+      [9_000, 'takeUpTo all', 'got 20'],
     ],
   },
 
   'what was not used comes back in its second and counts as unused': {
     limit: seed('only-if-used'),
     rows: [
-      [0, 'take all', 'got 10'],
-      [500, 'give 1'],
+      [0, 'takeUpTo all', 'got 10'],
+      [500, 'giveBack 1'],
       [500, 'look', 'remaining 1, pool 10'],
       [1_000, 'look', 'pool 10'], // 90 % used: no growth
-      [1_000, 'take all', 'got 10'],
-      [1_100, 'give 1'],
-      [1_200, 'take all', 'got 1'], // and used after all
-      [2_000, 'take all', 'got 20'],
+      [1_000, 'takeUpTo all', 'got 10'],
+      [1_100, 'giveBack 1'],
+      [1_200, 'takeUpTo all', 'got 1'], // and used after all
+      [2_000, 'takeUpTo all', 'got 20'],
     ],
   },
 
@@ -68,26 +68,26 @@ const stories: Record<string, Story> = {
   'no more comes back than was handed out': {
     limit: seed('relaxed'),
     rows: [
-      [0, 'take 3', 'got 3'],
-      [0, 'give 50'],
+      [0, 'takeUpTo 3', 'got 3'],
+      [0, 'giveBack 50'],
       [0, 'look', 'remaining 10'],
-      [0, 'take all', 'got 10'],
-      [0, 'give 2'],
-      [0, 'give 2'],
-      [0, 'take all', 'got 4'],
-      [1_000, 'give 5'], // nothing was handed out in this second
-      [1_000, 'take all', 'got 20'],
+      [0, 'takeUpTo all', 'got 10'],
+      [0, 'giveBack 2'],
+      [0, 'giveBack 2'],
+      [0, 'takeUpTo all', 'got 4'],
+      [1_000, 'giveBack 5'], // nothing was handed out in this second
+      [1_000, 'takeUpTo all', 'got 20'],
     ],
   },
 
   'what comes back late is gone': {
     limit: seed('only-if-used'),
     rows: [
-      [0, 'take all', 'got 10'],
-      [1_000, 'take 5', 'got 5'],
-      [1_000, 'give 4 due 0'],
+      [0, 'takeUpTo all', 'got 10'],
+      [1_000, 'takeUpTo 5', 'got 5'],
+      [1_000, 'giveBack 4 due 0'],
       [1_000, 'look', 'remaining 15'],
-      [1_000, 'take all', 'got 15'],
+      [1_000, 'takeUpTo all', 'got 15'],
       [2_000, 'look', 'pool 30'],
     ],
   },
@@ -96,16 +96,16 @@ const stories: Record<string, Story> = {
   'late is what the clock calls late': {
     limit: seed('only-if-used'),
     rows: [
-      [999, 'take all', 'got 10'],
-      [1_000, 'give 10 due 999'],
-      [1_000, 'take all', 'got 20'],
+      [999, 'takeUpTo all', 'got 10'],
+      [1_000, 'giveBack 10 due 999'],
+      [1_000, 'takeUpTo all', 'got 20'],
     ],
   },
 
   'a settled call gives back what it did not use, and owes what it used on top': {
     limit: seed('relaxed'),
     rows: [
-      [0, 'ask 5', 'allow, 5 left'],
+      [0, 'check 5', 'allow, 5 left'],
       [0, 'done ok cost 5 used 3'],
       [0, 'look', 'remaining 7'],
       [0, 'done ignored cost 1'], // a message that was dropped is not charged
@@ -114,7 +114,7 @@ const stories: Record<string, Story> = {
       [0, 'done busy cost 2'],
       [0, 'done timeout cost 2'],
       [0, 'look', 'remaining 8'],
-      [0, 'ask 1', 'allow, 7 left'],
+      [0, 'check 1', 'allow, 7 left'],
       [0, 'done ok used 5'],
       [0, 'look', 'remaining 3'],
       [0, 'done ok used 500'],
@@ -126,27 +126,27 @@ const stories: Record<string, Story> = {
   'scheduled starts at the bottom, whatever the clock says': {
     limit: seed('scheduled'),
     rows: [
-      [EPOCH + 123, 'take all', 'got 10'],
-      [EPOCH + 999, 'take all', 'got 0'],
-      [EPOCH + 1_000, 'take all', 'got 20'],
-      [EPOCH + 4_500, 'take all', 'got 50'],
-      [EPOCH + 60_000, 'take all', 'got 110'],
+      [EPOCH + 123, 'takeUpTo all', 'got 10'],
+      [EPOCH + 999, 'takeUpTo all', 'got 0'],
+      [EPOCH + 1_000, 'takeUpTo all', 'got 20'],
+      [EPOCH + 4_500, 'takeUpTo all', 'got 50'],
+      [EPOCH + 60_000, 'takeUpTo all', 'got 110'],
     ],
   },
 
   'scheduled starts with the first call, not with the process': {
     limit: seed('scheduled'),
     startAt: 0,
-    rows: [[500_000, 'take all', 'got 10']],
+    rows: [[500_000, 'takeUpTo all', 'got 10']],
   },
 
   'seconds are seconds at the far end of time': {
     limit: seed('scheduled'),
     rows: [
-      [FAR + 999.875, 'take all', 'got 10'],
-      [FAR + 999.875, 'ask 1', 'deny, retry in 1'],
-      [FAR + 1_000, 'take all', 'got 20'],
-      [FAR + 1_000, 'ask 45', 'deny, retry in 3000'],
+      [FAR + 999.875, 'takeUpTo all', 'got 10'],
+      [FAR + 999.875, 'check 1', 'deny, retry in 1'],
+      [FAR + 1_000, 'takeUpTo all', 'got 20'],
+      [FAR + 1_000, 'check 45', 'deny, retry in 3000'],
     ],
   },
 
@@ -156,8 +156,8 @@ const stories: Record<string, Story> = {
     rows: [
       [EPOCH, 'resume 60 from 1699999970000', 'heard'],
       [EPOCH, 'look', 'remaining 60, pool 60'],
-      [EPOCH + 5_000, 'take all', 'got 60'], // the time until the first call is no silence
-      [EPOCH + 6_000, 'take all', 'got 70'],
+      [EPOCH + 5_000, 'takeUpTo all', 'got 60'], // the time until the first call is no silence
+      [EPOCH + 6_000, 'takeUpTo all', 'got 70'],
     ],
   },
 
@@ -165,8 +165,8 @@ const stories: Record<string, Story> = {
     limit: seed('scheduled'),
     rows: [
       [EPOCH, 'resume 60 from 1699999970000'],
-      [EPOCH, 'take all', 'got 60'],
-      [EPOCH + 1_000, 'take all', 'got 70'],
+      [EPOCH, 'takeUpTo all', 'got 60'],
+      [EPOCH + 1_000, 'takeUpTo all', 'got 70'],
     ],
   },
 
@@ -187,10 +187,10 @@ const stories: Record<string, Story> = {
       [0, 'look', 'pool 110'],
       [0, 'resume 1 from 0'],
       [0, 'look', 'pool 10'],
-      [0, 'take all', 'got 10'],
+      [0, 'takeUpTo all', 'got 10'],
       [0, 'resume 60 from 0'],
       [0, 'look', 'remaining 0, pool 10'],
-      [1_000, 'take all', 'got 20'],
+      [1_000, 'takeUpTo all', 'got 20'],
     ],
   },
 
@@ -198,13 +198,13 @@ const stories: Record<string, Story> = {
     limit: seed('relaxed'),
     rows: [
       [0, 'pool 3', 'heard'],
-      [0, 'take all', 'got 3'],
-      [0, 'take all', 'got 0'],
-      [1_000, 'take 4', 'got 4'],
-      [1_000, 'take all', 'got 2'],
-      [1_000, 'give 1'],
-      [1_000, 'take all', 'got 1'], // what it takes and gives counts three times
-      [2_000, 'take all', 'got 10'],
+      [0, 'takeUpTo all', 'got 3'],
+      [0, 'takeUpTo all', 'got 0'],
+      [1_000, 'takeUpTo 4', 'got 4'],
+      [1_000, 'takeUpTo all', 'got 2'],
+      [1_000, 'giveBack 1'],
+      [1_000, 'takeUpTo all', 'got 1'], // what it takes and gives counts three times
+      [2_000, 'takeUpTo all', 'got 10'],
     ],
   },
 
@@ -212,9 +212,9 @@ const stories: Record<string, Story> = {
     limit: { ramp: { min: 1, max: 1, over: '1s' } },
     rows: [
       [1_000_000, 'pool 5000 rank 0', 'heard'],
-      [1_000_000, 'ask 1', 'deny, retry in 1000'], // its turn is at 5,000 s, too far to look for
-      [4_000_000, 'ask 1', 'deny, retry in 1000000'],
-      [5_000_000, 'ask 1', 'allow, 0 left'],
+      [1_000_000, 'check 1', 'deny, retry in 1000'], // its turn is at 5,000 s, too far to look for
+      [4_000_000, 'check 1', 'deny, retry in 1000000'],
+      [5_000_000, 'check 1', 'allow, 0 left'],
     ],
   },
 
@@ -225,16 +225,16 @@ const stories: Record<string, Story> = {
       [0, 'A: pool 3 rank 0'],
       [0, 'B: pool 3 rank 1'],
       [0, 'C: pool 3 rank 2'],
-      [0, 'A: take all', 'got 2'],
-      [0, 'B: take all', 'got 2'],
-      [0, 'C: take all', 'got 1'],
-      [1_000, 'A: take all', 'got 2'],
-      [1_000, 'B: take all', 'got 1'],
-      [1_000, 'C: take all', 'got 2'],
-      [2_000, 'A: take all', 'got 1'],
-      [2_000, 'B: take all', 'got 2'],
-      [2_000, 'C: take all', 'got 2'],
-      [2_000, 'C: ask 3', 'deny, never'], // five by three are never three for one
+      [0, 'A: takeUpTo all', 'got 2'],
+      [0, 'B: takeUpTo all', 'got 2'],
+      [0, 'C: takeUpTo all', 'got 1'],
+      [1_000, 'A: takeUpTo all', 'got 2'],
+      [1_000, 'B: takeUpTo all', 'got 1'],
+      [1_000, 'C: takeUpTo all', 'got 2'],
+      [2_000, 'A: takeUpTo all', 'got 1'],
+      [2_000, 'B: takeUpTo all', 'got 2'],
+      [2_000, 'C: takeUpTo all', 'got 2'],
+      [2_000, 'C: check 3', 'deny, never'], // five by three are never three for one
     ],
   },
 
@@ -246,14 +246,14 @@ const stories: Record<string, Story> = {
       [0, 'A: pool 3 rank 0'],
       [0, 'B: pool 3 rank 1'],
       [0, 'C: pool 3 rank 2'],
-      [0, 'A: ask 1', 'allow, 0 left'],
-      [0, 'B: ask 1', 'deny, retry in 2000'],
-      [0, 'C: ask 1', 'deny, retry in 1000'],
-      [1_000, 'C: ask 1', 'allow, 0 left'],
-      [1_000, 'A: ask 1', 'deny, retry in 2000'],
-      [2_000, 'B: ask 1', 'allow, 0 left'],
-      [3_000, 'A: ask 1', 'allow, 0 left'],
-      [3_000, 'A: ask 2', 'deny, never'], // two of one pool is never anybody's part
+      [0, 'A: check 1', 'allow, 0 left'],
+      [0, 'B: check 1', 'deny, retry in 2000'],
+      [0, 'C: check 1', 'deny, retry in 1000'],
+      [1_000, 'C: check 1', 'allow, 0 left'],
+      [1_000, 'A: check 1', 'deny, retry in 2000'],
+      [2_000, 'B: check 1', 'allow, 0 left'],
+      [3_000, 'A: check 1', 'allow, 0 left'],
+      [3_000, 'A: check 2', 'deny, never'], // two of one pool is never anybody's part
     ],
   },
 
@@ -261,9 +261,9 @@ const stories: Record<string, Story> = {
     limit: seed('only-if-used'),
     rows: [
       [0, 'pool 3 rank 1'],
-      [0, 'take all', 'got 3'], // turns at the one left over: second 2, 5, …
+      [0, 'takeUpTo all', 'got 3'], // turns at the one left over: second 2, 5, …
       [1_000, 'look', 'pool 20'],
-      [1_000, 'take 5', 'got 5'], // of seven or six
+      [1_000, 'takeUpTo 5', 'got 5'], // of seven or six
       [2_000, 'look', 'pool 20'],
     ],
   },
@@ -272,10 +272,10 @@ const stories: Record<string, Story> = {
     limit: seed('only-if-used', { threshold: 80 }),
     rows: [
       [0, 'pool 3 rank 1'],
-      [0, 'take all', 'got 3'],
-      [1_000, 'take 4', 'got 4'], // two thirds of its six, whatever the others did
+      [0, 'takeUpTo all', 'got 3'],
+      [1_000, 'takeUpTo 4', 'got 4'], // two thirds of its six, whatever the others did
       [2_000, 'look', 'pool 20'],
-      [2_000, 'take 6', 'got 6'], // of seven
+      [2_000, 'takeUpTo 6', 'got 6'], // of seven
       [3_000, 'look', 'pool 30'],
     ],
   },
@@ -284,10 +284,10 @@ const stories: Record<string, Story> = {
     limit: seed('relaxed'),
     rows: [
       [0, 'pool 2'],
-      [0, 'take all', 'got 5'],
+      [0, 'takeUpTo all', 'got 5'],
       [100, 'pool 1'], // the one who left may have taken its five
-      [100, 'take all', 'got 0'],
-      [1_000, 'take all', 'got 20'],
+      [100, 'takeUpTo all', 'got 0'],
+      [1_000, 'takeUpTo all', 'got 20'],
     ],
   },
 
@@ -298,12 +298,12 @@ const stories: Record<string, Story> = {
       [0, 'A: pool 3 rank 0'],
       [0, 'B: pool 3 rank 1'],
       [0, 'C: pool 3 rank 2'],
-      [0, 'A: take all', 'got 2'],
-      [0, 'B: take all', 'got 2'],
-      [0, 'C: take all', 'got 1'],
+      [0, 'A: takeUpTo all', 'got 2'],
+      [0, 'B: takeUpTo all', 'got 2'],
+      [0, 'C: takeUpTo all', 'got 1'],
       [500, 'C: pool 1 rank 0'], // alone now, but all five are gone
-      [500, 'C: take all', 'got 0'],
-      [1_000, 'C: take all', 'got 5'],
+      [500, 'C: takeUpTo all', 'got 0'],
+      [1_000, 'C: takeUpTo all', 'got 5'],
     ],
   },
 
@@ -312,12 +312,12 @@ const stories: Record<string, Story> = {
     limit: seed('relaxed'),
     nodes: ['A', 'B'],
     rows: [
-      [0, 'A: take 4', 'got 4'],
+      [0, 'A: takeUpTo 4', 'got 4'],
       [500, 'A: pool 2'],
       [500, 'B: pool 2'],
-      [500, 'B: take all', 'got 5'],
-      [500, 'A: take all', 'got 1'],
-      [1_000, 'A: take all', 'got 10'],
+      [500, 'B: takeUpTo all', 'got 5'],
+      [500, 'A: takeUpTo all', 'got 1'],
+      [1_000, 'A: takeUpTo all', 'got 10'],
     ],
   },
 
@@ -326,15 +326,15 @@ const stories: Record<string, Story> = {
     nodes: ['A', 'B'],
     rows: [
       [0, 'A: pool 2'],
-      [0, 'A: hear 4'], // two of its five
-      [0, 'A: take 1', 'got 1'],
+      [0, 'A: update 4'], // two of its five
+      [0, 'A: takeUpTo 1', 'got 1'],
       [0, 'A: look', 'remaining 2'],
       [0, 'B: pool 2 rank 1'],
-      [0, 'B: take 3', 'got 3'],
+      [0, 'B: takeUpTo 3', 'got 3'],
       [500, 'A: pool 2 rank 0'],
-      [500, 'A: take all', 'got 2'],
+      [500, 'A: takeUpTo all', 'got 2'],
       [500, 'B: pool 2'],
-      [500, 'B: take all', 'got 2'],
+      [500, 'B: takeUpTo all', 'got 2'],
     ],
   },
 
@@ -342,16 +342,16 @@ const stories: Record<string, Story> = {
     limit: seed('relaxed'),
     rows: [
       [0, 'pool 2'],
-      [0, 'take 3', 'got 3'],
+      [0, 'takeUpTo 3', 'got 3'],
       [500, 'pool 1'],
-      [500, 'take all', 'got 4'],
+      [500, 'takeUpTo all', 'got 4'],
     ],
   },
 
   'one that was alone and now has a rank is measured by its part': {
     limit: seed('only-if-used', { threshold: 80 }),
     rows: [
-      [0, 'take 4', 'got 4'],
+      [0, 'takeUpTo 4', 'got 4'],
       [500, 'pool 2 rank 0'],
       [500, 'look', 'remaining 1'],
       [1_000, 'look', 'pool 20'], // four of its five
@@ -362,42 +362,42 @@ const stories: Record<string, Story> = {
     limit: seed('only-if-used', { threshold: 85 }),
     rows: [
       [0, 'pool 2'],
-      [0, 'take all', 'got 5'], // all ten are used
-      [1_000, 'take all', 'got 10'],
-      [1_000, 'give 2'], // 80 % of twenty
-      [2_000, 'take all', 'got 10'],
+      [0, 'takeUpTo all', 'got 5'], // all ten are used
+      [1_000, 'takeUpTo all', 'got 10'],
+      [1_000, 'giveBack 2'], // 80 % of twenty
+      [2_000, 'takeUpTo all', 'got 10'],
     ],
   },
 
   'what others took does not come back with what is given back here': {
     limit: seed('relaxed'),
     rows: [
-      [0, 'hear 4'],
-      [0, 'take 2', 'got 2'],
-      [0, 'give 50'],
-      [0, 'take all', 'got 6'],
+      [0, 'update 4'],
+      [0, 'takeUpTo 2', 'got 2'],
+      [0, 'giveBack 50'],
+      [0, 'takeUpTo all', 'got 6'],
     ],
   },
 
   'hits heard from others are gone from the pool': {
     limit: seed('only-if-used'),
     rows: [
-      [0, 'hear 4', 'heard'],
-      [0, 'take all', 'got 6'],
-      [1_000, 'hear 50', 'heard'], // all ten were used
+      [0, 'update 4', 'heard'],
+      [0, 'takeUpTo all', 'got 6'],
+      [1_000, 'update 50', 'heard'], // all ten were used
       [1_000, 'look', 'remaining 0, pool 20'],
-      [1_000, 'ask 1', 'deny, retry in 1000'],
+      [1_000, 'check 1', 'deny, retry in 1000'],
     ],
   },
 
   'utilisation is measured against the threshold': {
     limit: seed('only-if-used', { threshold: 50 }),
     rows: [
-      [0, 'take 4', 'got 4'],
+      [0, 'takeUpTo 4', 'got 4'],
       [1_000, 'look', 'pool 10'],
-      [1_000, 'take 5', 'got 5'],
+      [1_000, 'takeUpTo 5', 'got 5'],
       [2_000, 'look', 'pool 20'],
-      [2_000, 'take 9', 'got 9'],
+      [2_000, 'takeUpTo 9', 'got 9'],
       [3_000, 'look', 'pool 20'],
     ],
   },
@@ -405,9 +405,9 @@ const stories: Record<string, Story> = {
   'go-back-n punishes silence only when the cool-down is over': {
     limit: seed('go-back-n', { coolDown: '3s' }),
     rows: [
-      [0, 'take all', 'got 10'],
-      [1_000, 'take all', 'got 20'],
-      [2_000, 'take all', 'got 30'],
+      [0, 'takeUpTo all', 'got 10'],
+      [1_000, 'takeUpTo all', 'got 20'],
+      [2_000, 'takeUpTo all', 'got 30'],
       [6_000, 'look', 'pool 40'], // three silent seconds
       [7_000, 'look', 'pool 30'],
       [8_000, 'look', 'pool 20'],
@@ -419,10 +419,10 @@ const stories: Record<string, Story> = {
   'go-back-n goes down as steeply as it is told': {
     limit: seed('go-back-n', { rampDown: 50 }),
     rows: [
-      [0, 'take all', 'got 10'],
-      [1_000, 'take all', 'got 20'],
-      [2_000, 'take 1', 'got 1'],
-      [3_000, 'take all', 'got 25'], // - 5, not - 10
+      [0, 'takeUpTo all', 'got 10'],
+      [1_000, 'takeUpTo all', 'got 20'],
+      [2_000, 'takeUpTo 1', 'got 1'],
+      [3_000, 'takeUpTo all', 'got 25'], // - 5, not - 10
       [6_000, 'look', 'pool 25'], // + 10, and - 5 for each of two silent seconds
     ],
   },
@@ -430,8 +430,8 @@ const stories: Record<string, Story> = {
   'go-back-n that may not go down stays': {
     limit: seed('go-back-n', { rampDown: 0 }),
     rows: [
-      [0, 'take all', 'got 10'],
-      [1_000, 'take 1', 'got 1'],
+      [0, 'takeUpTo all', 'got 10'],
+      [1_000, 'takeUpTo 1', 'got 1'],
       [2_000, 'look', 'pool 20'],
       [WEEK, 'look', 'pool 20'],
     ],
@@ -440,67 +440,67 @@ const stories: Record<string, Story> = {
   'a clock that goes backwards stands still': {
     limit: seed('relaxed'),
     rows: [
-      [5_000, 'take all', 'got 10'],
-      [4_000, 'take all', 'got 0'],
-      [4_000, 'ask 1', 'deny, retry in 2000'],
+      [5_000, 'takeUpTo all', 'got 10'],
+      [4_000, 'takeUpTo all', 'got 0'],
+      [4_000, 'check 1', 'deny, retry in 2000'],
       [0, 'look', 'remaining 0, pool 10'],
-      [5_999, 'take all', 'got 0'],
-      [6_000, 'take all', 'got 20'],
-      [5_500, 'give 3'], // of the second that is over, for all this clock can say
-      [6_000, 'take all', 'got 0'],
+      [5_999, 'takeUpTo all', 'got 0'],
+      [6_000, 'takeUpTo all', 'got 20'],
+      [5_500, 'giveBack 3'], // of the second that is over, for all this clock can say
+      [6_000, 'takeUpTo all', 'got 0'],
     ],
   },
 
   'a week asleep: scheduled is at the top': {
     limit: seed('scheduled'),
     rows: [
-      [0, 'take all', 'got 10'],
-      [WEEK, 'take all', 'got 110'],
+      [0, 'takeUpTo all', 'got 10'],
+      [WEEK, 'takeUpTo all', 'got 110'],
     ],
   },
   'a week asleep: relaxed has moved one step': {
     limit: seed('relaxed'),
     rows: [
-      [0, 'take all', 'got 10'],
-      [WEEK, 'take all', 'got 20'],
+      [0, 'takeUpTo all', 'got 10'],
+      [WEEK, 'takeUpTo all', 'got 20'],
     ],
   },
   'a week asleep: only-if-used has moved one step': {
     limit: seed('only-if-used'),
     rows: [
-      [0, 'take all', 'got 10'],
-      [WEEK, 'take all', 'got 20'],
+      [0, 'takeUpTo all', 'got 10'],
+      [WEEK, 'takeUpTo all', 'got 20'],
     ],
   },
   'a week asleep: go-back-n is at the bottom': {
     limit: seed('go-back-n'),
     rows: [
-      [0, 'take all', 'got 10'],
-      [1_000, 'take all', 'got 20'],
-      [2_000, 'take all', 'got 30'],
-      [WEEK, 'take all', 'got 10'],
+      [0, 'takeUpTo all', 'got 10'],
+      [1_000, 'takeUpTo all', 'got 20'],
+      [2_000, 'takeUpTo all', 'got 30'],
+      [WEEK, 'takeUpTo all', 'got 10'],
     ],
   },
 
   'scheduled knows when it will be large enough': {
     limit: seed('scheduled'),
     rows: [
-      [500, 'ask 25', 'deny, retry in 1500'],
-      [500, 'ask 110', 'deny, retry in 9500'],
-      [500, 'ask 111', 'deny, never'],
-      [1_999, 'ask 25', 'deny, retry in 1'],
-      [2_000, 'ask 25', 'allow, 5 left'],
-      [2_000, 'ask 6', 'deny, retry in 1000'],
-      [2_000.25, 'ask 6', 'deny, retry in 1000'], // never told too early
+      [500, 'check 25', 'deny, retry in 1500'],
+      [500, 'check 110', 'deny, retry in 9500'],
+      [500, 'check 111', 'deny, never'],
+      [1_999, 'check 25', 'deny, retry in 1'],
+      [2_000, 'check 25', 'allow, 5 left'],
+      [2_000, 'check 6', 'deny, retry in 1000'],
+      [2_000.25, 'check 6', 'deny, retry in 1000'], // never told too early
     ],
   },
 
   'the others grow only when called, so the next second is worth a try': {
     limit: seed('relaxed'),
     rows: [
-      [0, 'ask 25', 'deny, retry in 1000'],
-      [1_000, 'ask 25', 'deny, retry in 1000'],
-      [2_000, 'ask 25', 'allow, 5 left'],
+      [0, 'check 25', 'deny, retry in 1000'],
+      [1_000, 'check 25', 'deny, retry in 1000'],
+      [2_000, 'check 25', 'allow, 5 left'],
     ],
   },
 
@@ -508,8 +508,8 @@ const stories: Record<string, Story> = {
     limit: seed('relaxed'),
     rows: [
       [0, 'pool 3 rank 1'],
-      [0, 'ask 7', 'deny, retry in 2000'], // of 20 it has six in the next second, and seven in the one after it
-      [0, 'ask 8', 'deny, retry in 1000'], // nobody has eight of 20: whoever asks again makes it grow
+      [0, 'check 7', 'deny, retry in 2000'], // of 20 it has six in the next second, and seven in the one after it
+      [0, 'check 8', 'deny, retry in 1000'], // nobody has eight of 20: whoever asks again makes it grow
     ],
   },
 
@@ -517,12 +517,12 @@ const stories: Record<string, Story> = {
     limit: seed('scheduled'),
     rows: [
       [0, 'pool 3'],
-      [0, 'ask 5', 'deny, retry in 1000'], // a third of 20
-      [0, 'ask 8', 'deny, retry in 2000'], // a third of 30
-      [0, 'ask 36', 'deny, retry in 10000'],
-      [0, 'ask 37', 'deny, never'],
-      [1_000, 'ask 8', 'deny, retry in 1000'],
-      [2_000, 'ask 8', 'allow, 2 left'],
+      [0, 'check 5', 'deny, retry in 1000'], // a third of 20
+      [0, 'check 8', 'deny, retry in 2000'], // a third of 30
+      [0, 'check 36', 'deny, retry in 10000'],
+      [0, 'check 37', 'deny, never'],
+      [1_000, 'check 8', 'deny, retry in 1000'],
+      [2_000, 'check 8', 'allow, 2 left'],
     ],
   },
 
@@ -530,12 +530,12 @@ const stories: Record<string, Story> = {
   'a slope of a sixth is not lost, and its dust is not seen': {
     limit: { ramp: { min: 10, max: 20, over: '60s', mode: 'scheduled' } },
     rows: [
-      [0, 'ask 11', 'deny, retry in 6000'],
-      [5_000, 'take all', 'got 10'],
-      [6_000, 'ask 11', 'allow, 0 left'],
-      [6_000, 'ask 14', 'deny, retry in 18000'],
-      [24_000, 'ask 14', 'allow, 0 left'],
-      [60_000, 'take all', 'got 20'],
+      [0, 'check 11', 'deny, retry in 6000'],
+      [5_000, 'takeUpTo all', 'got 10'],
+      [6_000, 'check 11', 'allow, 0 left'],
+      [6_000, 'check 14', 'deny, retry in 18000'],
+      [24_000, 'check 14', 'allow, 0 left'],
+      [60_000, 'takeUpTo all', 'got 20'],
     ],
   },
 };
@@ -543,7 +543,7 @@ const stories: Record<string, Story> = {
 const begin = (options: RampOptions, startAt = 0) => {
   const policy = ramp(options);
   const state = new Float64Array(policy.width);
-  policy.start(state, 0, startAt);
+  policy.init(state, 0, startAt);
   return { policy, state };
 };
 
@@ -551,8 +551,8 @@ const begin = (options: RampOptions, startAt = 0) => {
 function partsOf(policy: Policy, size: number, now: number): number[] {
   return Array.from({ length: size }, (_, rank) => {
     const state = new Float64Array(policy.width);
-    policy.start(state, 0, now);
-    policy.hear(state, 0, { poolSize: size, rank }, now);
+    policy.init(state, 0, now);
+    policy.update(state, 0, { poolSize: size, rank }, now);
     return policy.available(state, 0, now);
   });
 }
@@ -560,7 +560,7 @@ function partsOf(policy: Policy, size: number, now: number): number[] {
 const sum = (numbers: readonly number[]): number => numbers.reduce((a, b) => a + b, 0);
 
 describe('ramp', () => {
-  tellStories(stories);
+  runScenarios(scenarios);
 
   test('there are seven tables', () => expect(tables).toHaveLength(7));
 
@@ -572,11 +572,12 @@ describe('ramp', () => {
 
         for (const { second, pool, used } of rows) {
           const now = origin + second * 1_000 + 250;
-          if (pool !== null) expect(policy.view(state, 0, now).pool, `second ${second}`).toBe(pool);
+          if (pool !== null)
+            expect(policy.keyState(state, 0, now).pool, `second ${second}`).toBe(pool);
           if (used === null) continue; // a second without a call
 
           for (let bite = 0; bite < bites; bite++) {
-            const decision = policy.ask(state, 0, used / bites, now + bite * 50);
+            const decision = policy.check(state, 0, used / bites, now + bite * 50);
             expect(decision.verdict, `second ${second}`).toBe('allow');
           }
           expect(policy.available(state, 0, now + 700)).toBe((pool ?? 0) - used);
@@ -592,7 +593,7 @@ describe('ramp', () => {
       for (let second = 0; second <= 60; second++) {
         const pool = policy.available(state, 0, second * 1_000);
         expect(pool, `second ${second}`).toBe(10 + Math.floor(second / 6));
-        policy.ask(state, 0, pool, second * 1_000);
+        policy.check(state, 0, pool, second * 1_000);
       }
     },
   );
@@ -600,9 +601,9 @@ describe('ramp', () => {
   test('a pool that is no whole number is used up when its whole part is', () => {
     const { policy, state } = begin({ min: 10, max: 20, over: '60s', mode: 'only-if-used' });
     for (let second = 0; second <= 60; second++) {
-      policy.ask(state, 0, policy.available(state, 0, second * 1_000), second * 1_000);
+      policy.check(state, 0, policy.available(state, 0, second * 1_000), second * 1_000);
     }
-    expect(policy.view(state, 0, 61_000).pool).toBe(20);
+    expect(policy.keyState(state, 0, 61_000).pool).toBe(20);
   });
 
   // A pool of 1.9999999999999998 hands out two. None of them used is nothing, not less than nothing.
@@ -617,9 +618,9 @@ describe('ramp', () => {
       } as const;
       const { policy, state } = begin(options);
       for (let second = 0; second <= over; second++) {
-        const { pool } = policy.view(state, 0, second * 1_000);
+        const { pool } = policy.keyState(state, 0, second * 1_000);
         expect(pool, `second ${second} of ${over}`).toBeCloseTo(1 + (4 / over) * second, 6);
-        expect(policy.ask(state, 0, 6, second * 1_000).verdict).toBe('deny'); // a call, and no use
+        expect(policy.check(state, 0, 6, second * 1_000).verdict).toBe('deny'); // a call, and no use
       }
     }
   });
@@ -652,7 +653,7 @@ describe('ramp', () => {
     for (let pool = 1; pool <= 30; pool++) {
       for (let size = 1; size <= 12; size++) {
         const { policy, state } = begin({ min: pool, max: pool, over: '1s' });
-        policy.hear(state, 0, { poolSize: size }, 0);
+        policy.update(state, 0, { poolSize: size }, 0);
         expect(policy.available(state, 0, 0)).toBe(Math.floor(pool / size));
       }
     }
@@ -663,15 +664,15 @@ describe('ramp', () => {
       for (let pool = 1; pool < 2 * size; pool++) {
         for (let rank = 0; rank < size; rank++) {
           const { policy, state } = begin({ min: pool, max: pool, over: '1s', mode: 'scheduled' });
-          policy.hear(state, 0, { poolSize: size, rank }, 0);
+          policy.update(state, 0, { poolSize: size, rank }, 0);
           const cost = Math.ceil(pool / size);
-          const decision = policy.ask(state, 0, cost, 400);
+          const decision = policy.check(state, 0, cost, 400);
           if (decision.verdict !== 'deny') continue;
           const opensAt = 400 + decision.retryAfterMs;
           for (let now = 1_000; now < opensAt; now += 1_000) {
-            expect(policy.ask(state.slice(), 0, cost, now).verdict, `early, ${now}`).toBe('deny');
+            expect(policy.check(state.slice(), 0, cost, now).verdict, `early, ${now}`).toBe('deny');
           }
-          expect(policy.ask(state, 0, cost, opensAt).verdict).toBe('allow');
+          expect(policy.check(state, 0, cost, opensAt).verdict).toBe('allow');
         }
       }
     }
@@ -679,35 +680,35 @@ describe('ramp', () => {
 
   test('what was heard before the first call is not forgotten', () => {
     const sized = begin(seed('relaxed').ramp);
-    expect(sized.policy.forgetAt(sized.state, 0)).toBe(-Infinity); // nothing there yet
-    expect(sized.policy.evictAt(sized.state, 0)).toBe(-Infinity);
-    sized.policy.hear(sized.state, 0, { poolSize: 3 }, 0);
-    expect(sized.policy.forgetAt(sized.state, 0)).toBe(Infinity);
+    expect(sized.policy.removableAt(sized.state, 0)).toBe(-Infinity); // nothing there yet
+    expect(sized.policy.evictableAt(sized.state, 0)).toBe(-Infinity);
+    sized.policy.update(sized.state, 0, { poolSize: 3 }, 0);
+    expect(sized.policy.removableAt(sized.state, 0)).toBe(Infinity);
 
     const ranked = begin(seed('relaxed').ramp);
-    ranked.policy.hear(ranked.state, 0, { poolSize: 1, rank: 0 }, 0);
-    expect(ranked.policy.forgetAt(ranked.state, 0)).toBe(Infinity);
+    ranked.policy.update(ranked.state, 0, { poolSize: 1, rank: 0 }, 0);
+    expect(ranked.policy.removableAt(ranked.state, 0)).toBe(Infinity);
 
     const resumed = begin(seed('relaxed').ramp);
-    resumed.policy.hear(resumed.state, 0, { resume: 60, reachedAt: 0 }, 0);
-    expect(resumed.policy.forgetAt(resumed.state, 0)).toBe(Infinity);
+    resumed.policy.update(resumed.state, 0, { resume: 60, reachedAt: 0 }, 0);
+    expect(resumed.policy.removableAt(resumed.state, 0)).toBe(Infinity);
   });
 
   test('one of many is not forgotten for one alone: that one would take all', () => {
     const { policy, state } = begin(seed('relaxed').ramp);
-    policy.hear(state, 0, { poolSize: 30 }, 0);
-    expect(policy.evictAt(state, 0)).toBe(Infinity);
-    policy.ask(state, 0, 1, 0);
-    expect(policy.evictAt(state, 0)).toBe(Infinity);
+    policy.update(state, 0, { poolSize: 30 }, 0);
+    expect(policy.evictableAt(state, 0)).toBe(Infinity);
+    policy.check(state, 0, 1, 0);
+    expect(policy.evictableAt(state, 0)).toBe(Infinity);
   });
 
   test('a pool that has climbed is worth keeping; one that came down again is as good as new', () => {
     const forgetAt = (options: RampOptions, seconds: number): number => {
       const { policy, state } = begin(options);
       for (let second = 0; second < seconds; second++) {
-        policy.ask(state, 0, policy.available(state, 0, second * 1_000), second * 1_000);
+        policy.check(state, 0, policy.available(state, 0, second * 1_000), second * 1_000);
       }
-      return policy.forgetAt(state, 0);
+      return policy.removableAt(state, 0);
     };
     expect(forgetAt(seed('scheduled').ramp, 1)).toBe(Infinity);
     expect(forgetAt(seed('relaxed').ramp, 1)).toBe(Infinity);
@@ -724,11 +725,11 @@ describe('ramp', () => {
     'a key whose past was forgotten too early has nothing left of its second (%s)',
     (mode) => {
       const { policy, state } = begin(seed(mode).ramp);
-      policy.ask(state, 0, 1, 5_200); // one of ten: far from used
-      const evictAt = policy.evictAt(state, 0);
+      policy.check(state, 0, 1, 5_200); // one of ten: far from used
+      const evictAt = policy.evictableAt(state, 0);
       expect(evictAt).toBe(6_000);
       const again = new Float64Array(policy.width);
-      policy.start(again, 0, 5_300, evictAt);
+      policy.init(again, 0, 5_300, evictAt);
       expect(policy.available(again, 0, 5_300)).toBe(0);
       expect(policy.available(again, 0, 5_999)).toBe(0);
       expect(policy.available(again, 0, 6_000)).toBeGreaterThanOrEqual(10);
@@ -741,24 +742,27 @@ describe('ramp', () => {
   test('also of a gentle slope nothing is left to one whose past was forgotten too early', () => {
     const policy = ramp({ min: 10, max: 20, over: '10s' });
     const state = new Float64Array(policy.width);
-    policy.start(state, 0, 5_300, 6_000);
+    policy.init(state, 0, 5_300, 6_000);
     const left = [5_300, 5_999, 6_000].map((now) => policy.available(state, 0, now));
     expect(left).toEqual([0, 0, 10]);
   });
 
   test('has no use for what the other side says: it has a pool of its own', () => {
     const { policy, state } = begin(seed('relaxed').ramp);
-    expect(policy.hear(state, 0, { remaining: 3 }, 0)).toBe(false);
-    expect(policy.hear(state, 0, { retryAfterMs: 5 }, 0)).toBe(false);
+    expect(policy.update(state, 0, { remaining: 3 }, 0)).toBe(false);
+    expect(policy.update(state, 0, { retryAfterMs: 5 }, 0)).toBe(false);
     expect(policy.available(state, 0, 0)).toBe(10);
   });
 
   test('a cost that is no cost is an error, and takes nothing', () => {
     const { policy, state } = begin(seed('relaxed').ramp);
     for (const cost of [-1, Number.NaN]) {
-      expect(() => policy.ask(state, 0, cost, 0)).toThrow(ConfigError);
+      expect(() => policy.check(state, 0, cost, 0)).toThrow(ConfigError);
     }
-    expect(policy.ask(state, 0, Infinity, 0)).toEqual({ verdict: 'deny', retryAfterMs: Infinity });
+    expect(policy.check(state, 0, Infinity, 0)).toEqual({
+      verdict: 'deny',
+      retryAfterMs: Infinity,
+    });
     expect(policy.available(state, 0, 0)).toBe(10);
   });
 });

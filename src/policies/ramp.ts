@@ -25,9 +25,9 @@
 import type { Millis } from '../core/clock.ts';
 import { allow, deny, NEVER } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
-import { Fields } from '../core/options.ts';
+import { OptionReader } from '../core/options.ts';
 import { requireCost } from './cost.ts';
-import { type News, opening, type Part, type Policy, type State } from './policy.ts';
+import { type Feedback, type Policy, type PoolPosition, type State, timeToOpen } from './policy.ts';
 
 export const RAMP_MODES = ['scheduled', 'relaxed', 'only-if-used', 'go-back-n'] as const;
 /** What makes a pool grow. */
@@ -54,82 +54,82 @@ export interface RampOptions {
 }
 
 /** Sixty sixths must be ten: what floating-point dust may be missing from a whole token. */
-const DUST = 1e-9;
+const EPSILON = 1e-9;
 
 /** How far ahead a member of a small pool looks for its turn before it just says "next second". */
-const TURNS_MAX = 1024;
+const MAX_LOOKAHEAD_SECONDS = 1024;
 
 const SECOND = 0; // of the last call; NaN before the first
-const POOL = 1; //   tokens this second, over all members
-const LEFT = 2; //   tokens not yet taken: with a rank of the own part, else of the whole pool
+const TOKENS = 1; //   tokens this second, over all members
+const REMAINING = 2; //   tokens not yet taken: with a rank of the own part, else of the whole pool
 const TAKEN = 3; //  own tokens taken this second and not given back
-const SIZE = 4; //   members
+const POOL_SIZE = 4; //   members
 const RANK = 5; //   which of them this is; -1 if it does not know
 const WIDTH = 6;
 
 export function ramp(options: RampOptions, path = 'ramp'): Policy {
-  const fields = Fields.patient(path, options);
-  const max = fields.positive('max');
-  const min = fields.number('min', { above: 0, max });
-  const overMs = fields.duration('over');
-  const mode = fields.oneOf('mode', RAMP_MODES, 'relaxed');
-  const threshold = fields.number('threshold', { min: 0, max: 100 }, 100);
-  const coolDownSeconds = Math.ceil(fields.duration('coolDown', 0) / 1000);
-  const rampDown = fields.number('rampDown', { min: 0, max: 100 }, 100);
-  const resumeForMs = fields.duration('resumeFor', Infinity);
-  fields.done();
+  const reader = OptionReader.collecting(path, options);
+  const max = reader.positive('max');
+  const min = reader.number('min', { above: 0, max });
+  const overMs = reader.duration('over');
+  const mode = reader.oneOf('mode', RAMP_MODES, 'relaxed');
+  const threshold = reader.number('threshold', { min: 0, max: 100 }, 100);
+  const coolDownSeconds = Math.ceil(reader.duration('coolDown', 0) / 1000);
+  const rampDown = reader.number('rampDown', { min: 0, max: 100 }, 100);
+  const resumeForMs = reader.duration('resumeFor', Infinity);
+  reader.finish();
 
   const slope = ((max - min) * 1000) / overMs;
   const slopeDown = (slope * rampDown) / 100;
   const within = (pool: number): number => Math.min(max, Math.max(min, pool));
 
   /** The part that is spent here, if all keys have been told of one. */
-  let own: Part | undefined;
+  let own: PoolPosition | undefined;
 
   /** What would be left of this second, had nobody else been heard of. */
   const ownLeft = (state: State, i: number): number => {
-    const whole = isRanked(state, i) ? partOf(state, i) : wholeOf(state[i + POOL]);
-    return whole - state[i + TAKEN] * price(state, i);
+    const whole = hasRank(state, i) ? quotaOf(state, i) : wholeTokens(state[i + TOKENS]);
+    return whole - state[i + TAKEN] * unitCost(state, i);
   };
 
   /**
    * Brings a key to a part that nobody else uses in this second: if it has grown, what it has grown by is there
    * at once.
    */
-  const regrow = (state: State, i: number, { size, rank }: Part): void => {
-    if (state[i + SIZE] === size && state[i + RANK] === rank) return;
-    const heard = Math.max(0, ownLeft(state, i) - state[i + LEFT]);
-    const [wasRanked, before] = [isRanked(state, i), price(state, i)];
-    state[i + SIZE] = size;
+  const regrow = (state: State, i: number, { size, rank }: PoolPosition): void => {
+    if (state[i + POOL_SIZE] === size && state[i + RANK] === rank) return;
+    const heard = Math.max(0, ownLeft(state, i) - state[i + REMAINING]);
+    const [wasRanked, before] = [hasRank(state, i), unitCost(state, i)];
+    state[i + POOL_SIZE] = size;
     state[i + RANK] = rank;
     // With a rank others are heard of in tokens of the part, without one in those of the whole pool.
-    const still = wasRanked === isRanked(state, i) ? heard : (heard / before) * price(state, i);
-    state[i + LEFT] = Math.max(0, ownLeft(state, i) - still) || 0;
+    const still = wasRanked === hasRank(state, i) ? heard : (heard / before) * unitCost(state, i);
+    state[i + REMAINING] = Math.max(0, ownLeft(state, i) - still) || 0;
   };
 
   /** Brings a key to a part that others may have used before in this second. */
-  const align = (state: State, i: number, { size, rank }: Part): void => {
-    if (state[i + SIZE] === size && state[i + RANK] === rank) return;
-    const left = state[i + LEFT] / price(state, i);
-    const wasRanked = isRanked(state, i);
-    state[i + SIZE] = size;
+  const align = (state: State, i: number, { size, rank }: PoolPosition): void => {
+    if (state[i + POOL_SIZE] === size && state[i + RANK] === rank) return;
+    const left = state[i + REMAINING] / unitCost(state, i);
+    const wasRanked = hasRank(state, i);
+    state[i + POOL_SIZE] = size;
     state[i + RANK] = rank;
-    if (wasRanked && !isRanked(state, i)) state[i + LEFT] = left * price(state, i);
-    if (!wasRanked && isRanked(state, i)) {
-      state[i + LEFT] = Math.max(0, Math.min(left, partOf(state, i) - state[i + TAKEN])) || 0;
+    if (wasRanked && !hasRank(state, i)) state[i + REMAINING] = left * unitCost(state, i);
+    if (!wasRanked && hasRank(state, i)) {
+      state[i + REMAINING] = Math.max(0, Math.min(left, quotaOf(state, i) - state[i + TAKEN])) || 0;
     }
   };
 
   const isUsed = (state: State, i: number): boolean => {
-    const [left, taken] = [state[i + LEFT], state[i + TAKEN]];
+    const [left, taken] = [state[i + REMAINING], state[i + TAKEN]];
     // A member with no part this second has used all of it: that is no fault of its own.
-    const of = isRanked(state, i) ? taken + left : state[i + POOL];
-    return (of - left + DUST) * 100 >= threshold * of;
+    const of = hasRank(state, i) ? taken + left : state[i + TOKENS];
+    return (of - left + EPSILON) * 100 >= threshold * of;
   };
 
   /** The pool of a second `gap` later, from what happened in the last one that had a call. */
   const nextPool = (state: State, i: number, gap: number): number => {
-    const pool = state[i + POOL];
+    const pool = state[i + TOKENS];
     switch (mode) {
       case 'scheduled':
         return within(pool + slope * gap);
@@ -147,8 +147,8 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
 
   const open = (state: State, i: number, second: number, pool: number): void => {
     state[i + SECOND] = second;
-    state[i + POOL] = pool;
-    state[i + LEFT] = isRanked(state, i) ? partOf(state, i) : wholeOf(pool);
+    state[i + TOKENS] = pool;
+    state[i + REMAINING] = hasRank(state, i) ? quotaOf(state, i) : wholeTokens(pool);
     state[i + TAKEN] = 0;
   };
 
@@ -157,7 +157,7 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
     if (own) regrow(state, i, own);
     const second = Math.floor(now / 1000);
     const last = state[i + SECOND];
-    if (Number.isNaN(last)) open(state, i, second, state[i + POOL]);
+    if (Number.isNaN(last)) open(state, i, second, state[i + TOKENS]);
     else if (second > last) open(state, i, second, nextPool(state, i, second - last));
   };
 
@@ -177,14 +177,14 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
     const [second, pool, , , size, rank] = state.subarray(i, i + WIDTH);
     // With a turn at the remainder, a part can be one larger than an even one.
     const needed = rank < 0 ? cost * size : (cost - 1) * size + 1;
-    if (needed > wholeOf(max)) return NEVER;
+    if (needed > wholeTokens(max)) return NEVER;
 
-    const climb = mode === 'scheduled' ? Math.ceil((needed - pool) / slope - DUST) : 1;
+    const climb = mode === 'scheduled' ? Math.ceil((needed - pool) / slope - EPSILON) : 1;
     const first = slope > 0 ? Math.max(1, climb) : 1;
-    const turns = rank < 0 ? 1 : Math.min(size, TURNS_MAX);
+    const turns = rank < 0 ? 1 : Math.min(size, MAX_LOOKAHEAD_SECONDS);
     for (let gap = first; gap < first + turns; gap++) {
       const hoped = mode === 'scheduled' ? pool + slope * gap : pool + slope;
-      if (share(within(hoped), size, rank, second + gap) >= cost) {
+      if (memberQuota(within(hoped), size, rank, second + gap) >= cost) {
         return Math.ceil((second + gap) * 1000 - now);
       }
     }
@@ -193,8 +193,8 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
 
   const begin = (state: State, i: number, pool: number): void => {
     state[i + SECOND] = Number.NaN;
-    state[i + POOL] = pool;
-    state[i + LEFT] = 0;
+    state[i + TOKENS] = pool;
+    state[i + REMAINING] = 0;
     state[i + TAKEN] = 0;
   };
 
@@ -204,37 +204,37 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
   const policy: Policy = {
     kind,
     width: WIDTH,
-    exactTime: false,
-    learns: false,
-    reserves: false,
-    isBySecond: true,
+    needsExactTime: false,
+    needsOutcome: false,
+    canReserve: false,
+    isPerSecond: true,
     ...(options.resumeFor !== undefined && { resumeForMs }),
     expireMs: Infinity,
-    formulas: [{ kind, numbers: formula }],
+    specs: [{ kind, params: formula }],
 
-    start(state, i, now, freshAt = now) {
+    init(state, i, now, freshAt = now) {
       begin(state, i, min);
-      state[i + SIZE] = 1;
+      state[i + POOL_SIZE] = 1;
       state[i + RANK] = -1;
       if (freshAt <= now) return;
       // The second it was forgotten in has nothing left, and the next one begins at `min`.
       open(state, i, Math.floor((freshAt - 1) / 1000), min - slope);
-      state[i + LEFT] = 0;
+      state[i + REMAINING] = 0;
     },
 
-    ask(state, i, cost, now) {
+    check(state, i, cost, now) {
       requireCost(cost);
-      if (cost === 0) return allow(spare(peek(state, i, now), 0));
+      if (cost === 0) return allow(remainingOf(peek(state, i, now), 0));
       roll(state, i, now);
-      if (cost > spare(state, i) + DUST) return deny(retryAfter(state, i, cost, now));
+      if (cost > remainingOf(state, i) + EPSILON) return deny(retryAfter(state, i, cost, now));
       state[i + TAKEN] += cost;
-      state[i + LEFT] = Math.max(0, state[i + LEFT] - cost * price(state, i));
-      return allow(spare(state, i));
+      state[i + REMAINING] = Math.max(0, state[i + REMAINING] - cost * unitCost(state, i));
+      return allow(remainingOf(state, i));
     },
 
     available(state, i, now) {
       roll(state, i, now);
-      return spare(state, i);
+      return remainingOf(state, i);
     },
 
     /** Tokens that were granted this second and not used go back; late ones are gone. */
@@ -243,77 +243,80 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
       const isLate = Math.floor(now / 1000) > state[i + SECOND];
       if (isLate || Math.floor(dueAt / 1000) !== state[i + SECOND]) return;
       const back = Math.min(unused, state[i + TAKEN]); // never more than was handed out
-      const left = state[i + LEFT] + back * price(state, i);
+      const left = state[i + REMAINING] + back * unitCost(state, i);
       state[i + TAKEN] -= back;
-      state[i + LEFT] = Math.max(0, Math.min(wholeOf(state[i + POOL]), left));
+      state[i + REMAINING] = Math.max(0, Math.min(wholeTokens(state[i + TOKENS]), left));
     },
 
-    hear(state, i, news: News, now) {
-      if ('poolSize' in news) {
-        align(state, i, { size: news.poolSize, rank: news.rank ?? -1 });
-      } else if ('hits' in news) {
+    update(state, i, feedback: Feedback, now) {
+      if ('poolSize' in feedback) {
+        align(state, i, { size: feedback.poolSize, rank: feedback.rank ?? -1 });
+      } else if ('hits' in feedback) {
         roll(state, i, now);
-        state[i + LEFT] = Math.max(0, state[i + LEFT] - news.hits);
-      } else if ('resume' in news) {
+        state[i + REMAINING] = Math.max(0, state[i + REMAINING] - feedback.hits);
+      } else if ('resume' in feedback) {
         const isNew = Number.isNaN(state[i + SECOND]); // too late once it has a pool of its own
-        if (isNew && now - news.reachedAt <= resumeForMs) begin(state, i, within(news.resume));
+        if (isNew && now - feedback.reachedAt <= resumeForMs)
+          begin(state, i, within(feedback.resume));
       } else {
         return false;
       }
       return true;
     },
 
-    divide(part) {
-      own = part;
+    divide(position) {
+      own = position;
     },
 
-    pace: (state, i, now) => wholeOf(peek(state, i, now)[POOL]) / scratch[SIZE],
+    ratePerSecond: (state, i, now) => wholeTokens(peek(state, i, now)[TOKENS]) / scratch[POOL_SIZE],
 
     // A pool that has climbed is worth keeping. One at `min` is a new one as soon as its second is
     // over, unless the clock alone would have made it climb meanwhile.
-    forgetAt(state, i) {
+    removableAt(state, i) {
       const second = state[i + SECOND];
       if (isMember(state, i) && !own) return Infinity;
-      if (Number.isNaN(second)) return state[i + POOL] === min ? -Infinity : Infinity;
+      if (Number.isNaN(second)) return state[i + TOKENS] === min ? -Infinity : Infinity;
       if (max === min) return (second + 1) * 1000;
       if (mode !== 'go-back-n' || slopeDown === 0) return Infinity;
-      const climbed = within(state[i + POOL] + slope) - min;
+      const climbed = within(state[i + TOKENS] + slope) - min;
       return (second + 1 + coolDownSeconds + Math.ceil(climbed / slopeDown)) * 1000;
     },
 
-    evictAt(state, i) {
+    evictableAt(state, i) {
       if (isMember(state, i) && !own) return Infinity; // begun anew it would think it is alone
       return Number.isNaN(state[i + SECOND]) ? -Infinity : (state[i + SECOND] + 1) * 1000;
     },
 
-    view(state, i, now) {
+    keyState(state, i, now) {
       const then = peek(state, i, now);
-      return { remaining: spare(then, 0), pool: within(then[POOL]) };
+      return { remaining: remainingOf(then, 0), pool: within(then[TOKENS]) };
     },
 
-    standings(state, i, now) {
+    ruleStatuses(state, i, now) {
       roll(state, i, now);
-      const remaining = spare(state, i);
-      const terms = { quota: partOf(state, i), windowMs: 1000 };
+      const remaining = remainingOf(state, i);
+      const terms = { quota: quotaOf(state, i), windowMs: 1000 };
       const freshInMs = Math.ceil((state[i + SECOND] + 1) * 1000 - now);
-      return [{ kind, ...terms, remaining, freshInMs, ...opening(policy, state, i, now) }];
+      return [{ kind, ...terms, remaining, freshInMs, ...timeToOpen(policy, state, i, now) }];
     },
   };
   return policy;
 }
 
-const wholeOf = (pool: number): number => Math.floor(pool + DUST);
+const wholeTokens = (pool: number): number => Math.floor(pool + EPSILON);
 
-const isRanked = (state: State, i: number): boolean => state[i + RANK] >= 0;
+const hasRank = (state: State, i: number): boolean => state[i + RANK] >= 0;
 
-const isMember = (state: State, i: number): boolean => state[i + SIZE] !== 1 || isRanked(state, i);
+const isMember = (state: State, i: number): boolean =>
+  state[i + POOL_SIZE] !== 1 || hasRank(state, i);
 
 /** What a token counts against `LEFT`: who has no part of its own to count takes it from all. */
-const price = (state: State, i: number): number => (isRanked(state, i) ? 1 : state[i + SIZE]);
+const unitCost = (state: State, i: number): number =>
+  hasRank(state, i) ? 1 : state[i + POOL_SIZE];
 
 /** One member's part of a pool in a given second. */
-export function share(pool: number, size: number, rank: number, second: number): number {
-  const whole = wholeOf(pool);
+export function memberQuota(pool: number, size: number, rank: number, second: number): number {
+  const whole = wholeTokens(pool);
   const even = Math.floor(whole / size);
   const rest = whole - even * size;
   if (rank < 0 || rest === 0) return even;
@@ -321,15 +324,15 @@ export function share(pool: number, size: number, rank: number, second: number):
   return even + (turn < rest ? 1 : 0);
 }
 
-const partOf = (state: State, i: number): number =>
-  share(state[i + POOL], state[i + SIZE], state[i + RANK], state[i + SECOND]);
+const quotaOf = (state: State, i: number): number =>
+  memberQuota(state[i + TOKENS], state[i + POOL_SIZE], state[i + RANK], state[i + SECOND]);
 
 /**
  * What this member may still take this second: no more than its part, and no more than its copy of
  * the pool has left. They differ when the size changed on the way, or others were heard of.
  */
-function spare(state: State, i: number): number {
-  const ofPart = partOf(state, i) - state[i + TAKEN];
-  const ofPool = Math.floor(state[i + LEFT] / price(state, i) + DUST);
+function remainingOf(state: State, i: number): number {
+  const ofPart = quotaOf(state, i) - state[i + TAKEN];
+  const ofPool = Math.floor(state[i + REMAINING] / unitCost(state, i) + EPSILON);
   return Math.max(0, Math.min(ofPart, ofPool));
 }

@@ -1,18 +1,18 @@
 import { expect, test } from 'vitest';
 import { NEVER } from '../core/decision.ts';
 import { seededRandom } from '../core/random.ts';
-import { type Limit, policyOf } from './limit.ts';
-import type { Standing } from './policy.ts';
+import { createPolicy, type Limit } from './limit.ts';
+import type { RuleStatus } from './policy.ts';
 
 type Spent = readonly [cost: number, atMs: number];
 
 /** How the rules of a limit stand at an instant, after so much was asked for. */
-function standingsAt(now: number, limit: Limit, ...spent: readonly Spent[]): Standing[] {
-  const policy = policyOf(limit, seededRandom(1));
+function standingsAt(now: number, limit: Limit, ...spent: readonly Spent[]): RuleStatus[] {
+  const policy = createPolicy(limit, seededRandom(1));
   const state = new Float64Array(policy.width);
-  policy.start(state, 0, 0);
-  for (const [cost, at] of spent) policy.ask(state, 0, cost, at);
-  return policy.standings(state, 0, now);
+  policy.init(state, 0, 0);
+  for (const [cost, at] of spent) policy.check(state, 0, cost, at);
+  return policy.ruleStatuses(state, 0, now);
 }
 
 test('spacing: one call, or none until the next place; with one to reserve, that can be had now', () => {

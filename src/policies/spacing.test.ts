@@ -1,22 +1,22 @@
 import { describe, expect, test } from 'vitest';
-import { type Story, tellStories } from '../../test/support/story.ts';
+import { runScenarios, type Scenario } from '../../test/support/story.ts';
 import type { Decision } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
 import { spacing } from './spacing.ts';
 
 const FAR = 1e15; // an instant so far out that a double holds only eighths of a millisecond
 
-const stories: Record<string, Story> = {
+const scenarios: Record<string, Scenario> = {
   'whoever comes too early is told when, and a quiet minute buys nothing': {
     limit: { spacing: { every: '6s' } },
     rows: [
-      [0, 'ask 1', 'allow, 0 left'],
-      [1_000, 'ask 1', 'deny, retry in 5000'],
-      [5_999, 'ask 1', 'deny, retry in 1'],
-      [5_999.5, 'ask 1', 'deny, retry in 1'],
-      [6_000, 'ask 1', 'allow, 0 left'],
-      [66_000, 'ask 1', 'allow, 0 left'],
-      [66_000, 'ask 1', 'deny, retry in 6000'],
+      [0, 'check 1', 'allow, 0 left'],
+      [1_000, 'check 1', 'deny, retry in 5000'],
+      [5_999, 'check 1', 'deny, retry in 1'],
+      [5_999.5, 'check 1', 'deny, retry in 1'],
+      [6_000, 'check 1', 'allow, 0 left'],
+      [66_000, 'check 1', 'allow, 0 left'],
+      [66_000, 'check 1', 'deny, retry in 6000'],
     ],
   },
 
@@ -24,166 +24,166 @@ const stories: Record<string, Story> = {
   "the seed's timeline: five seconds are too few": {
     limit: { spacing: { every: '6s' } },
     rows: [
-      [3_000, 'ask 1', 'allow, 0 left'],
-      [10_000, 'ask 1', 'allow, 0 left'],
-      [15_000, 'ask 1', 'deny, retry in 1000'],
-      [18_000, 'ask 1', 'allow, 0 left'],
+      [3_000, 'check 1', 'allow, 0 left'],
+      [10_000, 'check 1', 'allow, 0 left'],
+      [15_000, 'check 1', 'deny, retry in 1000'],
+      [18_000, 'check 1', 'allow, 0 left'],
     ],
   },
 
   'places are reserved ahead, exactly as many as allowed': {
     limit: { spacing: { every: '6s', reserve: 2 } },
     rows: [
-      [0, 'ask 1', 'allow, 0 left'],
+      [0, 'check 1', 'allow, 0 left'],
       [0, 'look', 'remaining 0, reserved 0'], // the permit in use is not a reservation
-      [1_000, 'ask 1', 'wait 5000'], // due at 6 s
+      [1_000, 'check 1', 'wait 5000'], // due at 6 s
       [1_000, 'look', 'reserved 1'],
-      [1_000, 'ask 1', 'wait 11000'], // due at 12 s
+      [1_000, 'check 1', 'wait 11000'], // due at 12 s
       [1_000, 'look', 'reserved 2'],
-      [1_000, 'ask 1', 'deny, retry in 5000'], // a place is free when the first comes due
-      [5_999, 'ask 1', 'deny, retry in 1'], // nearly due still counts as one
+      [1_000, 'check 1', 'deny, retry in 5000'], // a place is free when the first comes due
+      [5_999, 'check 1', 'deny, retry in 1'], // nearly due still counts as one
       [6_000, 'look', 'reserved 1'],
-      [6_000, 'ask 1', 'wait 12000'], // due at 18 s
-      [6_000, 'ask 1', 'deny, retry in 6000'],
+      [6_000, 'check 1', 'wait 12000'], // due at 18 s
+      [6_000, 'check 1', 'deny, retry in 6000'],
       [17_999, 'look', 'reserved 1'],
       [18_000, 'look', 'remaining 0, reserved 0'],
-      [23_999, 'ask 1', 'wait 1'],
+      [23_999, 'check 1', 'wait 1'],
       [31_000, 'look', 'remaining 1, reserved 0'],
-      [31_000, 'ask 1', 'allow, 0 left'],
+      [31_000, 'check 1', 'allow, 0 left'],
     ],
   },
 
   'a place given up is free again if it is the last': {
     limit: { spacing: { every: '6s', reserve: 2 } },
     rows: [
-      [0, 'ask 1', 'allow, 0 left'],
-      [0, 'ask 1', 'wait 6000'],
-      [0, 'ask 1', 'wait 12000'],
+      [0, 'check 1', 'allow, 0 left'],
+      [0, 'check 1', 'wait 6000'],
+      [0, 'check 1', 'wait 12000'],
       [500, 'done ignored due 12000'],
       [500, 'look', 'reserved 1'],
       [500, 'done ignored due 12000'], // saying so twice gives up no second place
       [500, 'look', 'reserved 1'],
-      [500, 'ask 1', 'wait 11500'], // due at 12 s once more
+      [500, 'check 1', 'wait 11500'], // due at 12 s once more
     ],
   },
 
   'a place given up in the middle stays empty: those behind it keep theirs': {
     limit: { spacing: { every: '6s', reserve: 2 } },
     rows: [
-      [0, 'ask 1', 'allow, 0 left'],
-      [0, 'ask 1', 'wait 6000'],
-      [0, 'ask 1', 'wait 12000'],
+      [0, 'check 1', 'allow, 0 left'],
+      [0, 'check 1', 'wait 6000'],
+      [0, 'check 1', 'wait 12000'],
       [500, 'done ignored due 6000'],
       [500, 'look', 'reserved 2'],
-      [500, 'ask 1', 'deny, retry in 5500'],
+      [500, 'check 1', 'deny, retry in 5500'],
       [500, 'done ignored due 12000'], // now the last one, and only that
-      [500, 'ask 1', 'wait 11500'],
+      [500, 'check 1', 'wait 11500'],
     ],
   },
 
   'a permit that was good at once can be given back too': {
     limit: { spacing: { every: '6s' } },
     rows: [
-      [0, 'ask 1', 'allow, 0 left'],
+      [0, 'check 1', 'allow, 0 left'],
       [0, 'done ignored'],
-      [0, 'ask 1', 'allow, 0 left'],
-      [6_000, 'ask 1', 'allow, 0 left'],
+      [0, 'check 1', 'allow, 0 left'],
+      [6_000, 'check 1', 'allow, 0 left'],
       [7_000, 'done ignored due 6000'],
-      [7_000, 'ask 1', 'allow, 0 left'], // a second after one that never happened
-      [7_000, 'ask 1', 'deny, retry in 6000'],
+      [7_000, 'check 1', 'allow, 0 left'], // a second after one that never happened
+      [7_000, 'check 1', 'deny, retry in 6000'],
     ],
   },
 
   'a place nobody came for in time is wasted, not given back': {
     limit: { spacing: { every: '6s', reserve: 1, expire: '500ms' } },
     rows: [
-      [0, 'ask 1', 'allow, 0 left'],
-      [0, 'ask 1', 'wait 6000'],
+      [0, 'check 1', 'allow, 0 left'],
+      [0, 'check 1', 'wait 6000'],
       [6_501, 'done ignored due 6000'],
-      [6_501, 'ask 1', 'wait 5499'], // until 12 s: whoever overslept asks again
+      [6_501, 'check 1', 'wait 5499'], // until 12 s: whoever overslept asks again
       [12_500, 'done ignored due 12000'], // just in time
-      [12_500, 'ask 1', 'allow, 0 left'],
+      [12_500, 'check 1', 'allow, 0 left'],
     ],
   },
 
   'only what never happened comes back': {
     limit: { spacing: { every: '6s' } },
     rows: [
-      [0, 'ask 1', 'allow, 0 left'],
+      [0, 'check 1', 'allow, 0 left'],
       [0, 'done ok'],
       [0, 'done failed'],
       [0, 'done busy'],
       [0, 'done timeout'],
       [0, 'done ignored cost 0'], // nothing of it
-      [0, 'ask 1', 'deny, retry in 6000'],
+      [0, 'check 1', 'deny, retry in 6000'],
     ],
   },
 
   'two at once would be a burst': {
     limit: { spacing: { every: '6s', reserve: 9 } },
     rows: [
-      [0, 'ask 2', 'deny, never'],
-      [0, 'ask 1.5', 'deny, never'],
-      [0, 'ask Infinity', 'deny, never'],
-      [0, 'ask 1', 'allow, 0 left'],
-      [0, 'take all', 'got 0'], // a batch never waits
-      [6_000, 'take all', 'got 1'],
+      [0, 'check 2', 'deny, never'],
+      [0, 'check 1.5', 'deny, never'],
+      [0, 'check Infinity', 'deny, never'],
+      [0, 'check 1', 'allow, 0 left'],
+      [0, 'takeUpTo all', 'got 0'], // a batch never waits
+      [6_000, 'takeUpTo all', 'got 1'],
     ],
   },
 
   'asking for nothing looks without touching': {
     limit: { spacing: { every: '6s', reserve: 1 } },
     rows: [
-      [0, 'ask 0', 'allow, 1 left'],
-      [0, 'ask 1', 'allow, 0 left'],
-      [0, 'ask 0', 'allow, 0 left'],
+      [0, 'check 0', 'allow, 1 left'],
+      [0, 'check 1', 'allow, 0 left'],
+      [0, 'check 0', 'allow, 0 left'],
       [0, 'look', 'reserved 0'],
-      [6_000, 'ask 0', 'allow, 1 left'],
-      [6_000, 'ask 1', 'allow, 0 left'],
+      [6_000, 'check 0', 'allow, 1 left'],
+      [6_000, 'check 1', 'allow, 0 left'],
     ],
   },
 
   'a clock that goes backwards opens nothing': {
     limit: { spacing: { every: '6s' } },
     rows: [
-      [10_000, 'ask 1', 'allow, 0 left'],
-      [4_000, 'ask 1', 'deny, retry in 12000'],
-      [10_000, 'ask 1', 'deny, retry in 6000'],
-      [15_999, 'ask 1', 'deny, retry in 1'],
-      [16_000, 'ask 1', 'allow, 0 left'],
+      [10_000, 'check 1', 'allow, 0 left'],
+      [4_000, 'check 1', 'deny, retry in 12000'],
+      [10_000, 'check 1', 'deny, retry in 6000'],
+      [15_999, 'check 1', 'deny, retry in 1'],
+      [16_000, 'check 1', 'allow, 0 left'],
     ],
   },
 
   'a permit used elsewhere is a permit used': {
     limit: { spacing: { every: '6s' } },
     rows: [
-      [0, 'hear 2', 'heard'],
-      [11_999, 'ask 1', 'deny, retry in 1'],
-      [12_000, 'ask 1', 'allow, 0 left'],
-      [12_000, 'hear 0', 'heard'],
-      [12_000, 'ask 1', 'deny, retry in 6000'],
+      [0, 'update 2', 'heard'],
+      [11_999, 'check 1', 'deny, retry in 1'],
+      [12_000, 'check 1', 'allow, 0 left'],
+      [12_000, 'update 0', 'heard'],
+      [12_000, 'check 1', 'deny, retry in 6000'],
       [12_000, 'pool 3', 'of no use'],
-      [60_000, 'hear 1', 'heard'], // used now, not when it could have been
-      [60_000, 'ask 1', 'deny, retry in 6000'],
+      [60_000, 'update 1', 'heard'], // used now, not when it could have been
+      [60_000, 'check 1', 'deny, retry in 6000'],
     ],
   },
 
   'a week asleep is worth one permit': {
     limit: { spacing: { every: '6s' } },
     rows: [
-      [0, 'ask 1', 'allow, 0 left'],
-      [604_800_000, 'ask 1', 'allow, 0 left'],
-      [604_800_000, 'ask 1', 'deny, retry in 6000'],
+      [0, 'check 1', 'allow, 0 left'],
+      [604_800_000, 'check 1', 'allow, 0 left'],
+      [604_800_000, 'check 1', 'deny, retry in 6000'],
     ],
   },
 
   'a fraction of a millisecond is told as a whole one': {
     limit: { spacing: { every: '250us', reserve: 1 } },
     rows: [
-      [0, 'ask 1', 'allow, 0 left'],
-      [0, 'ask 1', 'wait 0.25'],
-      [0, 'ask 1', 'deny, retry in 1'],
-      [0.25, 'ask 1', 'wait 0.25'],
+      [0, 'check 1', 'allow, 0 left'],
+      [0, 'check 1', 'wait 0.25'],
+      [0, 'check 1', 'deny, retry in 1'],
+      [0.25, 'check 1', 'wait 0.25'],
       [0.25, 'look', 'reserved 1'],
     ],
   },
@@ -191,11 +191,11 @@ const stories: Record<string, Story> = {
   'far from zero six seconds are six seconds': {
     limit: { spacing: { every: '6s', reserve: 1 } },
     rows: [
-      [FAR, 'ask 1', 'allow, 0 left'],
-      [FAR + 0.125, 'ask 1', 'wait 5999.875'],
-      [FAR + 0.125, 'ask 1', 'deny, retry in 6000'],
-      [FAR + 5_999.875, 'ask 1', 'deny, retry in 1'],
-      [FAR + 6_000, 'ask 1', 'wait 6000'],
+      [FAR, 'check 1', 'allow, 0 left'],
+      [FAR + 0.125, 'check 1', 'wait 5999.875'],
+      [FAR + 0.125, 'check 1', 'deny, retry in 6000'],
+      [FAR + 5_999.875, 'check 1', 'deny, retry in 1'],
+      [FAR + 6_000, 'check 1', 'wait 6000'],
       [FAR + 6_000, 'done ignored due 1000000000012000'],
       [FAR + 6_000, 'look', 'reserved 0'],
     ],
@@ -204,9 +204,9 @@ const stories: Record<string, Story> = {
   'far from zero, too, those behind a place given up keep theirs': {
     limit: { spacing: { every: 0.1, reserve: 2 } },
     rows: [
-      [FAR, 'ask 1', 'allow, 0 left'],
-      [FAR, 'ask 1', 'wait 0.125'], // the next instant there is
-      [FAR, 'ask 1', 'wait 0.25'],
+      [FAR, 'check 1', 'allow, 0 left'],
+      [FAR, 'check 1', 'wait 0.125'], // the next instant there is
+      [FAR, 'check 1', 'wait 0.25'],
       [FAR, `done ignored due ${FAR + 0.125}`],
       [FAR, 'look', 'reserved 2'],
     ],
@@ -214,7 +214,7 @@ const stories: Record<string, Story> = {
 };
 
 /** The permit function of the seed, line by line. */
-function seedThrottle(every: number, reservedMax: number) {
+function seedThrottle(every: number, maxReserved: number) {
   let last = -Infinity;
   return (now: number): number => {
     const next = last + every;
@@ -223,7 +223,7 @@ function seedThrottle(every: number, reservedMax: number) {
       return 0;
     }
     const reserved = Math.floor(Math.max(0, last - now) / every);
-    if (reserved >= reservedMax) return -1;
+    if (reserved >= maxReserved) return -1;
     last = next;
     return next - now;
   };
@@ -239,17 +239,17 @@ function waitsAt(ask: (now: number) => Decision, now: number): number {
 const begin = (options: Parameters<typeof spacing>[0], startAt = 0) => {
   const policy = spacing(options);
   const state = new Float64Array(policy.width);
-  policy.start(state, 0, startAt);
+  policy.init(state, 0, startAt);
   return {
     policy,
     state,
-    ask: (now: number) => policy.ask(state, 0, 1, now),
-    reserved: (now: number) => policy.view(state, 0, now).reserved,
+    ask: (now: number) => policy.check(state, 0, 1, now),
+    reserved: (now: number) => policy.keyState(state, 0, now).reserved,
   };
 };
 
 describe('spacing', () => {
-  tellStories(stories);
+  runScenarios(scenarios);
 
   test('two reserved places are two: the seed, which counts with a floor, hands out three', () => {
     const seed = seedThrottle(6_000, 2);
@@ -326,9 +326,9 @@ describe('spacing', () => {
             if (decision.verdict !== 'deny') continue;
             now += decision.retryAfterMs;
             const context = `every ${every}, reserve ${reserve}, from ${startAt}, step ${n}`;
-            const early = policy.ask(state.slice(), 0, 1, now - 1.125);
+            const early = policy.check(state.slice(), 0, 1, now - 1.125);
             expect(early.verdict, `${context}: early`).toBe('deny');
-            const opened = policy.ask(state.slice(), 0, 1, now);
+            const opened = policy.check(state.slice(), 0, 1, now);
             expect(opened.verdict, context).not.toBe('deny');
           }
         }
@@ -374,31 +374,34 @@ describe('spacing', () => {
   });
 
   test('may ask for a wait only if there are places to reserve, and need not hear how calls went', () => {
-    expect(spacing({ every: '6s' })).toMatchObject({ reserves: false, learns: false });
-    expect(spacing({ every: '6s', reserve: 1 })).toMatchObject({ reserves: true, learns: false });
+    expect(spacing({ every: '6s' })).toMatchObject({ canReserve: false, needsOutcome: false });
+    expect(spacing({ every: '6s', reserve: 1 })).toMatchObject({
+      canReserve: true,
+      needsOutcome: false,
+    });
   });
 
   test('wants the exact time, and is as good as new at its next place', () => {
     const { policy, state, ask } = begin({ every: '6s', reserve: 2 });
-    expect(policy.exactTime).toBe(true);
+    expect(policy.needsExactTime).toBe(true);
     ask(1_000);
     ask(1_000);
-    expect(policy.forgetAt(state, 0)).toBe(13_000);
-    expect(policy.evictAt(state, 0)).toBe(13_000);
+    expect(policy.removableAt(state, 0)).toBe(13_000);
+    expect(policy.evictableAt(state, 0)).toBe(13_000);
   });
 
   test('a key whose past was forgotten too early waits for it', () => {
     const { policy, state, ask } = begin({ every: '6s' });
-    policy.start(state, 0, 1_000, 7_500);
+    policy.init(state, 0, 1_000, 7_500);
     expect(ask(1_000)).toEqual({ verdict: 'deny', retryAfterMs: 6_500 });
-    policy.start(state, 0, 1_000, 500);
+    policy.init(state, 0, 1_000, 500);
     expect(ask(1_000).verdict).toBe('allow');
   });
 
   test('a cost that is no cost is an error, and takes nothing', () => {
     const { policy, state, ask } = begin({ every: '6s' });
     for (const cost of [-1, Number.NaN]) {
-      expect(() => policy.ask(state, 0, cost, 0)).toThrow(ConfigError);
+      expect(() => policy.check(state, 0, cost, 0)).toThrow(ConfigError);
     }
     expect(ask(0).verdict).toBe('allow');
   });

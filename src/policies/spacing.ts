@@ -19,10 +19,10 @@
 import type { Millis } from '../core/clock.ts';
 import { allow, deny, NEVER, wait } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
-import { Fields } from '../core/options.ts';
+import { OptionReader } from '../core/options.ts';
 import { requireCost } from './cost.ts';
-import { later } from './float-time.ts';
-import { opening, type Policy } from './policy.ts';
+import { addRoundingUp } from './float-time.ts';
+import { type Policy, timeToOpen } from './policy.ts';
 
 /** Calls at least so far apart. */
 export interface SpacingOptions {
@@ -35,24 +35,24 @@ export interface SpacingOptions {
 }
 
 /** What part of a step may be floating-point dust. */
-const DUST = 1e-9;
+const EPSILON = 1e-9;
 
 export function spacing(options: SpacingOptions, path = 'spacing'): Policy {
-  const fields = Fields.patient(path, options);
-  const ownMs = fields.duration('every');
-  const reserve = fields.whole('reserve', 0, 0);
-  const expireMs = fields.duration('expire', Infinity);
-  fields.done();
+  const reader = OptionReader.collecting(path, options);
+  const ownMs = reader.duration('every');
+  const reserve = reader.integer('reserve', 0, 0);
+  const expireMs = reader.duration('expire', Infinity);
+  reader.finish();
 
   /** Longer if others have their places too. */
   let everyMs = ownMs;
 
   /** The distance between two places: `every`, or the next one instants of this size can tell. */
-  const stepAt = (at: Millis): Millis => later(at, everyMs) - at;
+  const stepAt = (at: Millis): Millis => addRoundingUp(at, everyMs) - at;
 
   const reservedAt = (nextAt: Millis, now: Millis): number => {
     const step = stepAt(now);
-    return Math.max(0, Math.ceil((nextAt - now) / step - 1 - DUST));
+    return Math.max(0, Math.ceil((nextAt - now) / step - 1 - EPSILON));
   };
 
   const isOpen = (nextAt: Millis, now: Millis): boolean =>
@@ -60,7 +60,7 @@ export function spacing(options: SpacingOptions, path = 'spacing'): Policy {
 
   /** Whole milliseconds until an ask is not refused; what it says must then be true. */
   const retryAfter = (nextAt: Millis, now: Millis): Millis => {
-    const ms = Math.max(1, Math.ceil(nextAt - reserve * stepAt(now) - now - DUST));
+    const ms = Math.max(1, Math.ceil(nextAt - reserve * stepAt(now) - now - EPSILON));
     return isOpen(nextAt, now + ms) ? ms : ms + 1;
   };
 
@@ -69,34 +69,34 @@ export function spacing(options: SpacingOptions, path = 'spacing'): Policy {
     kind,
     width: 1,
     // A permit handed out on yesterday's time may stand too close to the next one.
-    exactTime: true,
-    learns: false,
-    reserves: reserve > 0,
+    needsExactTime: true,
+    needsOutcome: false,
+    canReserve: reserve > 0,
     expireMs,
-    formulas: [{ kind, numbers: [ownMs, reserve, expireMs] }],
+    specs: [{ kind, params: [ownMs, reserve, expireMs] }],
 
-    start(state, i, now, freshAt = now) {
+    init(state, i, now, freshAt = now) {
       state[i] = Math.max(now, freshAt);
     },
 
-    ask(state, i, cost, now) {
+    check(state, i, cost, now) {
       requireCost(cost);
       const nextAt = state[i];
       if (cost > 1) return deny(NEVER); // two at once would be a burst
       if (now >= nextAt) {
-        if (cost > 0) state[i] = later(now, everyMs);
+        if (cost > 0) state[i] = addRoundingUp(now, everyMs);
         return allow(cost > 0 ? 0 : 1);
       }
       if (cost === 0) return allow(0);
       if (isOpen(nextAt, now)) {
-        state[i] = later(nextAt, everyMs);
+        state[i] = addRoundingUp(nextAt, everyMs);
         return wait(nextAt - now);
       }
       return deny(retryAfter(nextAt, now));
     },
 
-    postpone(state, i, _cost, dueAt) {
-      state[i] = Math.max(state[i], later(dueAt, everyMs));
+    deferTo(state, i, _cost, dueAt) {
+      state[i] = Math.max(state[i], addRoundingUp(dueAt, everyMs));
     },
 
     available: (state, i, now) => (now >= state[i] ? 1 : 0),
@@ -105,14 +105,14 @@ export function spacing(options: SpacingOptions, path = 'spacing'): Policy {
     settle(state, i, { outcome, cost, dueAt }, now) {
       if (outcome !== 'ignored' || cost <= 0 || now > dueAt + expireMs) return; // used, or wasted
       const rounding = 2 * Number.EPSILON * Math.abs(state[i]);
-      const dust = Math.min(everyMs / 4, Math.max(DUST * everyMs, rounding));
-      const isLast = Math.abs(state[i] - later(dueAt, everyMs)) <= dust;
+      const dust = Math.min(everyMs / 4, Math.max(EPSILON * everyMs, rounding));
+      const isLast = Math.abs(state[i] - addRoundingUp(dueAt, everyMs)) <= dust;
       if (isLast) state[i] = dueAt;
     },
 
-    hear(state, i, news, now) {
+    update(state, i, news, now) {
       if (!('hits' in news)) return false;
-      if (news.hits > 0) state[i] = later(Math.max(state[i], now), news.hits * everyMs);
+      if (news.hits > 0) state[i] = addRoundingUp(Math.max(state[i], now), news.hits * everyMs);
       return true;
     },
 
@@ -121,22 +121,22 @@ export function spacing(options: SpacingOptions, path = 'spacing'): Policy {
       everyMs = ownMs * part.size;
     },
 
-    pace: () => 1000 / everyMs,
+    ratePerSecond: () => 1000 / everyMs,
     refillMs: ownMs,
 
-    forgetAt: (state, i) => state[i],
-    evictAt: (state, i) => state[i],
+    removableAt: (state, i) => state[i],
+    evictableAt: (state, i) => state[i],
 
-    view: (state, i, now) => ({
+    keyState: (state, i, now) => ({
       remaining: now >= state[i] ? 1 : 0,
       reserved: reservedAt(state[i], now),
     }),
 
-    standings(state, i, now) {
+    ruleStatuses(state, i, now) {
       const freshInMs = Math.ceil(Math.max(0, state[i] - now));
       const remaining = freshInMs === 0 ? 1 : 0;
       const terms = { quota: 1, windowMs: everyMs };
-      return [{ kind, ...terms, remaining, freshInMs, ...opening(policy, state, i, now) }];
+      return [{ kind, ...terms, remaining, freshInMs, ...timeToOpen(policy, state, i, now) }];
     },
   };
   return policy;

@@ -1,32 +1,32 @@
 import { describe, expect, test } from 'vitest';
-import { type Story, tellStories } from '../../test/support/story.ts';
+import { runScenarios, type Scenario } from '../../test/support/story.ts';
 import { ConfigError } from '../core/errors.ts';
 import { window } from './window.ts';
 
 const TEN = { window: { limit: 10, per: '1m', steps: 6 } };
 
-const stories: Record<string, Story> = {
+const scenarios: Record<string, Scenario> = {
   'no minute sees more than ten, also not the one across two of them': {
     limit: TEN,
     rows: [
-      [50_000, 'ask 10', 'allow, 0 left'],
-      [60_000, 'ask 1', 'deny, retry in 60000'], // a bucket would have let some through by now
-      [119_999, 'ask 1', 'deny, retry in 1'],
-      [120_000, 'ask 10', 'allow, 0 left'],
+      [50_000, 'check 10', 'allow, 0 left'],
+      [60_000, 'check 1', 'deny, retry in 60000'], // a bucket would have let some through by now
+      [119_999, 'check 1', 'deny, retry in 1'],
+      [120_000, 'check 10', 'allow, 0 left'],
     ],
   },
 
   'calls come back as their steps leave, up to a step late': {
     limit: TEN,
     rows: [
-      [0, 'ask 4', 'allow, 6 left'],
-      [9_999, 'ask 1', 'allow, 5 left'],
-      [25_000, 'ask 5', 'allow, 0 left'],
-      [25_000, 'ask 1', 'deny, retry in 45000'], // those of the first step, once all of it has left
-      [25_000, 'ask 6', 'deny, retry in 65000'],
+      [0, 'check 4', 'allow, 6 left'],
+      [9_999, 'check 1', 'allow, 5 left'],
+      [25_000, 'check 5', 'allow, 0 left'],
+      [25_000, 'check 1', 'deny, retry in 45000'], // those of the first step, once all of it has left
+      [25_000, 'check 6', 'deny, retry in 65000'],
       [69_999, 'look', 'remaining 0'],
       [70_000, 'look', 'remaining 5'],
-      [70_000, 'ask 5', 'allow, 0 left'],
+      [70_000, 'check 5', 'allow, 0 left'],
       [90_000, 'look', 'remaining 5'],
       [140_000, 'look', 'remaining 10'],
     ],
@@ -35,10 +35,10 @@ const stories: Record<string, Story> = {
   'only what is missing has to leave, not as much as was asked for': {
     limit: TEN,
     rows: [
-      [0, 'ask 4', 'allow, 6 left'],
-      [20_000, 'ask 4', 'allow, 2 left'],
-      [20_000, 'ask 5', 'deny, retry in 50000'], // three more: those of the first step will do
-      [70_000, 'ask 5', 'allow, 1 left'],
+      [0, 'check 4', 'allow, 6 left'],
+      [20_000, 'check 4', 'allow, 2 left'],
+      [20_000, 'check 5', 'deny, retry in 50000'], // three more: those of the first step will do
+      [70_000, 'check 5', 'allow, 1 left'],
     ],
   },
 
@@ -50,13 +50,13 @@ const stories: Record<string, Story> = {
       ],
     },
     rows: [
-      [9_500, 'ask 1', 'allow, 0 left'],
-      [9_500, 'ask 1', 'wait 1000'],
-      [12_500, 'ask 1', 'allow, 0 left'],
-      [12_500, 'give 1 due 10500'],
-      [70_000, 'ask 1', 'allow, 0 left'],
-      [70_000, 'ask 1', 'wait 1000'],
-      [70_000, 'ask 1', 'deny, retry in 10000'], // a minute has seen those of 12.5, 70 and 71 seconds
+      [9_500, 'check 1', 'allow, 0 left'],
+      [9_500, 'check 1', 'wait 1000'],
+      [12_500, 'check 1', 'allow, 0 left'],
+      [12_500, 'giveBack 1 due 10500'],
+      [70_000, 'check 1', 'allow, 0 left'],
+      [70_000, 'check 1', 'wait 1000'],
+      [70_000, 'check 1', 'deny, retry in 10000'], // a minute has seen those of 12.5, 70 and 71 seconds
     ],
   },
 
@@ -68,13 +68,13 @@ const stories: Record<string, Story> = {
       ],
     },
     rows: [
-      [4_000, 'ask 1', 'allow, 0 left'],
-      [4_000, 'ask 1', 'wait 8000'],
-      [4_000, 'ask 1', 'wait 16000'],
-      [4_000, 'ask 1', 'deny, retry in 21000'], // none has left before all of its step, the second one's, has
-      [28_000, 'ask 1', 'allow, 0 left'], // by now both of them have
-      [28_000, 'ask 1', 'wait 8000'],
-      [28_000, 'ask 1', 'deny, retry in 12000'], // the third one's counts with the step behind it
+      [4_000, 'check 1', 'allow, 0 left'],
+      [4_000, 'check 1', 'wait 8000'],
+      [4_000, 'check 1', 'wait 16000'],
+      [4_000, 'check 1', 'deny, retry in 21000'], // none has left before all of its step, the second one's, has
+      [28_000, 'check 1', 'allow, 0 left'], // by now both of them have
+      [28_000, 'check 1', 'wait 8000'],
+      [28_000, 'check 1', 'deny, retry in 12000'], // the third one's counts with the step behind it
     ],
   },
 
@@ -86,34 +86,34 @@ const stories: Record<string, Story> = {
       ],
     },
     rows: [
-      [4_000, 'ask 1', 'allow, 0 left'],
-      [4_000, 'ask 1', 'wait 16000'],
-      [4_000, 'ask 1', 'deny, retry in 21000'],
-      [25_000, 'ask 1', 'wait 11000'],
+      [4_000, 'check 1', 'allow, 0 left'],
+      [4_000, 'check 1', 'wait 16000'],
+      [4_000, 'check 1', 'deny, retry in 21000'],
+      [25_000, 'check 1', 'wait 11000'],
     ],
   },
 
   'all or nothing, and what never fits is never allowed': {
     limit: TEN,
     rows: [
-      [0, 'ask 7', 'allow, 3 left'],
-      [0, 'ask 4', 'deny, retry in 70000'],
-      [0, 'ask 11', 'deny, never'],
-      [0, 'ask 3', 'allow, 0 left'],
-      [0, 'take 5', 'got 0'],
-      [70_000, 'take all', 'got 10'],
+      [0, 'check 7', 'allow, 3 left'],
+      [0, 'check 4', 'deny, retry in 70000'],
+      [0, 'check 11', 'deny, never'],
+      [0, 'check 3', 'allow, 0 left'],
+      [0, 'takeUpTo 5', 'got 0'],
+      [70_000, 'takeUpTo all', 'got 10'],
     ],
   },
 
   'what was not used comes back where it was counted, as long as that counts': {
     limit: TEN,
     rows: [
-      [0, 'ask 10', 'allow, 0 left'],
+      [0, 'check 10', 'allow, 0 left'],
       [30_000, 'done ok cost 4 used 1 due 0'],
       [30_000, 'look', 'remaining 3'],
       [30_000, 'done ignored cost 2 due 0'],
       [30_000, 'look', 'remaining 5'],
-      [69_000, 'ask 5', 'allow, 0 left'],
+      [69_000, 'check 5', 'allow, 0 left'],
       [75_000, 'done ignored cost 5 due 0'], // gone by itself
       [75_000, 'look', 'remaining 5'],
     ],
@@ -122,9 +122,9 @@ const stories: Record<string, Story> = {
   'a single call that was not used comes off its own step, not the newest': {
     limit: TEN,
     rows: [
-      [0, 'ask 5', 'allow, 5 left'],
-      [30_000, 'ask 5', 'allow, 0 left'],
-      [30_000, 'give 1 due 0'],
+      [0, 'check 5', 'allow, 5 left'],
+      [30_000, 'check 5', 'allow, 0 left'],
+      [30_000, 'giveBack 1 due 0'],
       [30_000, 'look', 'remaining 1'],
       [70_000, 'look', 'remaining 5'], // all of the first step has left, nothing of the other
     ],
@@ -133,15 +133,15 @@ const stories: Record<string, Story> = {
   'what was not used comes back until its step has left, and never from another': {
     limit: TEN,
     rows: [
-      [0, 'ask 10', 'allow, 0 left'],
-      [0, 'give 2'],
+      [0, 'check 10', 'allow, 0 left'],
+      [0, 'giveBack 2'],
       [0, 'look', 'remaining 2'],
-      [69_999, 'give 3 due 0'],
+      [69_999, 'giveBack 3 due 0'],
       [69_999, 'look', 'remaining 5'],
-      [69_999, 'give 2 due 70000'], // nothing was counted there yet
+      [69_999, 'giveBack 2 due 70000'], // nothing was counted there yet
       [69_999, 'look', 'remaining 5'],
-      [70_000, 'ask 10', 'allow, 0 left'],
-      [70_000, 'give 5 due 0'],
+      [70_000, 'check 10', 'allow, 0 left'],
+      [70_000, 'giveBack 5 due 0'],
       [70_000, 'look', 'remaining 0'],
     ],
   },
@@ -149,7 +149,7 @@ const stories: Record<string, Story> = {
   'what was used on top counts from when it is known': {
     limit: TEN,
     rows: [
-      [0, 'ask 1', 'allow, 9 left'],
+      [0, 'check 1', 'allow, 9 left'],
       [30_000, 'done ok cost 1 used 5 due 0'],
       [30_000, 'look', 'remaining 5'],
       [70_000, 'look', 'remaining 6'],
@@ -160,19 +160,19 @@ const stories: Record<string, Story> = {
   'a look is never refused, and sees nothing below nothing': {
     limit: TEN,
     rows: [
-      [0, 'ask 0', 'allow, 10 left'],
-      [0, 'hear 20', 'heard'],
-      [0, 'ask 0', 'allow, 0 left'],
+      [0, 'check 0', 'allow, 10 left'],
+      [0, 'update 20', 'heard'],
+      [0, 'check 0', 'allow, 0 left'],
     ],
   },
 
   'what others served counts, and what the other side knows': {
     limit: TEN,
     rows: [
-      [0, 'hear 8', 'heard'],
-      [0, 'ask 3', 'deny, retry in 70000'],
-      [0, 'ask 2', 'allow, 0 left'],
-      [0, 'hear 20', 'heard'],
+      [0, 'update 8', 'heard'],
+      [0, 'check 3', 'deny, retry in 70000'],
+      [0, 'check 2', 'allow, 0 left'],
+      [0, 'update 20', 'heard'],
       [0, 'look', 'remaining -20'],
       [70_000, 'look', 'remaining 10'],
     ],
@@ -181,90 +181,93 @@ const stories: Record<string, Story> = {
   'time that goes back stands still': {
     limit: TEN,
     rows: [
-      [100_000, 'ask 10', 'allow, 0 left'],
-      [40_000, 'ask 1', 'deny, retry in 130000'],
-      [170_000, 'ask 1', 'allow, 9 left'],
+      [100_000, 'check 10', 'allow, 0 left'],
+      [40_000, 'check 1', 'deny, retry in 130000'],
+      [170_000, 'check 1', 'allow, 9 left'],
     ],
   },
 
   'a call has left when it was said to, also where steps are no whole milliseconds': {
     limit: { window: { limit: 1, per: '1m', steps: 21 } },
     rows: [
-      [18_000, 'ask 1', 'allow, 0 left'],
-      [18_000, 'ask 1', 'deny, retry in 62000'],
-      [79_999, 'ask 1', 'deny, retry in 1'],
-      [80_000, 'ask 1', 'allow, 0 left'], // 28 steps, though 80,000 / (60,000 / 21) is a little less
+      [18_000, 'check 1', 'allow, 0 left'],
+      [18_000, 'check 1', 'deny, retry in 62000'],
+      [79_999, 'check 1', 'deny, retry in 1'],
+      [80_000, 'check 1', 'allow, 0 left'], // 28 steps, though 80,000 / (60,000 / 21) is a little less
     ],
   },
 
   'before the origin of its clock time passes as after it': {
     limit: TEN,
     rows: [
-      [-100_000, 'ask 10', 'allow, 0 left'],
-      [-50_000, 'ask 1', 'deny, retry in 20000'],
-      [-30_000, 'ask 10', 'allow, 0 left'],
-      [30_000, 'ask 1', 'deny, retry in 10000'],
-      [40_000, 'ask 1', 'allow, 9 left'],
+      [-100_000, 'check 10', 'allow, 0 left'],
+      [-50_000, 'check 1', 'deny, retry in 20000'],
+      [-30_000, 'check 10', 'allow, 0 left'],
+      [30_000, 'check 1', 'deny, retry in 10000'],
+      [40_000, 'check 1', 'allow, 9 left'],
     ],
   },
 
   'no step is shorter than a millisecond, however many were asked for': {
     limit: { window: { limit: 1, per: 5 } },
     rows: [
-      [0, 'ask 1', 'allow, 0 left'],
-      [0, 'ask 1', 'deny, retry in 6'],
-      [5, 'ask 1', 'deny, retry in 1'],
-      [6, 'ask 1', 'allow, 0 left'],
+      [0, 'check 1', 'allow, 0 left'],
+      [0, 'check 1', 'deny, retry in 6'],
+      [5, 'check 1', 'deny, retry in 1'],
+      [6, 'check 1', 'allow, 0 left'],
     ],
   },
 
   'the shortest window is a millisecond': {
     limit: { window: { limit: 1, per: 1 } },
     rows: [
-      [0, 'ask 1', 'allow, 0 left'],
-      [0, 'ask 1', 'deny, retry in 2'],
-      [2, 'ask 1', 'allow, 0 left'],
+      [0, 'check 1', 'allow, 0 left'],
+      [0, 'check 1', 'deny, retry in 2'],
+      [2, 'check 1', 'allow, 0 left'],
     ],
   },
 
   'a window of one step is counted from clock to clock, and half as often': {
     limit: { window: { limit: 2, per: '1s', steps: 1 } },
     rows: [
-      [900, 'ask 2', 'allow, 0 left'],
-      [1_000, 'ask 1', 'deny, retry in 1000'],
-      [2_000, 'ask 2', 'allow, 0 left'],
+      [900, 'check 2', 'allow, 0 left'],
+      [1_000, 'check 1', 'deny, retry in 1000'],
+      [2_000, 'check 2', 'allow, 0 left'],
     ],
   },
 };
 
 describe('window', () => {
-  tellStories(stories);
+  runScenarios(scenarios);
 
   test('hears what is left on the other side, never that there is more', () => {
     const policy = window({ limit: 10, per: '1m' });
     const state = new Float64Array(policy.width);
-    policy.start(state, 0, 0);
-    policy.hear(state, 0, { remaining: 3 }, 0);
-    expect(policy.view(state, 0, 0).remaining).toBe(3);
-    policy.hear(state, 0, { remaining: 8 }, 0);
-    expect(policy.view(state, 0, 0).remaining).toBe(3);
-    expect(policy.hear(state, 0, { retryAfterMs: 5 }, 0)).toBe(false);
+    policy.init(state, 0, 0);
+    policy.update(state, 0, { remaining: 3 }, 0);
+    expect(policy.keyState(state, 0, 0).remaining).toBe(3);
+    policy.update(state, 0, { remaining: 8 }, 0);
+    expect(policy.keyState(state, 0, 0).remaining).toBe(3);
+    expect(policy.update(state, 0, { retryAfterMs: 5 }, 0)).toBe(false);
   });
 
   test('a key is as good as new when its last call has left, however often it was refused since', () => {
     const policy = window(TEN.window);
     const state = new Float64Array(policy.width);
-    policy.start(state, 0, 0);
-    expect([policy.forgetAt(state, 0), policy.evictAt(state, 0)]).toEqual([-Infinity, -Infinity]);
-    policy.ask(state, 0, 10, 5_000);
-    policy.ask(state, 0, 1, 65_000);
-    expect([policy.forgetAt(state, 0), policy.evictAt(state, 0)]).toEqual([70_000, 70_000]);
+    policy.init(state, 0, 0);
+    expect([policy.removableAt(state, 0), policy.evictableAt(state, 0)]).toEqual([
+      -Infinity,
+      -Infinity,
+    ]);
+    policy.check(state, 0, 10, 5_000);
+    policy.check(state, 0, 1, 65_000);
+    expect([policy.removableAt(state, 0), policy.evictableAt(state, 0)]).toEqual([70_000, 70_000]);
   });
 
   test('a key whose past was forgotten too early has nothing left until that has left', () => {
     const policy = window(TEN.window);
     const state = new Float64Array(policy.width).fill(7); // where another key was before
-    policy.start(state, 0, 15_000, 70_000);
+    policy.init(state, 0, 15_000, 70_000);
     const left = [15_000, 69_999, 70_000].map((now) => policy.available(state, 0, now));
     expect(left).toEqual([0, 0, 10]);
   });
@@ -272,12 +275,12 @@ describe('window', () => {
   test('says how it stands', () => {
     const policy = window({ limit: 10, per: 60_000, steps: 6 });
     const state = new Float64Array(policy.width);
-    policy.start(state, 0, 0);
-    expect(policy.standings(state.slice(), 0, 0)).toEqual([
+    policy.init(state, 0, 0);
+    expect(policy.ruleStatuses(state.slice(), 0, 0)).toEqual([
       { kind: 'window', quota: 10, windowMs: 60_000, remaining: 10, freshInMs: 0, opensInMs: 0 },
     ]);
-    policy.ask(state, 0, 10, 5_000);
-    expect(policy.standings(state.slice(), 0, 15_000)).toEqual([
+    policy.check(state, 0, 10, 5_000);
+    expect(policy.ruleStatuses(state.slice(), 0, 15_000)).toEqual([
       {
         kind: 'window',
         quota: 10,

@@ -19,9 +19,9 @@
 import type { Millis } from '../core/clock.ts';
 import { allow, deny, NEVER } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
-import { Fields } from '../core/options.ts';
+import { OptionReader } from '../core/options.ts';
 import { requireCost } from './cost.ts';
-import { opening, type Policy, type State } from './policy.ts';
+import { type Policy, type State, timeToOpen } from './policy.ts';
 
 /** So many calls in any stretch of time. */
 export interface WindowOptions {
@@ -36,23 +36,23 @@ export interface WindowOptions {
   readonly steps?: number;
 }
 
-const STEPS_MAX = 1000;
+const MAX_STEPS = 1000;
 
 /** Steps are numbered from the origin of time on: shorter ones would have no whole numbers left. */
-const STEP_MS_MIN: Millis = 1;
+const MIN_STEP_MS: Millis = 1;
 
-const STEP = 0; //  the one of the last call; NaN before the first
+const LAST_STEP = 0; //  the one of the last call; NaN before the first
 const COUNTS = 1; // of that step and as many before it as can count, in a ring
 
 export function window(options: WindowOptions, path = 'window'): Policy {
-  const fields = Fields.patient(path, options);
-  const limit = fields.whole('limit', 1);
-  const perMs = fields.duration('per');
-  if (perMs < STEP_MS_MIN) fields.complain('per', `at least ${STEP_MS_MIN} ms`);
-  const stepsMost = fields.number('steps', { min: 1, max: STEPS_MAX, whole: true }, 16);
-  fields.done();
+  const reader = OptionReader.collecting(path, options);
+  const limit = reader.integer('limit', 1);
+  const perMs = reader.duration('per');
+  if (perMs < MIN_STEP_MS) reader.report('per', `at least ${MIN_STEP_MS} ms`);
+  const stepsMost = reader.number('steps', { min: 1, max: MAX_STEPS, integer: true }, 16);
+  reader.finish();
 
-  const steps = Math.min(stepsMost, Math.floor(perMs / STEP_MS_MIN));
+  const steps = Math.min(stepsMost, Math.floor(perMs / MIN_STEP_MS));
   const stepMs = perMs / steps;
   const ring = steps + 1; // what is left of the oldest one counts in full
   /** The step of an instant. Rounded down, a quotient can miss the step that begins just there: it is one further on. */
@@ -68,11 +68,11 @@ export function window(options: WindowOptions, path = 'window'): Policy {
   /** Brings a key to the step of `now`; time that goes back stands still. */
   const roll = (state: State, i: number, now: Millis): number => {
     const step = stepAt(now);
-    const last = state[i + STEP];
+    const last = state[i + LAST_STEP];
     if (step <= last) return last;
     const from = Number.isNaN(last) ? step : Math.max(last + 1, step - steps);
     for (let gone = from; gone <= step; gone++) state[i + placeOf(gone)] = 0;
-    state[i + STEP] = step;
+    state[i + LAST_STEP] = step;
     return step;
   };
 
@@ -92,7 +92,7 @@ export function window(options: WindowOptions, path = 'window'): Policy {
 
   /** Whole milliseconds until `cost` fits: when enough of the oldest steps have left. */
   const retryAfter = (state: State, i: number, cost: number, now: Millis): Millis => {
-    const newest = state[i + STEP];
+    const newest = state[i + LAST_STEP];
     let missing = cost - (limit - countOf(state, i));
     for (let step = newest - steps; step <= newest; step++) {
       missing -= state[i + placeOf(step)];
@@ -105,21 +105,21 @@ export function window(options: WindowOptions, path = 'window'): Policy {
   const policy: Policy = {
     kind,
     width: COUNTS + ring,
-    exactTime: false,
-    learns: false,
-    reserves: false,
+    needsExactTime: false,
+    needsOutcome: false,
+    canReserve: false,
     expireMs: Infinity,
 
-    start(state, i, now, freshAt = now) {
+    init(state, i, now, freshAt = now) {
       state.fill(0, i, i + COUNTS + ring);
-      state[i + STEP] = Number.NaN;
+      state[i + LAST_STEP] = Number.NaN;
       if (freshAt <= now) return;
       const step = Math.min(stepAt(now), Math.ceil(freshAt / stepMs) - ring); // the one that has left by then
-      state[i + STEP] = step;
+      state[i + LAST_STEP] = step;
       state[i + placeOf(step)] = limit;
     },
 
-    ask(state, i, cost, now) {
+    check(state, i, cost, now) {
       requireCost(cost);
       if (cost === 0) return allow(Math.max(0, leftAt(state, i, now)));
       if (cost > limit) return deny(NEVER);
@@ -131,8 +131,8 @@ export function window(options: WindowOptions, path = 'window'): Policy {
     },
 
     /** It counts as of then. What would have left by then still counts, with the oldest: until then it has not. */
-    postpone(state, i, cost, dueAt) {
-      const [asked, due] = [state[i + STEP], stepAt(dueAt)];
+    deferTo(state, i, cost, dueAt) {
+      const [asked, due] = [state[i + LAST_STEP], stepAt(dueAt)];
       if (due <= asked) return;
       state[i + placeOf(asked)] -= cost;
       let kept = 0;
@@ -155,7 +155,7 @@ export function window(options: WindowOptions, path = 'window'): Policy {
       state[i + placeOf(step)] = Math.max(0, state[i + placeOf(step)] - unused);
     },
 
-    hear(state, i, news, now) {
+    update(state, i, news, now) {
       if (!('hits' in news || 'remaining' in news)) return false;
       const step = roll(state, i, now);
       const left = limit - countOf(state, i);
@@ -165,22 +165,22 @@ export function window(options: WindowOptions, path = 'window'): Policy {
       return true;
     },
 
-    forgetAt: (state, i) => lastLeavesAt(state, i),
-    evictAt: (state, i) => lastLeavesAt(state, i),
+    removableAt: (state, i) => lastLeavesAt(state, i),
+    evictableAt: (state, i) => lastLeavesAt(state, i),
 
-    view: (state, i, now) => ({ remaining: leftAt(state, i, now) }),
+    keyState: (state, i, now) => ({ remaining: leftAt(state, i, now) }),
 
-    standings(state, i, now) {
+    ruleStatuses(state, i, now) {
       const remaining = Math.max(0, leftAt(state, i, now));
       const freshInMs = Math.max(0, Math.ceil(lastLeavesAt(state, i) - now));
       const terms = { quota: limit, windowMs: perMs };
-      return [{ kind, ...terms, remaining, freshInMs, ...opening(policy, state, i, now) }];
+      return [{ kind, ...terms, remaining, freshInMs, ...timeToOpen(policy, state, i, now) }];
     },
   };
 
   /** When the last call has left. */
   const lastLeavesAt = (state: State, i: number): Millis => {
-    const newest = state[i + STEP];
+    const newest = state[i + LAST_STEP];
     for (let step = newest; step >= newest - steps; step--) {
       if (state[i + placeOf(step)] > 0) return leavesAt(step);
     }

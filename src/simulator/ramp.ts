@@ -35,18 +35,18 @@ export function simulateRamp(
   podCount = 1,
 ): RampSecond[] {
   const policy = ramp(options, '');
-  const pods = Array.from({ length: podCount }, (_, rank) => startPod(policy, rank, podCount));
-  return asked.map((calls, n) => playSecond(policy, pods, n + 1, calls));
+  const pods = Array.from({ length: podCount }, (_, rank) => createPod(policy, rank, podCount));
+  return asked.map((calls, n) => simulateSecond(policy, pods, n + 1, calls));
 }
 
-function startPod(policy: Policy, rank: number, podCount: number): Pod {
+function createPod(policy: Policy, rank: number, podCount: number): Pod {
   const state = new Float64Array(policy.width);
-  policy.start(state, 0, 0);
-  if (podCount > 1) policy.hear(state, 0, { poolSize: podCount, rank }, 0);
+  policy.init(state, 0, 0);
+  if (podCount > 1) policy.update(state, 0, { poolSize: podCount, rank }, 0);
   return { rank, state };
 }
 
-function playSecond(
+function simulateSecond(
   policy: Policy,
   pods: readonly Pod[],
   second: number,
@@ -57,10 +57,10 @@ function playSecond(
   let remaining = 0;
   let pools = 0;
   for (const { rank, state } of pods) {
-    const wanted = partOf(asked, pods.length, rank, second);
+    const wanted = podCalls(asked, pods.length, rank, second);
     // Not to ask is not the same as to ask for nothing: only an ask counts as a call.
     if (wanted > 0) used += takeUpTo(policy, state, 0, wanted, now);
-    const view = policy.view(state, 0, now);
+    const view = policy.keyState(state, 0, now);
     remaining += view.remaining;
     pools += view.pool ?? 0;
   }
@@ -68,7 +68,7 @@ function playSecond(
 }
 
 /** An even part. Who gets one call more changes with the second, so that no pod is always last. */
-function partOf(calls: number, podCount: number, rank: number, second: number): number {
+function podCalls(calls: number, podCount: number, rank: number, second: number): number {
   const turn = (rank + second) % podCount;
   return Math.floor(calls / podCount) + (turn < calls % podCount ? 1 : 0);
 }

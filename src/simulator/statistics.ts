@@ -4,7 +4,7 @@ export const sum = (values: readonly number[]): number => values.reduce((a, b) =
 
 export const mean = (values: readonly number[]): number => sum(values) / values.length;
 
-export function deviation(values: readonly number[]): number {
+export function standardDeviation(values: readonly number[]): number {
   const middle = mean(values);
   return Math.sqrt(mean(values.map((value) => (value - middle) ** 2)));
 }
@@ -13,21 +13,21 @@ export function deviation(values: readonly number[]): number {
  * The mean correlation over all pairs. With every series brought to mean 0 and deviation 1, the
  * variance of their sum is n + n (n - 1) times it, so no pair needs to be looked at.
  */
-export function correlation(series: readonly (readonly number[])[]): number {
-  const moving = series.filter((values) => deviation(values) > 0).map(standardised);
+export function meanPairwiseCorrelation(series: readonly (readonly number[])[]): number {
+  const moving = series.filter((values) => standardDeviation(values) > 0).map(standardised);
   const n = moving.length;
   if (n < 2) return 0;
   const total = moving[0].map((_, at) => sum(moving.map((values) => values[at])));
-  return (deviation(total) ** 2 - n) / (n * (n - 1));
+  return (standardDeviation(total) ** 2 - n) / (n * (n - 1));
 }
 
 function standardised(values: readonly number[]): number[] {
-  const [middle, spread] = [mean(values), deviation(values)];
+  const [middle, spread] = [mean(values), standardDeviation(values)];
   return values.map((value) => (value - middle) / spread);
 }
 
 /** Jain's index of fairness. */
-export function jain(shares: readonly number[]): number {
+export function jainIndex(shares: readonly number[]): number {
   const squares = sum(shares.map((share) => share ** 2));
   return squares === 0 ? 1 : sum(shares) ** 2 / (shares.length * squares);
 }

@@ -1,14 +1,21 @@
 import { readFileSync } from 'node:fs';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { flowAt, PATTERNS, type Recovery, SHAPES, simulateTchannel, tell } from './tchannel.ts';
+import {
+  flowAt,
+  formatRun,
+  PATTERNS,
+  type Recovery,
+  simulateTchannel,
+  TRAFFIC_SHAPES,
+} from './tchannel.ts';
 
 const RATE = { recoverRate: 3 };
 const VALUE = { recoverValue: 200 };
 
 const bothWays = (pattern: keyof typeof PATTERNS): string =>
   [RATE, VALUE]
-    .flatMap((recovery) => tell(simulateTchannel(PATTERNS[pattern], recovery)))
+    .flatMap((recovery) => formatRun(simulateTchannel(PATTERNS[pattern], recovery)))
     .map((line) => `${line}\n`)
     .join('');
 
@@ -22,7 +29,7 @@ describe('the TChannel simulation', () => {
 
   // The recurrence of the original, run apart from this code: traffic grows while the limit recovers.
   test('linear_grow: wants more every second, in recovery too', () => {
-    const lines = tell(simulateTchannel(PATTERNS.linear_grow, RATE));
+    const lines = formatRun(simulateTchannel(PATTERNS.linear_grow, RATE));
     expect(lines).toEqual([
       'started with recover_rate: 3',
       'start rps=100 (linear_grow) throttled=0 busy=0 (linear_grow) limit=9999999',
@@ -47,7 +54,7 @@ describe('the TChannel simulation', () => {
   });
 
   test('linear_grow by a constant: 200 a second more catches up with 100 a second more', () => {
-    const lines = tell(simulateTchannel(PATTERNS.linear_grow, VALUE));
+    const lines = formatRun(simulateTchannel(PATTERNS.linear_grow, VALUE));
     expect(lines.slice(-3)).toEqual([
       '    +++ time=20 rps=2000 throttled=99 busy=0 limit=2000',
       '    +++ time=21 rps=2200 throttled=0 busy=0 limit=2200',
@@ -56,12 +63,12 @@ describe('the TChannel simulation', () => {
   });
 
   test('linear_decrease: wanting less meets the limit half way', () => {
-    expect(tell(simulateTchannel(PATTERNS.linear_decrease, RATE)).slice(-3)).toEqual([
+    expect(formatRun(simulateTchannel(PATTERNS.linear_decrease, RATE)).slice(-3)).toEqual([
       '    +++ time=16 rps=2441 throttled=958 busy=0 limit=2441',
       '    +++ time=17 rps=3300 throttled=0 busy=0 limit=9765',
       '    converged at time=17, speed=7',
     ]);
-    expect(tell(simulateTchannel(PATTERNS.linear_decrease, VALUE)).slice(-3)).toEqual([
+    expect(formatRun(simulateTchannel(PATTERNS.linear_decrease, VALUE)).slice(-3)).toEqual([
       '    +++ time=23 rps=2600 throttled=99 busy=0 limit=2600',
       '    +++ time=24 rps=2600 throttled=0 busy=0 limit=2800',
       '    converged at time=24, speed=14',
@@ -78,18 +85,18 @@ describe('the TChannel simulation', () => {
     const quiet = { ...PATTERNS.steady, busy: { start: 0, shape: 'steady' } } as const;
     const story = simulateTchannel(quiet, RATE);
     expect(story.recovering).toEqual([]);
-    expect(tell(story).at(-1)).toBe('    converged at time=10, speed=0');
+    expect(formatRun(story).at(-1)).toBe('    converged at time=10, speed=0');
   });
 
   // 21 × 240 is more than 5000, 20 × 240 is not: back in second 31, the first that does not count.
   test('one second too late is too late', () => {
     const late = simulateTchannel(PATTERNS.steady, { recoverValue: 240 });
-    expect(tell(late).slice(-2)).toEqual([
+    expect(formatRun(late).slice(-2)).toEqual([
       '    +++ time=31 rps=5000 throttled=0 busy=0 limit=5040',
       '    failed to converge',
     ]);
     const inTime = simulateTchannel(PATTERNS.steady, { recoverValue: 250 });
-    expect(tell(inTime).at(-1)).toBe('    converged at time=30, speed=20');
+    expect(formatRun(inTime).at(-1)).toBe('    converged at time=30, speed=20');
   });
 
   test('flappy comes every third second', () => {
@@ -101,7 +108,7 @@ describe('the TChannel simulation', () => {
 describe('whatever the traffic', () => {
   const flow = fc.record({
     start: fc.integer({ min: 0, max: 9_999_999 }),
-    shape: fc.constantFrom(...SHAPES),
+    shape: fc.constantFrom(...TRAFFIC_SHAPES),
   });
   const amount = fc.double({ min: 0, minExcluded: true, max: 1e9, noNaN: true });
   const recovery: fc.Arbitrary<Recovery> = fc.oneof(
@@ -114,13 +121,13 @@ describe('whatever the traffic', () => {
 
   test('what is wanted is sent or throttled, and only what is sent is busy', () => {
     fc.assert(
-      fc.property(story, ({ busy, recovering, limitMax }) => {
+      fc.property(story, ({ busy, recovering, maxLimit }) => {
         for (const second of [...busy, ...recovering]) {
           expect(second.sent + second.throttled).toBeCloseTo(second.rps, 6);
           expect(second.busy).toBeLessThanOrEqual(second.sent);
           expect(second.sent).toBeLessThanOrEqual(second.limit);
           expect(second.limit).toBeGreaterThan(0); // a limit of 0 would never grow again
-          expect(second.limit).toBeLessThanOrEqual(limitMax);
+          expect(second.limit).toBeLessThanOrEqual(maxLimit);
         }
       }),
     );
@@ -130,7 +137,7 @@ describe('whatever the traffic', () => {
     const row = /^ {4}(---|\+\+\+) time=\d+ rps=\d+ throttled=\d+ busy=\d+ limit=\d+$/;
     fc.assert(
       fc.property(story, (told) => {
-        const rows = tell(told).filter((line) => line.includes(' time='));
+        const rows = formatRun(told).filter((line) => line.includes(' time='));
         for (const line of rows) if (!line.includes('converged')) expect(line).toMatch(row);
       }),
     );

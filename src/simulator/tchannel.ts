@@ -16,13 +16,13 @@
 
 import { type BusyRule, busyRule, UNLIMITED } from '../policies/busy.ts';
 
-export const SHAPES = ['steady', 'flappy', 'linear_grow', 'linear_decrease'] as const;
-export type Shape = (typeof SHAPES)[number];
+export const TRAFFIC_SHAPES = ['steady', 'flappy', 'linear_grow', 'linear_decrease'] as const;
+export type TrafficShape = (typeof TRAFFIC_SHAPES)[number];
 
 /** So many a second at the start, and how that changes with time. */
 export interface Flow {
   readonly start: number;
-  readonly shape: Shape;
+  readonly shape: TrafficShape;
 }
 
 /** What the client would like to send, and how much of it the service would answer with busy. */
@@ -34,7 +34,7 @@ export interface Traffic {
 /** Either a recover rate (3: every second four times as much) or a recover value (so much more). */
 export type Recovery = { readonly recoverRate: number } | { readonly recoverValue: number };
 
-export interface Second {
+export interface SimulatedSecond {
   readonly time: number;
   /** What the client would like to send. Sent and throttled add up to it. */
   readonly rps: number;
@@ -45,18 +45,18 @@ export interface Second {
   readonly limit: number;
 }
 
-export interface Story {
+export interface TchannelRun {
   readonly traffic: Traffic;
   readonly recovery: Recovery;
-  readonly limitMax: number;
-  readonly busy: readonly Second[];
-  readonly recovering: readonly Second[];
+  readonly maxLimit: number;
+  readonly busy: readonly SimulatedSecond[];
+  readonly recovering: readonly SimulatedSecond[];
   /** When nothing was throttled any more; undefined if that took too long. */
   readonly convergedAt: number | undefined;
 }
 
 /** The traffic of the original's four runs, each known by the name of one shape in it. */
-export const PATTERNS: Readonly<Record<Shape, Traffic>> = {
+export const PATTERNS: Readonly<Record<TrafficShape, Traffic>> = {
   steady: {
     rps: { start: 5000, shape: 'steady' },
     busy: { start: 3000, shape: 'steady' },
@@ -82,13 +82,13 @@ export const HEALTHY_AT = 10;
 const CONVERGED_BY = 30;
 
 /** One second more is looked at, too late to count. */
-const TIME_MAX = 31;
+const MAX_TIME = 31;
 
 /** More calls than the largest limit would be throttled for ever. */
-export const CALLS_MAX = UNLIMITED;
+export const MAX_CALLS = UNLIMITED;
 
 /** How fast the linear shapes move, in calls a second every second. */
-const INCLINE = 100;
+const SLOPE_PER_SECOND = 100;
 
 const FLAPPY_EVERY = 3;
 
@@ -100,14 +100,14 @@ export function flowAt({ start, shape }: Flow, time: number): number {
     case 'flappy':
       return time % FLAPPY_EVERY === 0 ? start : 0;
     case 'linear_grow':
-      return start + INCLINE * time;
+      return start + SLOPE_PER_SECOND * time;
     case 'linear_decrease':
-      return Math.max(0, start - INCLINE * time);
+      return Math.max(0, start - SLOPE_PER_SECOND * time);
   }
 }
 
 /** Tells what happens to this traffic under one way of recovering. */
-export function simulateTchannel(traffic: Traffic, recovery: Recovery): Story {
+export function simulateTchannel(traffic: Traffic, recovery: Recovery): TchannelRun {
   const rule = busyRule(recovery, '');
   const busy = busySeconds(traffic, rule);
   const recovering = recoveringSeconds(traffic, rule, busy);
@@ -116,15 +116,15 @@ export function simulateTchannel(traffic: Traffic, recovery: Recovery): Story {
   return {
     traffic,
     recovery,
-    limitMax: rule.max,
+    maxLimit: rule.max,
     busy,
     recovering,
     convergedAt: isBack ? time : undefined,
   };
 }
 
-function busySeconds(traffic: Traffic, rule: BusyRule): Second[] {
-  const seconds: Second[] = [];
+function busySeconds(traffic: Traffic, rule: BusyRule): SimulatedSecond[] {
+  const seconds: SimulatedSecond[] = [];
   for (let time = 1; time < HEALTHY_AT; time++) {
     const rps = flowAt(traffic.rps, time);
     const limit = limitAfter(seconds.at(-1), rule);
@@ -136,10 +136,14 @@ function busySeconds(traffic: Traffic, rule: BusyRule): Second[] {
 }
 
 /** Nothing to recover from is recovered at once, without a single second of it. */
-function recoveringSeconds(traffic: Traffic, rule: BusyRule, before: readonly Second[]): Second[] {
-  const seconds: Second[] = [];
+function recoveringSeconds(
+  traffic: Traffic,
+  rule: BusyRule,
+  before: readonly SimulatedSecond[],
+): SimulatedSecond[] {
+  const seconds: SimulatedSecond[] = [];
   let last = before.at(-1);
-  for (let time = HEALTHY_AT + 1; time <= TIME_MAX && last?.throttled !== 0; time++) {
+  for (let time = HEALTHY_AT + 1; time <= MAX_TIME && last?.throttled !== 0; time++) {
     const rps = flowAt(traffic.rps, time);
     const limit = limitAfter(last, rule);
     const sent = Math.min(rps, limit);
@@ -150,36 +154,36 @@ function recoveringSeconds(traffic: Traffic, rule: BusyRule, before: readonly Se
 }
 
 /** The limit that follows from how the last second went. */
-function limitAfter(last: Second | undefined, rule: BusyRule): number {
+function limitAfter(last: SimulatedSecond | undefined, rule: BusyRule): number {
   return last === undefined ? rule.max : rule.halve(rule.grow(last.limit), last.busy);
 }
 
 /** The story in the original's words, one line each. */
-export function tell(story: Story): string[] {
-  const { traffic, limitMax, busy, recovering } = story;
+export function formatRun(story: TchannelRun): string[] {
+  const { traffic, maxLimit, busy, recovering } = story;
   const { rps, busy: refused } = traffic;
   return [
-    `started with ${nameOf(story.recovery)}`,
-    `start rps=${rps.start} (${rps.shape}) throttled=0 busy=${refused.start} (${refused.shape}) limit=${limitMax}`,
-    ...busy.map((second) => `    --- ${figures(second)}`),
+    `started with ${formatRecovery(story.recovery)}`,
+    `start rps=${rps.start} (${rps.shape}) throttled=0 busy=${refused.start} (${refused.shape}) limit=${maxLimit}`,
+    ...busy.map((second) => `    --- ${formatSecond(second)}`),
     '    ++++ recovering',
-    ...recovering.map((second) => `    +++ ${figures(second)}`),
-    `    ${ending(story)}`,
+    ...recovering.map((second) => `    +++ ${formatSecond(second)}`),
+    `    ${formatOutcome(story)}`,
   ];
 }
 
-function nameOf(recovery: Recovery): string {
+function formatRecovery(recovery: Recovery): string {
   return 'recoverRate' in recovery
     ? `recover_rate: ${recovery.recoverRate}`
     : `recover_value: ${recovery.recoverValue}`;
 }
 
-function figures({ time, sent, throttled, busy, limit }: Second): string {
+function formatSecond({ time, sent, throttled, busy, limit }: SimulatedSecond): string {
   const [rps, held, refused, most] = [sent, throttled, busy, limit].map(Math.trunc);
   return `time=${time} rps=${rps} throttled=${held} busy=${refused} limit=${most}`;
 }
 
-export function ending({ convergedAt }: Story): string {
+export function formatOutcome({ convergedAt }: TchannelRun): string {
   return convergedAt === undefined
     ? 'failed to converge'
     : `converged at time=${convergedAt}, speed=${convergedAt - HEALTHY_AT}`;

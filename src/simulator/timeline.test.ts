@@ -6,16 +6,16 @@ test('things happen in time, and at one instant in the order they were arranged'
   const timeline = new Timeline();
   const story: string[] = [];
   const say = (what: string) => () => story.push(`${timeline.now} ${what}`);
-  timeline.after(20, say('late'));
-  timeline.after(10, say('first'));
-  timeline.after(10, say('second'));
-  timeline.after(10, () => timeline.after(0, say('third, arranged on the spot')));
+  timeline.scheduleAfter(20, say('late'));
+  timeline.scheduleAfter(10, say('first'));
+  timeline.scheduleAfter(10, say('second'));
+  timeline.scheduleAfter(10, () => timeline.scheduleAfter(0, say('third, arranged on the spot')));
 
-  expect(timeline.turn()).toBe(true);
+  expect(timeline.runNextInstant()).toBe(true);
   expect(story).toEqual(['10 first', '10 second', '10 third, arranged on the spot']);
-  expect(timeline.turn()).toBe(true);
+  expect(timeline.runNextInstant()).toBe(true);
   expect(story.at(-1)).toBe('20 late');
-  expect(timeline.turn()).toBe(false);
+  expect(timeline.runNextInstant()).toBe(false);
 });
 
 test('whatever is arranged comes in order', () => {
@@ -24,9 +24,9 @@ test('whatever is arranged comes in order', () => {
       const timeline = new Timeline();
       const done: [at: number, order: number][] = [];
       spans.forEach((span, order) => {
-        timeline.after(span, () => done.push([timeline.now, order]));
+        timeline.scheduleAfter(span, () => done.push([timeline.now, order]));
       });
-      while (timeline.turn());
+      while (timeline.runNextInstant());
       const sorted = spans
         .map((span, order): [number, number] => [span, order])
         .sort((a, b) => a[0] - b[0] || a[1] - b[1]);

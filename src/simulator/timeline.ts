@@ -10,26 +10,28 @@ import { Heap } from '../core/heap.ts';
 
 interface Timer {
   readonly at: Millis;
-  readonly order: number;
-  readonly act: () => void;
+  readonly sequence: number;
+  readonly callback: () => void;
 }
 
 export class Timeline {
   now: Millis = 0;
-  #order = 0;
-  readonly #timers = new Heap<Timer>((a, b) => a.at < b.at || (a.at === b.at && a.order < b.order));
+  #nextSequence = 0;
+  readonly #timers = new Heap<Timer>(
+    (a, b) => a.at < b.at || (a.at === b.at && a.sequence < b.sequence),
+  );
 
   /** Arranges for something to happen `span` from now. */
-  after(span: Millis, act: () => void): void {
-    this.#timers.push({ at: this.now + span, order: this.#order++, act });
+  scheduleAfter(span: Millis, act: () => void): void {
+    this.#timers.push({ at: this.now + span, sequence: this.#nextSequence++, callback: act });
   }
 
   /** Moves to the next instant at which anything is due, and does all of it. False if nothing is. */
-  turn(): boolean {
+  runNextInstant(): boolean {
     const first = this.#timers.peek();
     if (first === undefined) return false;
     this.now = first.at;
-    while (this.#timers.peek()?.at === this.now) this.#timers.pop()?.act();
+    while (this.#timers.peek()?.at === this.now) this.#timers.pop()?.callback();
     return true;
   }
 }

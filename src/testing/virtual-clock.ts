@@ -16,8 +16,10 @@ import { requireNumber } from '../core/options.ts';
  */
 export class VirtualClock implements Clock {
   #now: Millis;
-  readonly #alarms = new Heap<Alarm>((a, b) => a.at < b.at || (a.at === b.at && a.nth < b.nth));
-  #alarmsSet = 0;
+  readonly #timers = new Heap<Timer>(
+    (a, b) => a.at < b.at || (a.at === b.at && a.sequence < b.sequence),
+  );
+  #lastSequence = 0;
 
   constructor(now: Millis = 0) {
     this.#now = now;
@@ -27,11 +29,11 @@ export class VirtualClock implements Clock {
     return this.#now;
   }
 
-  wakeAt(at: Millis, act: () => void): () => void {
-    const alarm: Alarm = { at, nth: ++this.#alarmsSet, act, isOn: true };
-    this.#alarms.push(alarm);
+  wakeAt(at: Millis, callback: () => void): () => void {
+    const timer: Timer = { at, sequence: ++this.#lastSequence, callback, isActive: true };
+    this.#timers.push(timer);
     return () => {
-      alarm.isOn = false;
+      timer.isActive = false;
     };
   }
 
@@ -39,10 +41,10 @@ export class VirtualClock implements Clock {
   advance(span: Millis): void {
     requireNumber('span', span, { min: 0 });
     const end = this.#now + span;
-    for (let next = this.#alarms.peek(); next && next.at <= end; next = this.#alarms.peek()) {
-      this.#alarms.pop();
+    for (let next = this.#timers.peek(); next && next.at <= end; next = this.#timers.peek()) {
+      this.#timers.pop();
       this.#now = Math.max(this.#now, next.at);
-      if (next.isOn) next.act();
+      if (next.isActive) next.callback();
     }
     this.#now = Math.max(this.#now, end); // somebody who was woken may have moved it further
   }
@@ -51,30 +53,30 @@ export class VirtualClock implements Clock {
    * Moves time on like `advance`, but lets everybody who was woken finish what they do (promises
    * and all) before time goes on to the next alarm.
    */
-  async pass(span: Millis): Promise<void> {
+  async advanceAsync(span: Millis): Promise<void> {
     requireNumber('span', span, { min: 0 });
     const end = this.#now + span;
-    await settled();
-    for (let next = this.#alarms.peek(); next && next.at <= end; next = this.#alarms.peek()) {
+    await drainMicrotasks();
+    for (let next = this.#timers.peek(); next && next.at <= end; next = this.#timers.peek()) {
       this.advance(Math.max(0, next.at - this.#now));
-      await settled();
+      await drainMicrotasks();
     }
     this.advance(Math.max(0, end - this.#now));
-    await settled();
+    await drainMicrotasks();
   }
 }
 
-interface Alarm {
+interface Timer {
   readonly at: Millis;
   /** Whoever set its alarm first is woken first. */
-  readonly nth: number;
-  readonly act: () => void;
-  isOn: boolean;
+  readonly sequence: number;
+  readonly callback: () => void;
+  isActive: boolean;
 }
 
 /** More turns of the promise queue than any chain of ours is long. */
-const TURNS = 50;
+const MICROTASK_TURNS = 50;
 
-async function settled(): Promise<void> {
-  for (let n = 0; n < TURNS; n++) await Promise.resolve();
+async function drainMicrotasks(): Promise<void> {
+  for (let n = 0; n < MICROTASK_TURNS; n++) await Promise.resolve();
 }

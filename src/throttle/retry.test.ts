@@ -46,7 +46,7 @@ describe('retry', () => {
   test('comes back later each time, and by a random part of it', async () => {
     const { clock, story, call, sink } = tell([busy, { outcome: 'timeout' }, busy, ok]);
     const result = call('a');
-    await clock.pass(2000);
+    await clock.advanceAsync(2000);
     expect(await result).toEqual(ok);
     expect(story).toEqual(['0 a: busy', '60 a: timeout', '170 a: busy', '380 a: ok']);
     expect(sink.stats()).toMatchObject({
@@ -59,7 +59,7 @@ describe('retry', () => {
   test('every try is timed on its own', async () => {
     const { clock, call, sink } = tell([busy, ok]);
     const result = call('a');
-    await clock.pass(2000);
+    await clock.advanceAsync(2000);
     await result;
     expect(sink.stats().rttMs).toMatchObject({ count: 1, sumMs: 10 });
   });
@@ -67,7 +67,7 @@ describe('retry', () => {
   test('gives what it got once it has tried often enough', async () => {
     const { clock, story, call } = tell([busy, busy, busy], { retry: 2 });
     const result = call('a');
-    await clock.pass(2000);
+    await clock.advanceAsync(2000);
     expect(await result).toEqual(busy);
     expect(story).toHaveLength(3);
   });
@@ -76,12 +76,14 @@ describe('retry', () => {
     const { clock, story, call } = tell([new Error('no such thing')]);
     const result = call('a');
     result.catch(() => {});
-    await clock.pass(2000);
+    await clock.advanceAsync(2000);
     await expect(result).rejects.toThrow('no such thing');
     expect(story).toHaveLength(1);
-    const again = tell([new Error('flaky'), ok], { retry: { on: ['failed'], first: '10ms' } });
+    const again = tell([new Error('flaky'), ok], {
+      retry: { on: ['failed'], initialDelay: '10ms' },
+    });
     const second = again.call('b');
-    await again.clock.pass(100);
+    await again.clock.advanceAsync(100);
     expect(await second).toEqual(ok);
   });
 
@@ -90,9 +92,9 @@ describe('retry', () => {
       wait: '10s',
     });
     const first = call('a');
-    await clock.pass(100);
+    await clock.advanceAsync(100);
     const second = call('b'); // waits: the other side wants nothing more for 3 s
-    await clock.pass(5000);
+    await clock.advanceAsync(5000);
     await Promise.all([first, second]);
     expect(story).toEqual(['0 a: busy', '3010 b: ok', '3060 a: ok']);
   });
@@ -100,14 +102,14 @@ describe('retry', () => {
   test('a "come back tomorrow" is not waited for', async () => {
     const { clock, call } = tell([{ outcome: 'busy', retryAfterMs: 86_400_000 }]);
     const result = call('a');
-    await clock.pass(10);
+    await clock.advanceAsync(10);
     expect(await result).toMatchObject(busy);
   });
 
   test('only so many may be backing off at once', async () => {
-    const { clock, story, call } = tell([busy, busy, busy, busy], { retry: { waitingMax: 2 } });
+    const { clock, story, call } = tell([busy, busy, busy, busy], { retry: { maxWaiting: 2 } });
     const results = ['a', 'b', 'c', 'd'].map((name) => call(name));
-    await clock.pass(2000);
+    await clock.advanceAsync(2000);
     expect((await Promise.all(results)).map(({ outcome }) => outcome)).toEqual([
       'ok',
       'ok',
@@ -121,10 +123,10 @@ describe('retry', () => {
     const giveUp = new AbortController();
     const { clock, story, call } = tell([busy, busy], { signal: giveUp.signal });
     const result = call('a');
-    await clock.pass(20);
+    await clock.advanceAsync(20);
     giveUp.abort(new Error('enough'));
     await expect(result).rejects.toThrow('enough');
-    await clock.pass(5000);
+    await clock.advanceAsync(5000);
     expect(story).toEqual(['0 a: busy']);
   });
 
@@ -148,7 +150,7 @@ describe('retry', () => {
       },
     );
     const all = Array.from({ length: 50 }, (_, id) => call(id));
-    await clock.pass(1000);
+    await clock.advanceAsync(1000);
     await Promise.all(all);
     expect(times.size).toBeGreaterThan(25);
   });
@@ -161,10 +163,10 @@ describe('retry', () => {
       clock,
       outcome: () => 'busy',
       wait: '1s',
-      retry: { times: 2, first: 5, onRetry: (_tried, n) => heard.push(n) },
+      retry: { maxRetries: 2, initialDelay: 5, onRetry: (_tried, n) => heard.push(n) },
     });
     const result = call();
-    await clock.pass(5000);
+    await clock.advanceAsync(5000);
     expect(await result).toBe('busy');
     expect(heard).toEqual([]); // nothing was given up
   });
@@ -184,14 +186,14 @@ describe('retry', () => {
       },
     });
     const result = call();
-    await clock.pass(5000);
+    await clock.advanceAsync(5000);
     await result;
     expect(made).toBe(1);
   });
 
   test('nonsense is named', () => {
     const make = (retry: unknown) => () => tell([], { retry: retry as never });
-    expect(make({ times: -1 })).toThrow('retry.times');
+    expect(make({ maxRetries: -1 })).toThrow('retry.maxRetries');
     expect(make({ tims: 1 })).toThrow('retry.tims');
     expect(make('often')).toThrow('`retry` to be true, a number of times, or an object');
     expect(make({ on: ['bussy'] })).toThrow('retry.on');

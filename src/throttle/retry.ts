@@ -10,32 +10,32 @@
  * an outage everything backs off, and an unbounded crowd of those would eat the memory.
  */
 
-import { alarm, type Clock, type Millis } from '../core/clock.ts';
+import { type Clock, type Millis, schedule } from '../core/clock.ts';
 import { OUTCOMES, type Outcome } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
 import { ConfigError } from '../core/errors.ts';
-import { Fields } from '../core/options.ts';
+import { OptionReader } from '../core/options.ts';
 import type { Random } from '../core/random.ts';
-import { isSignal } from '../limiter/validate.ts';
+import { isAbortSignal } from '../limiter/validate.ts';
 
 /** When to try again, how often and how soon. */
 export interface RetryOptions {
   /** How often to try again after the first time. Default 3. */
-  readonly times?: number;
+  readonly maxRetries?: number;
   /** The longest first back-off; each further one may be twice as long. Default 100 ms. */
-  readonly first?: Duration;
+  readonly initialDelay?: Duration;
   /** The longest back-off, and the longest "come back in" worth waiting for. Default 30 s. */
-  readonly max?: Duration;
+  readonly maxDelay?: Duration;
   /** The most calls that may be backing off at once; one more fails with what it has. Default 1,000. */
-  readonly waitingMax?: number;
+  readonly maxWaiting?: number;
   /** What is tried again: a list of outcomes, or a function that decides. Default busy and timeout. */
-  readonly on?: readonly Outcome[] | ((tried: Tried) => boolean);
+  readonly on?: readonly Outcome[] | ((attempt: Attempt) => boolean);
   /** Hears of what is given up, when the next try begins. `n` is 1 before the first retry. */
-  readonly onRetry?: (tried: Tried, n: number) => void;
+  readonly onRetry?: (attempt: Attempt, n: number) => void;
 }
 
 /** What became of one try. */
-export interface Tried {
+export interface Attempt {
   readonly outcome: Outcome;
   /** How long the other side wants nothing more, if it said so. */
   readonly retryAfterMs?: Millis | undefined;
@@ -44,59 +44,59 @@ export interface Tried {
   readonly result?: unknown;
 }
 
-const TIMES_MAX = 100;
+const MAX_RETRIES = 100;
 
-export class Retries {
+export class RetryPolicy {
   readonly #clock: Clock;
   readonly #random: Random;
-  readonly #times: number;
-  readonly #firstMs: Millis;
-  readonly #maxMs: Millis;
-  readonly #waitingMax: number;
-  readonly #isWorthIt: (tried: Tried) => boolean;
+  readonly #maxRetries: number;
+  readonly #initialDelayMs: Millis;
+  readonly #maxDelayMs: Millis;
+  readonly #maxWaiting: number;
+  readonly #isRetryable: (attempt: Attempt) => boolean;
   readonly #onRetry: RetryOptions['onRetry'];
-  #waiting = 0;
+  #backingOff = 0;
 
   constructor(options: number | true | RetryOptions, clock: Clock, random: Random) {
     const given =
-      typeof options === 'number' ? { times: options } : options === true ? {} : options;
-    const fields = new Fields('retry', given, 'true, a number of times, or an object');
+      typeof options === 'number' ? { maxRetries: options } : options === true ? {} : options;
+    const reader = new OptionReader('retry', given, 'true, a number of times, or an object');
     this.#clock = clock;
     this.#random = random;
-    this.#times = fields.number('times', { min: 0, max: TIMES_MAX, whole: true }, 3);
-    this.#firstMs = fields.duration('first', 100);
-    this.#maxMs = fields.duration('max', 30_000);
-    this.#waitingMax = fields.whole('waitingMax', 0, 1000);
-    this.#isWorthIt = readOn(fields);
-    this.#onRetry = fields.optional('onRetry', isFunction, 'a function');
-    fields.done();
+    this.#maxRetries = reader.number('maxRetries', { min: 0, max: MAX_RETRIES, integer: true }, 3);
+    this.#initialDelayMs = reader.duration('initialDelay', 100);
+    this.#maxDelayMs = reader.duration('maxDelay', 30_000);
+    this.#maxWaiting = reader.integer('maxWaiting', 0, 1000);
+    this.#isRetryable = readRetryable(reader);
+    this.#onRetry = reader.optional('onRetry', isFunction, 'a function');
+    reader.finish();
   }
 
   /** How long before try `n` (1 is the first retry); undefined if there shall be none. */
-  delayMs(n: number, tried: Tried): Millis | undefined {
-    const { retryAfterMs = 0 } = tried;
-    const isOver = n > this.#times || this.#waiting >= this.#waitingMax;
-    if (isOver || retryAfterMs > this.#maxMs || !this.#isWorthIt(tried)) return undefined;
-    const backOffMs = Math.min(this.#maxMs, this.#firstMs * 2 ** (n - 1));
+  delayMs(n: number, attempt: Attempt): Millis | undefined {
+    const { retryAfterMs = 0 } = attempt;
+    const isOver = n > this.#maxRetries || this.#backingOff >= this.#maxWaiting;
+    if (isOver || retryAfterMs > this.#maxDelayMs || !this.#isRetryable(attempt)) return undefined;
+    const backOffMs = Math.min(this.#maxDelayMs, this.#initialDelayMs * 2 ** (n - 1));
     return retryAfterMs + backOffMs * this.#random();
   }
 
   /** Try `n` begins, in the place of what `last` brought. */
-  begin(last: Tried, n: number): void {
+  notifyRetry(last: Attempt, n: number): void {
     this.#onRetry?.(last, n - 1);
   }
 
   /** Waits; rejects if the signal aborts first. */
   async sleep(ms: Millis, signal?: AbortSignal): Promise<void> {
     signal?.throwIfAborted();
-    this.#waiting++;
+    this.#backingOff++;
     try {
       await new Promise<void>((wake, giveUp) => {
         const onAbort = (): void => {
           cancel();
           giveUp(signal?.reason);
         };
-        const cancel = alarm(
+        const cancel = schedule(
           this.#clock,
           this.#clock.now() + ms,
           () => {
@@ -108,7 +108,7 @@ export class Retries {
         signal?.addEventListener('abort', onAbort, { once: true });
       });
     } finally {
-      this.#waiting--;
+      this.#backingOff--;
     }
   }
 }
@@ -116,21 +116,22 @@ export class Retries {
 const isFunction = (value: unknown): value is NonNullable<RetryOptions['onRetry']> =>
   typeof value === 'function';
 
-function readOn(fields: Fields): (tried: Tried) => boolean {
-  const given = fields.raw('on') ?? ['busy', 'timeout'];
-  if (typeof given === 'function') return given as (tried: Tried) => boolean;
+function readRetryable(reader: OptionReader): (attempt: Attempt) => boolean {
+  const given = reader.get('on') ?? ['busy', 'timeout'];
+  if (typeof given === 'function') return given as (attempt: Attempt) => boolean;
   if (!Array.isArray(given) || !given.every((name) => OUTCOMES.includes(name))) {
-    fields.fail('on', `a function, or a list out of ${OUTCOMES.join(', ')}`);
+    reader.throwFor('on', `a function, or a list out of ${OUTCOMES.join(', ')}`);
   }
   return ({ outcome }) => given.includes(outcome);
 }
 
 /** One signal for all calls, or one that is found in a call's arguments. */
-export function signalReader<A extends unknown[]>(
+export function signalGetter<A extends unknown[]>(
   signal: unknown,
 ): ((...args: A) => AbortSignal | undefined) | undefined {
   if (signal === undefined) return undefined;
   if (typeof signal === 'function') return signal as (...args: A) => AbortSignal | undefined;
-  if (!isSignal(signal)) throw new ConfigError('signal', 'an AbortSignal, or a function', signal);
+  if (!isAbortSignal(signal))
+    throw new ConfigError('signal', 'an AbortSignal, or a function', signal);
   return () => signal;
 }

@@ -7,43 +7,43 @@
 
 import type { Millis } from '../core/clock.ts';
 import type { Outcome } from '../core/decision.ts';
-import type { Permit, Settled } from '../limiter/permit.ts';
-import type { Tried } from './retry.ts';
+import type { Permit, PermitResult } from '../limiter/permit.ts';
+import type { Attempt } from './retry.ts';
 
 /** How somebody says how a call went. */
-export interface Settling {
+export interface SettleHooks {
   readonly used: ((result: unknown) => number) | undefined;
   readonly outcome: ((error: unknown, result: unknown) => Outcome) | undefined;
   readonly retryAfter: ((error: unknown, result: unknown) => Millis | undefined) | undefined;
 }
 
 /** Does the work and says how it went, whether it answers at once or with a promise. */
-export function settled(permit: Permit, settling: Settling, work: () => unknown): unknown {
+export function runAndSettle(permit: Permit, hooks: SettleHooks, work: () => unknown): unknown {
   let result: unknown;
   try {
     result = work();
   } catch (error) {
-    failed(permit, settling, error);
+    settleThrown(permit, hooks, error);
     throw error;
   }
-  if (!isPromise(result)) return done(permit, settling, result);
+  if (!isPromiseLike(result)) return settleReturned(permit, hooks, result);
   return result.then(
-    (value) => done(permit, settling, value),
+    (value) => settleReturned(permit, hooks, value),
     (error) => {
-      failed(permit, settling, error);
+      settleThrown(permit, hooks, error);
       throw error;
     },
   );
 }
 
 /** Does the work and keeps what became of it: whether it is the last word is not known yet. */
-export async function tried(
+export async function runAttempt(
   permit: Permit,
-  settling: Settling,
+  hooks: SettleHooks,
   work: () => unknown,
-): Promise<Tried> {
-  let said: Settled = {};
-  const hear = (own: Settled): void => {
+): Promise<Attempt> {
+  let said: PermitResult = {};
+  const onResult = (own: PermitResult): void => {
     said = own;
   };
   const told = () => ({ outcome: said.outcome ?? 'ok', retryAfterMs: said.retryAfterMs });
@@ -51,64 +51,74 @@ export async function tried(
   try {
     result = await work();
   } catch (error) {
-    failed(permit, settling, error, hear);
+    settleThrown(permit, hooks, error, onResult);
     return { ...told(), error };
   }
-  done(permit, settling, result, hear);
+  settleReturned(permit, hooks, result, onResult);
   return { ...told(), result };
 }
 
-type Hear = (said: Settled) => void;
+type OnResult = (said: PermitResult) => void;
 
-function done(permit: Permit, settling: Settling, result: unknown, hear?: Hear): unknown {
-  const { used, outcome, retryAfter } = settling;
-  settleWith(permit, {}, hear, () => ({
+function settleReturned(
+  permit: Permit,
+  hooks: SettleHooks,
+  result: unknown,
+  onResult?: OnResult,
+): unknown {
+  const { used, outcome, retryAfter } = hooks;
+  settleOrDefault(permit, {}, onResult, () => ({
     ...(used && { used: used(result) }),
     ...(outcome && { outcome: outcome(undefined, result) }),
-    ...wantedLater(retryAfter?.(undefined, result)),
+    ...retryAfterField(retryAfter?.(undefined, result)),
   }));
   return result;
 }
 
 /** The caller hears of its own error, whatever its `outcome` makes of it. */
-function failed(permit: Permit, settling: Settling, error: unknown, hear?: Hear): void {
-  const { outcome, retryAfter } = settling;
-  const usual = { outcome: outcomeOf(error) };
+function settleThrown(
+  permit: Permit,
+  hooks: SettleHooks,
+  error: unknown,
+  onResult?: OnResult,
+): void {
+  const { outcome, retryAfter } = hooks;
+  const usual = { outcome: outcomeOfError(error) };
   try {
-    settleWith(permit, usual, hear, () => ({
+    settleOrDefault(permit, usual, onResult, () => ({
       ...(outcome ? { outcome: outcome(error, undefined) } : usual),
-      ...wantedLater(retryAfter?.(error, undefined)),
+      ...retryAfterField(retryAfter?.(error, undefined)),
     }));
   } catch {
     // settled as usual; the error that matters is on its way
   }
 }
 
-const wantedLater = (retryAfterMs: Millis | undefined): Settled =>
+const retryAfterField = (retryAfterMs: Millis | undefined): PermitResult =>
   retryAfterMs === undefined ? {} : { retryAfterMs };
 
 /** Settles with what `judge` says, and as usual if it cannot say: a permit is never lost. */
-function settleWith(
+function settleOrDefault(
   permit: Permit,
-  usual: Settled,
-  hear: Hear | undefined,
-  judge: () => Settled,
+  usual: PermitResult,
+  onResult: OnResult | undefined,
+  judge: () => PermitResult,
 ): void {
-  hear?.(usual);
+  onResult?.(usual);
   try {
     const said = judge();
     permit.settle(said);
-    hear?.(said);
+    onResult?.(said);
   } catch (error) {
     permit.settle(usual); // counts only if the first did not
     throw error;
   }
 }
 
-const outcomeOf = (error: unknown): Outcome =>
+const outcomeOfError = (error: unknown): Outcome =>
   error instanceof Error && error.name === 'TimeoutError' ? 'timeout' : 'failed';
 
-export const isPromise = (value: unknown): value is Promise<unknown> =>
+export const isPromiseLike = (value: unknown): value is Promise<unknown> =>
   typeof value === 'object' &&
   value !== null &&
   'then' in value &&

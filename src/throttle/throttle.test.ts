@@ -61,7 +61,7 @@ describe('throttle', () => {
       { limit, clock, wait: true },
     );
     for (const name of ['a', 'b', 'c']) call(name);
-    await clock.pass(20_000);
+    await clock.advanceAsync(20_000);
     expect(story).toEqual(['0 a', '6000 b', '12000 c']);
   });
 
@@ -162,7 +162,7 @@ describe('throttle', () => {
     const call = throttle(() => 'done', { limiter: shared });
     expect(call()).toBe('done');
     expect(() => call()).toThrow('try again in 6000 ms');
-    expect(shared.ask('')).toEqual({ verdict: 'wait', waitMs: 6000 });
+    expect(shared.check('')).toEqual({ verdict: 'wait', waitMs: 6000 });
   });
 
   test('a method is decorated', () => {

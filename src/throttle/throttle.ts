@@ -12,13 +12,13 @@ import type { Millis } from '../core/clock.ts';
 import type { Decision, Outcome } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
 import { ConfigError, type Denial, DeniedError } from '../core/errors.ts';
-import { isRecord, waitMsIn } from '../core/options.ts';
+import { isRecord, parseWaitMs } from '../core/options.ts';
 import { isRemote, type RemoteLimiter } from '../limiter/async-limiter.ts';
 import { type LimiterOptions, limiter } from '../limiter/limiter.ts';
 import type { Refusal } from '../limiter/permit.ts';
 import type { AcquireOptions, Limiter } from '../limiter/sync-limiter.ts';
-import { Retries, type RetryOptions, signalReader, type Tried } from './retry.ts';
-import { isPromise, type Settling, settled, tried } from './run-with-permit.ts';
+import { type Attempt, type RetryOptions, RetryPolicy, signalGetter } from './retry.ts';
+import { isPromiseLike, runAndSettle, runAttempt, type SettleHooks } from './run-with-permit.ts';
 
 /** Whatever can be called. */
 export type Callable = (...args: never[]) => unknown;
@@ -59,15 +59,15 @@ export type ThrottleOptions<F extends Callable> = CallOptions<F> &
   );
 
 /** A function that may be skipped may give nothing. */
-type Skipped<F extends Callable> = (
+type Skippable<F extends Callable> = (
   ...args: Parameters<F>
 ) => ReturnType<F> extends Promise<infer R> ? Promise<R | undefined> : ReturnType<F> | undefined;
 
 /** At once or not at all, and once: what a function that is not async can have. */
-interface AtOnce {
+interface SyncOptions {
   readonly wait?: false;
   readonly retry?: false;
-  readonly share?: never;
+  readonly backend?: never;
   readonly limiter?: Limiter;
 }
 
@@ -79,13 +79,13 @@ interface AtOnce {
  */
 export function throttle<F extends Callable>(
   fn: F,
-  options: ThrottleOptions<F> & AtOnce & { readonly onDeny: 'skip' },
-): Skipped<F>;
-export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F> & AtOnce): F;
+  options: ThrottleOptions<F> & SyncOptions & { readonly onDeny: 'skip' },
+): Skippable<F>;
+export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F> & SyncOptions): F;
 export function throttle<F extends (...args: never[]) => Promise<unknown>>(
   fn: F,
   options: ThrottleOptions<F> & { readonly onDeny: 'skip' },
-): Skipped<F>;
+): Skippable<F>;
 export function throttle<F extends (...args: never[]) => Promise<unknown>>(
   fn: F,
   options: ThrottleOptions<F>,
@@ -106,38 +106,40 @@ export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F>)
   } = options;
   const { wait = false, signal, onDeny = 'throw', ...rest } = more;
   requireFunctions({ key, cost, used, outcome, retryAfter, partition, priority });
-  const engine = engineOf(rest);
-  const shape: Shape = { givesPromises: isAsync(fn), isKnown: isAsync(fn) };
+  const target = resolveLimiter(rest);
+  const returnKind: ReturnKind = { isPromise: isAsyncFunction(fn), isKnown: isAsyncFunction(fn) };
   const call = {
-    engine,
-    keyOf: key ?? oneForAll,
-    costOf: cost ?? one,
-    signalOf: signalReader(signal),
+    limiter: target,
+    keyOf: key ?? defaultKey,
+    costOf: cost ?? defaultCost,
+    signalOf: signalGetter(signal),
     partitionOf: partition,
     priorityOf: priority,
-    waitMsMax: waitMsIn(wait),
-    refuse: refuserOf(onDeny as OnDeny, shape),
-    shape,
-    settling: { used, outcome, retryAfter },
-  } as unknown as Call;
-  if (isRemote(engine)) {
-    return retry === false ? asking(fn, call) : retrying(fn, call, retriesOf(retry, engine));
+    maxWaitMs: parseWaitMs(wait),
+    onRefused: createRefusalHandler(onDeny as OnDeny, returnKind),
+    returnKind,
+    settleHooks: { used, outcome, retryAfter },
+  } as unknown as CallPlan;
+  if (isRemote(target)) {
+    return retry === false
+      ? wrapRemoteAcquire(fn, call)
+      : wrapRetry(fn, call, createRetryPolicy(retry, target));
   }
   // Nothing to hold and nothing to settle: a check, then the call.
-  const isPlain = engine.isSimple && !used && !outcome && !retryAfter && !partition;
+  const isPlain = target.isCheckOnly && !used && !outcome && !retryAfter && !partition;
 
   if (retry !== false) {
-    return retrying(fn, call, retriesOf(retry, engine));
+    return wrapRetry(fn, call, createRetryPolicy(retry, target));
   }
-  if (wait !== false) return waiting(fn, call, isPlain);
-  if (!isPlain) return holding(fn, call);
-  return key || cost ? checking(fn, call) : checkingOne(fn, call);
+  if (wait !== false) return wrapAcquire(fn, call, isPlain);
+  if (!isPlain) return wrapTryAcquire(fn, call);
+  return key || cost ? wrapCheck(fn, call) : wrapCheckDefaultKey(fn, call);
 }
 
-type Async = (...args: never[]) => Promise<unknown>;
+type AsyncCallable = (...args: never[]) => Promise<unknown>;
 
 /** What a decorator does with a method: gives back one of the same type. */
-type Decorated<M extends Callable> = <F extends M>(
+type ThrottleDecorator<M extends Callable> = <F extends M>(
   method: F,
   context: ClassMethodDecoratorContext,
 ) => F;
@@ -148,79 +150,88 @@ type Decorated<M extends Callable> = <F extends M>(
  * A decorator cannot change a method's type: one that may be skipped should say so itself, with
  * `| undefined` in what it gives.
  */
-export function throttled(options: ThrottleOptions<Callable> & AtOnce): Decorated<Callable>;
-export function throttled(options: ThrottleOptions<Callable>): Decorated<Async>;
-export function throttled(options: ThrottleOptions<Callable>): Decorated<never> {
+export function throttled(
+  options: ThrottleOptions<Callable> & SyncOptions,
+): ThrottleDecorator<Callable>;
+export function throttled(options: ThrottleOptions<Callable>): ThrottleDecorator<AsyncCallable>;
+export function throttled(options: ThrottleOptions<Callable>): ThrottleDecorator<never> {
   return (method) => throttle(method as never, options as never) as never;
 }
 
 /** How a wrapped function asks, refuses and settles. */
-interface Call {
-  readonly engine: Limiter;
+interface CallPlan {
+  readonly limiter: Limiter;
   readonly keyOf: (...args: never[]) => string;
   readonly costOf: (...args: never[]) => number;
   readonly signalOf: ((...args: never[]) => AbortSignal | undefined) | undefined;
   readonly partitionOf: ((...args: never[]) => string | undefined) | undefined;
   readonly priorityOf: ((...args: never[]) => number) | undefined;
-  readonly waitMsMax: Millis;
-  readonly refuse: Refuse;
-  readonly settling: Settling;
-  readonly shape: Shape;
+  readonly maxWaitMs: Millis;
+  readonly onRefused: RefusalHandler;
+  readonly settleHooks: SettleHooks;
+  readonly returnKind: ReturnKind;
 }
 
 /** What a function gives is known once it has given something: a refusal must look the same. */
-interface Shape {
-  givesPromises: boolean;
+interface ReturnKind {
+  isPromise: boolean;
   isKnown: boolean;
 }
 
-function learn<T>(shape: Shape, result: T): T {
-  shape.givesPromises = isPromise(result);
-  shape.isKnown = true;
+function recordReturnKind<T>(returnKind: ReturnKind, result: T): T {
+  returnKind.isPromise = isPromiseLike(result);
+  returnKind.isKnown = true;
   return result;
 }
 
 // Five ways to call, from the cheapest to the one that does everything. Arguments are handed on by
 // spreading: where they go nowhere else, no list of them is ever made.
 
-function checkingOne(fn: Callable, { engine, refuse, shape }: Call): Callable {
+function wrapCheckDefaultKey(fn: Callable, { limiter, onRefused, returnKind }: CallPlan): Callable {
   return function throttled(this: never, ...args: never[]) {
-    const decision = engine.ask('');
-    if (decision.verdict !== 'allow') return refuse('', decision, engine.name, ...args);
-    return shape.isKnown ? fn.call(this, ...args) : learn(shape, fn.call(this, ...args));
+    const decision = limiter.check('');
+    if (decision.verdict !== 'allow') return onRefused('', decision, limiter.name, ...args);
+    return returnKind.isKnown
+      ? fn.call(this, ...args)
+      : recordReturnKind(returnKind, fn.call(this, ...args));
   };
 }
 
-function checking(fn: Callable, { engine, keyOf, costOf, refuse, shape }: Call): Callable {
+function wrapCheck(
+  fn: Callable,
+  { limiter, keyOf, costOf, onRefused, returnKind }: CallPlan,
+): Callable {
   return function throttled(this: never, ...args: never[]) {
     const key = keyOf(...args);
-    const decision = engine.ask(key, costOf(...args));
-    if (decision.verdict !== 'allow') return refuse(key, decision, engine.name, ...args);
-    return shape.isKnown ? fn.call(this, ...args) : learn(shape, fn.call(this, ...args));
+    const decision = limiter.check(key, costOf(...args));
+    if (decision.verdict !== 'allow') return onRefused(key, decision, limiter.name, ...args);
+    return returnKind.isKnown
+      ? fn.call(this, ...args)
+      : recordReturnKind(returnKind, fn.call(this, ...args));
   };
 }
 
-function holding(fn: Callable, call: Call): Callable {
+function wrapTryAcquire(fn: Callable, call: CallPlan): Callable {
   return function throttled(this: never, ...args: never[]) {
-    const { engine, keyOf, costOf, refuse, settling, shape } = call;
+    const { limiter, keyOf, costOf, onRefused, settleHooks, returnKind } = call;
     const key = keyOf(...args);
-    const entry = engine.tryAcquire(key, costOf(...args), askOptions(call, args));
+    const entry = limiter.tryAcquire(key, costOf(...args), checkOptionsOf(call, args));
     return entry.verdict === 'deny'
-      ? refuse(key, entry, entry.limit, ...args)
-      : learn(
-          shape,
-          settled(entry, settling, () => fn.apply(this, args)),
+      ? onRefused(key, entry, entry.limit, ...args)
+      : recordReturnKind(
+          returnKind,
+          runAndSettle(entry, settleHooks, () => fn.apply(this, args)),
         );
   };
 }
 
-function waiting(fn: Callable, call: Call, isPlain: boolean): Callable {
-  const { engine, keyOf, costOf, refuse, settling } = call;
+function wrapAcquire(fn: Callable, call: CallPlan, isPlain: boolean): Callable {
+  const { limiter, keyOf, costOf, onRefused, settleHooks } = call;
   const inLine = async (that: never, key: string, cost: number, args: never[]) => {
-    const entry = await engine.acquire(key, cost, patienceOf(call, args));
+    const entry = await limiter.acquire(key, cost, acquireOptionsOf(call, args));
     return entry.verdict === 'deny'
-      ? refuse(key, entry, entry.limit, ...args)
-      : settled(entry, settling, () => fn.apply(that, args));
+      ? onRefused(key, entry, entry.limit, ...args)
+      : runAndSettle(entry, settleHooks, () => fn.apply(that, args));
   };
 
   return function throttled(this: never, ...args: never[]) {
@@ -231,10 +242,10 @@ function waiting(fn: Callable, call: Call, isPlain: boolean): Callable {
       // Whoever may go at once goes at once: a limit on real time is kept when the call is made, not
       // when it was granted. And the function makes a promise already; another costs more than the limit.
       if (isPlain) {
-        if (engine.pass(key, cost)) return promised(fn.call(this, ...args));
+        if (limiter.tryPass(key, cost)) return toPromise(fn.call(this, ...args));
       } else {
-        const permit = engine.passHolding(key, cost, askOptions(call, args));
-        if (permit) return promised(settled(permit, settling, () => fn.apply(this, args)));
+        const permit = limiter.tryPassWithPermit(key, cost, checkOptionsOf(call, args));
+        if (permit) return toPromise(runAndSettle(permit, settleHooks, () => fn.apply(this, args)));
       }
       return inLine(this, key, cost, args);
     } catch (error) {
@@ -243,67 +254,72 @@ function waiting(fn: Callable, call: Call, isPlain: boolean): Callable {
   };
 }
 
-const isAborted = ({ signalOf }: Call, args: never[]): boolean =>
+const isAborted = ({ signalOf }: CallPlan, args: never[]): boolean =>
   signalOf?.(...args)?.aborted === true;
 
-const promised = (value: unknown): unknown =>
+const toPromise = (value: unknown): unknown =>
   value instanceof Promise ? value : Promise.resolve(value);
 
 /** Somebody else decides, so every call waits for the answer at least. */
-function asking(fn: Callable, call: Call): Callable {
-  const { engine, keyOf, costOf, refuse, settling } = call;
+function wrapRemoteAcquire(fn: Callable, call: CallPlan): Callable {
+  const { limiter, keyOf, costOf, onRefused, settleHooks } = call;
   return async function throttled(this: never, ...args: never[]) {
     const key = keyOf(...args);
-    const entry = await engine.acquire(key, costOf(...args), patienceOf(call, args));
+    const entry = await limiter.acquire(key, costOf(...args), acquireOptionsOf(call, args));
     return entry.verdict === 'deny'
-      ? refuse(key, entry, entry.limit, ...args)
-      : settled(entry, settling, () => fn.apply(this, args));
+      ? onRefused(key, entry, entry.limit, ...args)
+      : runAndSettle(entry, settleHooks, () => fn.apply(this, args));
   };
 }
 
 /** Each try is a call of its own: it asks, is timed and settles before the next is thought of. */
-function retrying(fn: Callable, call: Call, retries: Retries): Callable {
-  const { engine, keyOf, costOf, refuse, settling } = call;
+function wrapRetry(fn: Callable, call: CallPlan, retryPolicy: RetryPolicy): Callable {
+  const { limiter, keyOf, costOf, onRefused, settleHooks } = call;
   return async function throttled(this: never, ...args: never[]) {
-    const [key, cost, patience] = [keyOf(...args), costOf(...args), patienceOf(call, args)];
-    let last: Tried | undefined;
+    const [key, cost, limits] = [keyOf(...args), costOf(...args), acquireOptionsOf(call, args)];
+    let last: Attempt | undefined;
     for (let n = 1; ; n++) {
-      patience.signal?.throwIfAborted();
+      limits.signal?.throwIfAborted();
       const entry =
-        (isRemote(engine) ? undefined : engine.passHolding(key, cost, askOptions(call, args))) ??
-        (await engine.acquire(key, cost, patience));
+        (isRemote(limiter)
+          ? undefined
+          : limiter.tryPassWithPermit(key, cost, checkOptionsOf(call, args))) ??
+        (await limiter.acquire(key, cost, limits));
       if (entry.verdict === 'deny') {
         // What the first try brought is worth more to the caller than that there was no second.
-        return last ? given(last) : refuse(key, entry, entry.limit, ...args);
+        return last ? unwrapAttempt(last) : onRefused(key, entry, entry.limit, ...args);
       }
-      if (last) retries.begin(last, n);
-      last = await tried(entry, settling, () => fn.apply(this, args));
-      const delayMs = retries.delayMs(n, last);
-      if (delayMs === undefined) return given(last);
-      await retries.sleep(delayMs, patience.signal);
+      if (last) retryPolicy.notifyRetry(last, n);
+      last = await runAttempt(entry, settleHooks, () => fn.apply(this, args));
+      const delayMs = retryPolicy.delayMs(n, last);
+      if (delayMs === undefined) return unwrapAttempt(last);
+      await retryPolicy.sleep(delayMs, limits.signal);
     }
   };
 }
 
-function given(tried: Tried): unknown {
-  if ('error' in tried) throw tried.error;
-  return tried.result;
+function unwrapAttempt(attempt: Attempt): unknown {
+  if ('error' in attempt) throw attempt.error;
+  return attempt.result;
 }
 
-function askOptions({ partitionOf }: Call, args: never[]): { partition?: string } | undefined {
+function checkOptionsOf(
+  { partitionOf }: CallPlan,
+  args: never[],
+): { partition?: string } | undefined {
   const partition = partitionOf?.(...args);
   return partition === undefined ? undefined : { partition };
 }
 
-function patienceOf(call: Call, args: never[]): AcquireOptions {
-  const { signalOf, priorityOf, waitMsMax } = call;
+function acquireOptionsOf(call: CallPlan, args: never[]): AcquireOptions {
+  const { signalOf, priorityOf, maxWaitMs } = call;
   const signal = signalOf?.(...args);
   const priority = priorityOf?.(...args) ?? 0;
-  return { wait: waitMsMax, priority, ...(signal && { signal }), ...askOptions(call, args) };
+  return { wait: maxWaitMs, priority, ...(signal && { signal }), ...checkOptionsOf(call, args) };
 }
 
-const oneForAll = (): string => '';
-const one = (): number => 1;
+const defaultKey = (): string => '';
+const defaultCost = (): number => 1;
 
 function requireFunctions(functions: Record<string, unknown>): void {
   for (const [name, value] of Object.entries(functions)) {
@@ -312,12 +328,12 @@ function requireFunctions(functions: Record<string, unknown>): void {
   }
 }
 
-const retriesOf = (
+const createRetryPolicy = (
   retry: true | number | RetryOptions,
   { clock, random }: Limiter | RemoteLimiter,
-): Retries => new Retries(retry, clock, random);
+): RetryPolicy => new RetryPolicy(retry, clock, random);
 
-function engineOf(options: {
+function resolveLimiter(options: {
   readonly limiter?: Limiter | RemoteLimiter;
   readonly limit?: unknown;
 }): Limiter | RemoteLimiter {
@@ -330,31 +346,32 @@ function engineOf(options: {
 }
 
 /** Known for functions written with `async`; others that return promises cannot be told apart. */
-const isAsync = (fn: Callable): boolean =>
+const isAsyncFunction = (fn: Callable): boolean =>
   Object.prototype.toString.call(fn) === '[object AsyncFunction]';
 
 type OnDeny = 'throw' | 'skip' | ((denial: Denial, ...args: unknown[]) => unknown);
 
 /** Answers for a call that was refused. */
-type Refuse = (
+type RefusalHandler = (
   key: string,
   refused: Decision | Refusal,
   limit: string,
   ...args: never[]
 ) => unknown;
 
-function refuserOf(onDeny: OnDeny, shape: Shape): Refuse {
+function createRefusalHandler(onDeny: OnDeny, returnKind: ReturnKind): RefusalHandler {
   if (onDeny !== 'throw' && onDeny !== 'skip' && typeof onDeny !== 'function') {
     throw new ConfigError('onDeny', 'throw, skip or a function', onDeny);
   }
-  const refuse: Refuse = (key, refused, limit, ...args) => {
+  const refuse: RefusalHandler = (key, refused, limit, ...args) => {
     if (onDeny === 'skip') return undefined;
     const { retryAfterMs, reason } = refused as Refusal;
     const denial: Denial = { verdict: 'deny', retryAfterMs, limit, ...(reason && { reason }) };
     if (onDeny === 'throw') throw new DeniedError(key, denial);
     return onDeny(denial, ...args);
   };
-  const asPromise = async (...what: Parameters<Refuse>): Promise<unknown> => refuse(...what);
+  const asPromise = async (...what: Parameters<RefusalHandler>): Promise<unknown> =>
+    refuse(...what);
   // What gives promises never throws at once, and always gives one.
-  return (...what) => (shape.givesPromises ? asPromise(...what) : refuse(...what));
+  return (...what) => (returnKind.isPromise ? asPromise(...what) : refuse(...what));
 }

@@ -2,7 +2,7 @@
 
 import { type Random, seededRandom } from '../../src/core/random.ts';
 
-export class Chance {
+export class SeededGenerator {
   readonly #random: Random;
 
   constructor(seed: number) {
@@ -18,12 +18,12 @@ export class Chance {
   }
 
   /** Any of them, up to so many. */
-  some<T>(all: readonly T[], most: number): T[] {
+  sampleOf<T>(all: readonly T[], most: number): T[] {
     return Array.from({ length: this.below(most + 1) }, () => this.oneOf(all));
   }
 
   /** A text of fewer than so many bytes, one character each. */
-  bytes(most: number): string {
+  binaryString(most: number): string {
     return Array.from({ length: this.below(most) }, () =>
       String.fromCharCode(this.below(256)),
     ).join('');

@@ -14,20 +14,20 @@ type Surface = 'line' | 'resp' | 'http' | 'groups';
 export interface RunningDaemon {
   readonly pid: number;
   /** `127.0.0.1:40123`, or a path, by surface, in the order of the configuration. */
-  readonly at: Readonly<Record<Surface, readonly string[]>>;
+  readonly addresses: Readonly<Record<Surface, readonly string[]>>;
   /** The port of a surface's first address. */
   port(surface: Surface): number;
   /** What it has said so far, on standard output and on standard error. */
   readonly out: () => string;
   readonly log: () => string;
   /** Resolves when the log says so. */
-  logged(pattern: RegExp): Promise<void>;
+  waitForLog(pattern: RegExp): Promise<void>;
   signal(name: NodeJS.Signals): void;
   /** Sends a signal, SIGTERM if none is named, and waits for the end; its exit code. */
   stop(name?: NodeJS.Signals): Promise<number | null>;
 }
 
-const STARTS_WITHIN_MS = 15_000;
+const START_TIMEOUT_MS = 15_000;
 
 /** Starts it, and waits until it says where it listens. Ports it may pick are 0. */
 async function startDaemon(
@@ -50,7 +50,7 @@ async function startDaemon(
   const killed = (): unknown => child.kill('SIGKILL');
   process.once('exit', killed);
   child.once('exit', () => process.off('exit', killed));
-  await until(() => texts.out.includes('ready\n') || child.exitCode !== null);
+  await waitUntil(() => texts.out.includes('ready\n') || child.exitCode !== null);
   if (child.exitCode !== null) {
     throw new Error(`ended with ${child.exitCode}: ${texts.log}${texts.out}`);
   }
@@ -60,11 +60,11 @@ async function startDaemon(
   }
   return {
     pid: child.pid ?? 0,
-    at,
+    addresses: at,
     port: (surface) => Number(at[surface][0].split(':').at(-1)),
     out: () => texts.out,
     log: () => texts.log,
-    logged: (pattern) => until(() => pattern.test(texts.log)),
+    waitForLog: (pattern) => waitUntil(() => pattern.test(texts.log)),
     signal: (name) => void child.kill(name),
     async stop(name = 'SIGTERM') {
       if (isRunning(child)) child.kill(name);
@@ -77,8 +77,8 @@ const isRunning = (child: ChildProcess): boolean =>
   child.exitCode === null && child.signalCode === null;
 
 /** Looks again and again until something holds, for no longer than a daemon may take. */
-export async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
-  const deadline = performance.now() + STARTS_WITHIN_MS;
+export async function waitUntil(holds: () => boolean | Promise<boolean>): Promise<void> {
+  const deadline = performance.now() + START_TIMEOUT_MS;
   while (!(await holds())) {
     if (performance.now() > deadline) throw new Error('it did not happen in time');
     await new Promise((resolve) => setTimeout(resolve, 5));
@@ -86,7 +86,7 @@ export async function until(holds: () => boolean | Promise<boolean>): Promise<vo
 }
 
 /** A folder of one's own, removed by what comes back beside it. */
-export function folder(): {
+export function createTempDir(): {
   path: string;
   file(name: string, text: string): string;
   remove(): void;
@@ -110,7 +110,7 @@ export const connectTo = (where: string): Socket => {
 };
 
 /** Sends these bytes, closes its side, and resolves with everything that was answered. */
-export function converse(where: string, bytes: string | Buffer): Promise<string> {
+export function exchange(where: string, bytes: string | Buffer): Promise<string> {
   return new Promise((resolve, reject) => {
     const socket = connectTo(where);
     let answer = '';
@@ -124,21 +124,25 @@ export function converse(where: string, bytes: string | Buffer): Promise<string>
 }
 
 /** Any ports that are free; RESP has tests of its own. */
-export const EPHEMERAL: readonly string[] = [
+export const EPHEMERAL_PORTS: readonly string[] = [
   ...['--line', '127.0.0.1:0', '--resp', 'off', '--http', '127.0.0.1:0'],
 ];
 
 /** How many of so many calls a daemon let through. */
-export const ask = async (daemon: RunningDaemon, tag: string, times: number): Promise<number> =>
-  (await converse(daemon.at.line[0], `${tag}\n`.repeat(times)))
+export const countAllowed = async (
+  daemon: RunningDaemon,
+  tag: string,
+  times: number,
+): Promise<number> =>
+  (await exchange(daemon.addresses.line[0], `${tag}\n`.repeat(times)))
     .split('\n')
     .filter((answer) => answer === 'OK').length;
 
 /** Daemons, folders and servers that a test makes for itself, all of them gone after it. */
-export function ownDaemons() {
+export function daemonFixture() {
   const running: RunningDaemon[] = [];
   const services: Service[] = [];
-  const folders: ReturnType<typeof folder>[] = [];
+  const folders: ReturnType<typeof createTempDir>[] = [];
   return {
     async start(args: readonly string[], env?: NodeJS.ProcessEnv): Promise<RunningDaemon> {
       const daemon = await startDaemon(args, env);
@@ -151,8 +155,8 @@ export function ownDaemons() {
       services.push(service);
       return service;
     },
-    place(): ReturnType<typeof folder> {
-      const own = folder();
+    place(): ReturnType<typeof createTempDir> {
+      const own = createTempDir();
       folders.push(own);
       return own;
     },

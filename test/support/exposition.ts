@@ -33,9 +33,10 @@ export function parseExposition(text: string): Family[] {
     if (typed !== name) fail(lines[n + 1], `the TYPE of ${name}`);
     if (families.some((other) => other.name === name)) fail(lines[n], 'each family once');
     const samples: Sample[] = [];
-    for (n += 2; n < lines.length && !lines[n].startsWith('#'); n++) samples.push(read(lines[n]));
+    for (n += 2; n < lines.length && !lines[n].startsWith('#'); n++)
+      samples.push(parseSample(lines[n]));
     const family = { name, type, help, samples };
-    check(family);
+    validateFamily(family);
     families.push(family);
   }
   return families;
@@ -45,12 +46,12 @@ function fail(line: string | undefined, expected: string): never {
   throw new Error(`expected ${expected}, got ${JSON.stringify(line)}`);
 }
 
-function read(line: string): Sample {
+function parseSample(line: string): Sample {
   const [, name, labels = '', value] = SAMPLE.exec(line) ?? fail(line, 'a sample');
-  return { name, labels: readLabels(labels), value: Number(value.replace('Inf', 'Infinity')) };
+  return { name, labels: parseLabels(labels), value: Number(value.replace('Inf', 'Infinity')) };
 }
 
-function readLabels(text: string): Record<string, string> {
+function parseLabels(text: string): Record<string, string> {
   const labels: Record<string, string> = {};
   LABEL.lastIndex = 0;
   while (LABEL.lastIndex < text.length) {
@@ -64,16 +65,16 @@ function readLabels(text: string): Record<string, string> {
 const seriesOf = ({ name, labels }: Sample): string =>
   JSON.stringify([name, ...Object.entries(labels).sort()]);
 
-function check({ name, type, samples }: Family): void {
+function validateFamily({ name, type, samples }: Family): void {
   if (samples.length === 0) fail(name, 'a family with values');
   const series = samples.map(seriesOf);
   const twice = series.find((own, n) => series.indexOf(own) !== n);
   if (twice) fail(twice, 'each series once');
-  if (type === 'histogram') checkHistogram(name, samples);
-  else checkNumbers(name, type, samples);
+  if (type === 'histogram') validateHistogram(name, samples);
+  else validateScalars(name, type, samples);
 }
 
-function checkNumbers(name: string, type: string, samples: readonly Sample[]): void {
+function validateScalars(name: string, type: string, samples: readonly Sample[]): void {
   for (const sample of samples) if (sample.name !== name) fail(sample.name, name);
   if ((type === 'counter') !== name.endsWith('_total'))
     fail(name, 'counters, and only they, _total');
@@ -81,19 +82,19 @@ function checkNumbers(name: string, type: string, samples: readonly Sample[]): v
     fail(name, 'no less than 0');
 }
 
-function checkHistogram(name: string, samples: readonly Sample[]): void {
+function validateHistogram(name: string, samples: readonly Sample[]): void {
   const groups = new Map<string, Sample[]>();
   for (const sample of samples) {
-    const series = withoutBound(sample);
+    const series = seriesWithoutLe(sample);
     groups.set(series, [...(groups.get(series) ?? []), sample]);
   }
-  for (const group of groups.values()) checkBuckets(name, group);
+  for (const group of groups.values()) validateBuckets(name, group);
 }
 
-const withoutBound = ({ labels: { le: _, ...labels } }: Sample): string =>
+const seriesWithoutLe = ({ labels: { le: _, ...labels } }: Sample): string =>
   JSON.stringify(Object.entries(labels).sort());
 
-function checkBuckets(name: string, group: readonly Sample[]): void {
+function validateBuckets(name: string, group: readonly Sample[]): void {
   const buckets = group.slice(0, -2);
   const [sum, count] = group.slice(-2);
   if (sum.name !== `${name}_sum` || count.name !== `${name}_count`) fail(name, '_sum and _count');
@@ -111,7 +112,7 @@ function checkBuckets(name: string, group: readonly Sample[]): void {
 }
 
 /** The value of one series, by its labels as they are written. */
-export function figureIn(text: string, name: string, labels: Record<string, string>): number {
+export function sampleValue(text: string, name: string, labels: Record<string, string>): number {
   const wanted = seriesOf({ name, labels, value: 0 });
   const samples = parseExposition(text).flatMap((family) => family.samples);
   const found = samples.find((sample) => seriesOf(sample) === wanted);

@@ -1,88 +1,88 @@
 /** Nodes of a fleet for tests: each with one limit, and somebody who listens in on it. */
 
 import { PeersShare } from '../../src/backends/peers/backend.ts';
-import { FleetNode } from '../../src/backends/peers/node.ts';
+import { PeerNode } from '../../src/backends/peers/node.ts';
 import { PEER_DEFAULTS, type PeerOptions } from '../../src/backends/peers/settings.ts';
-import type { Hear, Transport } from '../../src/backends/peers/transport.ts';
+import type { DatagramHandler, Transport } from '../../src/backends/peers/transport.ts';
 import { type Clock, systemClock } from '../../src/core/clock.ts';
 import { seededRandom, systemRandom } from '../../src/core/random.ts';
-import { type Limit, policyOf } from '../../src/policies/limit.ts';
+import { createPolicy, type Limit } from '../../src/policies/limit.ts';
 
 /** Everything a node ever said, and a way to say anything to it. */
-export class Tap implements Transport {
-  readonly said: { readonly to: string | undefined; readonly bytes: Uint8Array }[] = [];
-  readonly #own: Transport;
-  hear: Hear = () => {};
+export class RecordingTransport implements Transport {
+  readonly sentDatagrams: { readonly to: string | undefined; readonly bytes: Uint8Array }[] = [];
+  readonly #inner: Transport;
+  receive: DatagramHandler = () => {};
   /** Whether anything gets through. */
-  isCut = false;
+  isPartitioned = false;
 
   constructor(own: Transport) {
-    this.#own = own;
+    this.#inner = own;
   }
 
   get name(): string {
-    return this.#own.name;
+    return this.#inner.name;
   }
 
   get isLoopback(): boolean {
-    return this.#own.isLoopback;
+    return this.#inner.isLoopback;
   }
 
   get counts(): Transport['counts'] {
-    return this.#own.counts;
+    return this.#inner.counts;
   }
 
-  async open(hear: Hear): Promise<void> {
-    this.hear = hear;
-    await this.#own.open((bytes, from) => {
-      if (!this.isCut) this.hear(bytes, from);
+  async open(hear: DatagramHandler): Promise<void> {
+    this.receive = hear;
+    await this.#inner.open((bytes, from) => {
+      if (!this.isPartitioned) this.receive(bytes, from);
     });
   }
 
   broadcast(bytes: Uint8Array): void {
-    this.said.push({ to: undefined, bytes });
-    if (!this.isCut) this.#own.broadcast(bytes);
+    this.sentDatagrams.push({ to: undefined, bytes });
+    if (!this.isPartitioned) this.#inner.broadcast(bytes);
   }
 
   send(to: string, bytes: Uint8Array): void {
-    this.said.push({ to, bytes });
-    if (!this.isCut) this.#own.send(to, bytes);
+    this.sentDatagrams.push({ to, bytes });
+    if (!this.isPartitioned) this.#inner.send(to, bytes);
   }
 
   close(): Promise<void> {
-    return this.#own.close();
+    return this.#inner.close();
   }
 }
 
-export interface Member {
-  readonly tap: Tap;
-  readonly node: FleetNode;
-  readonly share: PeersShare;
+export interface TestPeer {
+  readonly transport: RecordingTransport;
+  readonly node: PeerNode;
+  readonly backend: PeersShare;
 }
 
-export interface MemberSetting {
+export interface TestPeerOptions {
   readonly clock: Clock;
   readonly key?: string | undefined;
   readonly limit: Limit;
   readonly peers?: Partial<PeerOptions>;
-  readonly keysMax?: number;
-  readonly isCut?: boolean;
+  readonly maxKeys?: number;
+  readonly isPartitioned?: boolean;
 }
 
-let seeds = 1;
+let nextSeed = 1;
 
-export async function memberOf(own: Transport, setting: MemberSetting): Promise<Member> {
-  const { clock, key, limit, peers, keysMax = 1000, isCut = false } = setting;
-  const tap = new Tap(own);
-  tap.isCut = isCut;
-  const random = clock === systemClock ? systemRandom : seededRandom(seeds++);
+export async function createTestPeer(own: Transport, setting: TestPeerOptions): Promise<TestPeer> {
+  const { clock, key, limit, peers, maxKeys = 1000, isPartitioned = false } = setting;
+  const transport = new RecordingTransport(own);
+  transport.isPartitioned = isPartitioned;
+  const random = clock === systemClock ? systemRandom : seededRandom(nextSeed++);
   const options = { ...PEER_DEFAULTS, name: own.name, ...peers };
-  const node = new FleetNode({ options, transport: tap, key, clock, random });
+  const node = new PeerNode({ options, transport, key, clock, random });
   const share = new PeersShare(
-    policyOf(limit, random),
-    { name: 'api', clock, random, keysMax },
+    createPolicy(limit, random),
+    { name: 'api', clock, random, maxKeys },
     node,
   );
   await node.open();
-  return { tap, node, share };
+  return { transport, node, backend: share };
 }

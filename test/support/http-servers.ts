@@ -18,14 +18,14 @@ export type AnyOptions = HttpOptions<unknown>;
 /** What the server does for a path: a status, now or later; it may throw. */
 export type Handler = (path: string) => number | Promise<number>;
 
-export interface Running {
+export interface RunningServer {
   readonly url: string;
   close(): Promise<void>;
 }
 
-type Start = (options: readonly AnyOptions[], handle: Handler) => Promise<Running>;
+type StartServer = (options: readonly AnyOptions[], handle: Handler) => Promise<RunningServer>;
 
-export const SERVERS: Readonly<Record<string, Start>> = {
+export const HTTP_SERVERS: Readonly<Record<string, StartServer>> = {
   'node:http': (options, handle) => {
     const [first, second = (_: unknown, __: unknown, next: () => void) => next()] = options.map(
       (own) => node(own),
@@ -42,7 +42,7 @@ export const SERVERS: Readonly<Record<string, Start>> = {
         }),
       );
     });
-    return listening(server);
+    return listenOnFreePort(server);
   },
 
   express: (options, handle) => {
@@ -52,7 +52,7 @@ export const SERVERS: Readonly<Record<string, Start>> = {
     app.use(async (request, response) => {
       response.status(await handle(request.url)).send('done');
     });
-    return listening(createServer(app));
+    return listenOnFreePort(createServer(app));
   },
 
   fastify: async (options, handle) => {
@@ -64,7 +64,7 @@ export const SERVERS: Readonly<Record<string, Start>> = {
     });
     await app.ready();
     await app.listen({ port: 0, host: '127.0.0.1' });
-    return running(app.server, () => app.close());
+    return runningServer(app.server, () => app.close());
   },
 
   hono: (options, handle) => {
@@ -72,12 +72,12 @@ export const SERVERS: Readonly<Record<string, Start>> = {
     for (const own of options) app.use(hono(own));
     app.onError((_, c) => c.text('failed', 500));
     app.all('*', async (c) => c.text('done', (await handle(c.req.path)) as 200));
-    return listening(createAdaptorServer({ fetch: app.fetch }) as Server);
+    return listenOnFreePort(createAdaptorServer({ fetch: app.fetch }) as Server);
   },
 };
 
 /** One connection that asks so often without waiting for an answer. */
-export function pipelined(url: string, count: number): Socket {
+export function pipelineRequests(url: string, count: number): Socket {
   const { hostname, port } = new URL(url);
   const socket = connect(Number(port), hostname);
   socket.on('error', () => {}); // whoever hangs up may be hung up on
@@ -85,16 +85,16 @@ export function pipelined(url: string, count: number): Socket {
   return socket;
 }
 
-export function listening(server: Server): Promise<Running> {
+export function listenOnFreePort(server: Server): Promise<RunningServer> {
   return new Promise((resolve, reject) => {
     server.once('error', reject);
     server.listen(0, '127.0.0.1', () =>
-      resolve(running(server, () => new Promise((closed) => server.close(closed)))),
+      resolve(runningServer(server, () => new Promise((closed) => server.close(closed)))),
     );
   });
 }
 
-function running(server: Server, close: () => Promise<unknown>): Running {
+function runningServer(server: Server, close: () => Promise<unknown>): RunningServer {
   const { port } = server.address() as AddressInfo;
   return {
     url: `http://127.0.0.1:${port}`,

@@ -2,34 +2,35 @@
 
 import { request as httpRequest, type IncomingHttpHeaders } from 'node:http';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
-import type { RemoteShareMaker } from '../../src/backends/remote-backend.ts';
+import type { RemoteBackendFactory } from '../../src/backends/remote-backend.ts';
 import { type Clock, systemClock } from '../../src/core/clock.ts';
 import type { Decision, OnUnavailable } from '../../src/core/decision.ts';
-import { hasher } from '../../src/core/hash.ts';
+import { createHasher } from '../../src/core/hash.ts';
 import { readLimits } from '../../src/daemon/config/limits.ts';
 import { readPatterns } from '../../src/daemon/keys/pattern.ts';
 import {
-  type HttpNow,
-  type HttpSetting,
-  type HttpSurface,
-  httpSurface,
+  createHttpServer,
+  type HttpContext,
+  type HttpServer,
+  type HttpSettings,
 } from '../../src/daemon/protocols/http/server/server.ts';
-import { type ShareOf, Shelf } from '../../src/daemon/router/limiter-registry.ts';
-import { Gate } from '../../src/daemon/router/router.ts';
+import { type BackendSelector, LimiterRegistry } from '../../src/daemon/router/limiter-registry.ts';
+import { Router } from '../../src/daemon/router/router.ts';
 import type { RoutesConfig } from '../../src/daemon/router/routes.ts';
 
-export interface Given extends Partial<Omit<HttpSetting, 'gate' | 'limits' | 'rules'> & HttpNow> {
+export interface SurfaceOptions
+  extends Partial<Omit<HttpContext, 'router' | 'limits' | 'routesConfig'> & HttpSettings> {
   /** As a configuration spells them. */
   readonly limits?: unknown;
   readonly deny?: unknown;
   readonly allow?: unknown;
   readonly unmatched?: 'allow' | 'deny';
-  readonly share?: RemoteShareMaker;
+  readonly backend?: RemoteBackendFactory;
 }
 
 const LIMITS = { api: { bucket: { rate: '1/s', burst: 3 } } };
 
-const rulesOf = (given: Given): RoutesConfig => ({
+const routesOf = (given: SurfaceOptions): RoutesConfig => ({
   allow: readPatterns(given.allow, 'allow'),
   deny: readPatterns(given.deny, 'deny'),
   unmatched: given.unmatched ?? 'allow',
@@ -37,19 +38,23 @@ const rulesOf = (given: Given): RoutesConfig => ({
 });
 
 /** A gate with these limits, three and then one a second if nothing else is said. */
-export function gateWith(given: Given, clock: Clock, rules = rulesOf(given)): Gate {
-  const own = hasher([1, 2]);
-  const shareOf: ShareOf = ({ redis }) => redis && given.share;
-  const shelf = new Shelf({ clock, hasher: own, shareOf });
-  shelf.stock(rules.limits);
-  return new Gate(rules, shelf, own, () => 0);
+export function createRouter(
+  given: SurfaceOptions,
+  clock: Clock,
+  routesConfig = routesOf(given),
+): Router {
+  const own = createHasher([1, 2]);
+  const backendFor: BackendSelector = ({ redis }) => redis && given.backend;
+  const registry = new LimiterRegistry({ clock, hasher: own, backendFor });
+  registry.apply(routesConfig.limits);
+  return new Router(routesConfig, registry, own, () => 0);
 }
 
-export function surfaceWith(given: Given = {}): HttpSurface {
-  const { clock = systemClock, admin = {}, keyOf, bounds, onError } = given;
-  const rules = rulesOf(given);
-  const setting = {
-    gate: gateWith(given, clock, rules),
+export function createSurface(given: SurfaceOptions = {}): HttpServer {
+  const { clock = systemClock, admin = {}, extractKey, bounds, onError } = given;
+  const routesConfig = routesOf(given);
+  const context = {
+    router: createRouter(given, clock, routesConfig),
     clock,
     version: '0.0.0',
     metrics: given.metrics ?? (() => 'up 1\n'),
@@ -59,38 +64,43 @@ export function surfaceWith(given: Given = {}): HttpSurface {
     peers: () => undefined,
     pool: async () => undefined,
     groups: () => undefined,
-    rules: () => rules,
+    routesConfig: () => routesConfig,
     ...(onError && { onError }),
   };
-  return httpSurface(setting, { admin, keyOf, bounds });
+  return createHttpServer(context, { admin, extractKey, bounds });
 }
 
 /** Somebody else who is out of reach, and this is what `onUnavailable` says instead; `asks` gets who asked. */
-export const somebodyElse = (
+export const unavailableBackend = (
   decision: Decision,
   asks: string[] = [],
   onUnavailable: OnUnavailable = 'deny',
-): RemoteShareMaker => ({
+): RemoteBackendFactory => ({
   isRemote: true,
-  make: () => ({
-    async askNow(key) {
+  create: () => ({
+    async checkNow(key) {
       asks.push(key);
-      return { decision, at: 0, isMakeshift: true };
+      return { decision, decidedAt: 0, fromFallback: true };
     },
-    look: async () => undefined,
+    readState: async () => undefined,
     settle: async () => {},
     close: async () => {},
-    isReachable: false,
+    isAvailable: false,
     onUnavailable,
-    ...{ ask: unasked, askLine: unasked, take: unasked, hits: unasked },
+    ...{
+      check: notImplemented,
+      checkBatch: notImplemented,
+      takeUpTo: notImplemented,
+      addHits: notImplemented,
+    },
   }),
 });
 
-const unasked = (): never => {
+const notImplemented = (): never => {
   throw new Error('not asked for here');
 };
 
-export interface Told {
+export interface HttpResult {
   readonly status: number;
   readonly headers: IncomingHttpHeaders;
   readonly text: string;
@@ -98,24 +108,24 @@ export interface Told {
   readonly json: Readonly<Record<string, unknown>>;
 }
 
-export interface Asked {
+export interface HttpRequestOptions {
   readonly method?: string;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: string | Buffer;
 }
 
-export interface Served {
+export interface RunningSurface {
   readonly port: number;
-  ask(path: string, asked?: Asked): Promise<Told>;
+  sendRequest(path: string, asked?: HttpRequestOptions): Promise<HttpResult>;
   stop(): Promise<void>;
 }
 
 /** Listens on a free port of this host. */
-export async function serve(
-  surface: HttpSurface,
+export async function serveSurface(
+  surface: HttpServer,
   isLoopback = true,
   take: (socket: Socket) => Socket = (socket) => socket,
-): Promise<Served> {
+): Promise<RunningSurface> {
   const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) =>
     surface.accept(take(socket), isLoopback),
   );
@@ -123,7 +133,7 @@ export async function serve(
   const { port } = server.address() as AddressInfo;
   return {
     port,
-    ask: (path, asked) => ask(port, path, asked),
+    sendRequest: (path, asked) => sendRequest(port, path, asked),
     async stop() {
       await surface.drain(0);
       await new Promise((closed) => server.close(closed));
@@ -131,7 +141,11 @@ export async function serve(
   };
 }
 
-export const ask = (port: number, path: string, asked: Asked = {}): Promise<Told> =>
+export const sendRequest = (
+  port: number,
+  path: string,
+  asked: HttpRequestOptions = {},
+): Promise<HttpResult> =>
   new Promise((resolve, reject) => {
     const { method = 'GET', headers = {}, body } = asked;
     const own = { port, host: '127.0.0.1', path, method, headers, agent: false };
@@ -142,13 +156,13 @@ export const ask = (port: number, path: string, asked: Asked = {}): Promise<Told
       });
       response.on('end', () => {
         const { statusCode: status = 0, headers: told } = response;
-        resolve({ status, headers: told, text, json: jsonOf(text) });
+        resolve({ status, headers: told, text, json: parseJsonOrEmpty(text) });
       });
     });
     request.on('error', reject).end(body);
   });
 
-function jsonOf(text: string): Told['json'] {
+function parseJsonOrEmpty(text: string): HttpResult['json'] {
   try {
     return JSON.parse(text);
   } catch {

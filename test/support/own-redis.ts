@@ -2,25 +2,25 @@
 
 import { afterAll, afterEach, beforeAll, beforeEach } from 'vitest';
 import type { RemoteLimiter } from '../../src/limiter/async-limiter.ts';
-import type { Client } from './redis-clients.ts';
+import type { RedisConnection } from './redis-clients.ts';
 import { redisCli, type Service, startRedis } from './services.ts';
 
-export interface OwnRedis {
+export interface RedisFixture {
   /** There from the first test on, as all that follows. */
   readonly service: Service;
   /** Connections as of two processes. */
-  readonly own: Client;
-  readonly other: Client;
+  readonly firstClient: RedisConnection;
+  readonly secondClient: RedisConnection;
   /** Closed after the test, each of them. */
-  readonly made: RemoteLimiter[];
+  readonly limiters: RemoteLimiter[];
   /** Runs a command there and gives what it says. */
   cli(...words: string[]): string;
 }
 
 /** To be called where a block of tests is described. */
-export function ownRedis(connect: (port: number) => Promise<Client>): OwnRedis {
+export function redisFixture(connect: (port: number) => Promise<RedisConnection>): RedisFixture {
   let service: Service;
-  let clients: Client[];
+  let clients: RedisConnection[];
   const made: RemoteLimiter[] = [];
   const cli = (...words: string[]): string => redisCli(service.port, ...words);
 
@@ -29,7 +29,7 @@ export function ownRedis(connect: (port: number) => Promise<Client>): OwnRedis {
     clients = await Promise.all([connect(service.port), connect(service.port)]);
   });
   afterAll(async () => {
-    for (const client of clients) client.end();
+    for (const client of clients) client.disconnect();
     await service.stop();
   });
   beforeEach(() => {
@@ -43,13 +43,13 @@ export function ownRedis(connect: (port: number) => Promise<Client>): OwnRedis {
     get service() {
       return service;
     },
-    get own() {
+    get firstClient() {
       return clients[0];
     },
-    get other() {
+    get secondClient() {
       return clients[1];
     },
-    made,
+    limiters: made,
     cli,
   };
 }

@@ -6,12 +6,12 @@ import { promisify } from 'node:util';
 const run = promisify(execFile);
 
 /**
- * What a play tells as JSON. It ends by itself long before `msMax`, which is for what nobody thought of. If something
+ * What a play tells as JSON. It ends by itself long before `maxMs`, which is for what nobody thought of. If something
  * did not hold it ends with an error, too, and it is for the test to say what.
  */
-export async function play<T>(msMax: number, script: string, ...words: string[]): Promise<T> {
+export async function runBench<T>(maxMs: number, script: string, ...words: string[]): Promise<T> {
   const args = [`bench/${script}`, ...words, '--json'];
-  const { stdout } = await run(process.execPath, args, { timeout: msMax }).catch(
+  const { stdout } = await run(process.execPath, args, { timeout: maxMs }).catch(
     (error: { stdout?: string }) => {
       if (error.stdout) return { stdout: error.stdout };
       throw error;

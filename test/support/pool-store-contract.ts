@@ -9,8 +9,8 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import {
   type AgreementOptions,
-  NOTHING,
-  type SyncAnswer,
+  NO_CLAIM,
+  type SyncResponse,
 } from '../../src/backends/pool/agreement.ts';
 import { PoolMember } from '../../src/backends/pool/member.ts';
 import type { PoolStore } from '../../src/backends/pool/store.ts';
@@ -18,10 +18,10 @@ import type { Clock, Millis } from '../../src/core/clock.ts';
 import type { Service } from './services.ts';
 
 /** Somewhere to meet. Stores made here have the same pools. */
-export interface PoolStage {
+export interface PoolStoreHarness {
   /** What time it really is, and letting it pass. */
   readonly clock: Clock;
-  pass(ms: Millis): Promise<void>;
+  advance(ms: Millis): Promise<void>;
   /** The store as a process of its own has it, with that clock. */
   store(clock: Clock): PoolStore;
   /** What can be killed and comes back, if the store is a server. */
@@ -36,47 +36,50 @@ export interface PoolStoreTraits {
 
 const STALE_MS: Millis = 1000;
 const HOUR_MS: Millis = 3_600_000;
-const EVERY_MS: Millis = 25;
-const OPTIONS: AgreementOptions = { staleMs: STALE_MS, isStrict: false };
+const SYNC_EVERY_MS: Millis = 25;
+const OPTIONS: AgreementOptions = { memberTimeoutMs: STALE_MS, isStrict: false };
 
 /** Time to be quiet, to agree, and for the next second to begin; and to find out what time it is. */
-const AGREED_WITHIN_MS = STALE_MS + 4500;
+const AGREE_TIMEOUT_MS = STALE_MS + 4500;
 /** Time for clients to find their server again. */
-const BACK_WITHIN_MS = 15_000;
+const RECONNECT_TIMEOUT_MS = 15_000;
 
 /** A process, as far as its store is concerned. */
-class Process {
+class PoolProcess {
   readonly id: string;
   readonly member: PoolMember;
   readonly store: PoolStore;
   readonly #clock: Clock;
   readonly #pool: string;
-  readonly #wrongByMs: Millis;
-  last: SyncAnswer | undefined;
+  readonly #clockErrorMs: Millis;
+  lastReply: SyncResponse | undefined;
   /** How far the store's clock is ahead of the real one by the last answer, at least and at most. */
-  ahead: [min: Millis, max: Millis] = [-Infinity, Infinity];
+  clockOffset: [min: Millis, max: Millis] = [-Infinity, Infinity];
   failures = 0;
 
-  constructor(stage: PoolStage, pool: string, id: string, wrongByMs: Millis) {
-    this.#clock = { now: () => stage.clock.now() + wrongByMs };
-    this.store = stage.store(this.#clock);
+  constructor(harness: PoolStoreHarness, pool: string, id: string, wrongByMs: Millis) {
+    this.#clock = { now: () => harness.clock.now() + wrongByMs };
+    this.store = harness.store(this.#clock);
     this.id = id;
-    this.member = new PoolMember({ id, holdMs: HOUR_MS });
+    this.member = new PoolMember({ id, staleForMs: HOUR_MS });
     this.#pool = pool;
-    this.#wrongByMs = wrongByMs;
+    this.#clockErrorMs = wrongByMs;
   }
 
   async sync(): Promise<void> {
     const sentAt = this.#clock.now();
-    const request = this.member.request(sentAt);
-    this.last = undefined;
+    const request = this.member.createRequest(sentAt);
+    this.lastReply = undefined;
     try {
-      this.last = await this.store.sync(this.#pool, request, OPTIONS);
+      this.lastReply = await this.store.sync(this.#pool, request, OPTIONS);
       const now = this.#clock.now();
-      if (!this.last) return;
-      this.member.answered(request.seq, this.last, now);
-      const { now: told, unsureMs = 0 } = this.last;
-      this.ahead = [told - now + this.#wrongByMs, told + unsureMs - sentAt + this.#wrongByMs];
+      if (!this.lastReply) return;
+      this.member.applyResponse(request.seq, this.lastReply, now);
+      const { now: told, clockUncertaintyMs = 0 } = this.lastReply;
+      this.clockOffset = [
+        told - now + this.#clockErrorMs,
+        told + clockUncertaintyMs - sentAt + this.#clockErrorMs,
+      ];
     } catch {
       this.failures++;
     }
@@ -94,20 +97,20 @@ class Process {
 export function poolStoreContract(
   name: string,
   { isServer }: PoolStoreTraits,
-  start: () => Promise<PoolStage>,
+  start: () => Promise<PoolStoreHarness>,
 ): void {
   describe(`a pool's store: ${name}`, () => {
-    let stage: PoolStage;
+    let harness: PoolStoreHarness;
     let born = 0;
     let pools = 0;
     let pool = '';
-    const all: Process[] = [];
+    const all: PoolProcess[] = [];
     /** Those who sync. */
-    let processes: Process[] = [];
+    let processes: PoolProcess[] = [];
     beforeAll(async () => {
-      stage = await start();
+      harness = await start();
     });
-    afterAll(() => stage?.stop());
+    afterAll(() => harness?.stop());
     beforeEach(() => {
       pool = `story ${++pools} {of} a:pool`;
     });
@@ -116,43 +119,43 @@ export function poolStoreContract(
       for (const { store } of all.splice(0)) await store.close();
     });
 
-    const add = (id: string, into = pool): Process => {
+    const add = (id: string, into = pool): PoolProcess => {
       const wrongByMs = (born++ % 2 === 0 ? 1 : -1) * born * HOUR_MS;
-      const added = new Process(stage, into, id, wrongByMs);
+      const added = new PoolProcess(harness, into, id, wrongByMs);
       processes.push(added);
       all.push(added);
       return added;
     };
     /** They come one after the other. */
-    const addInOrder = async (...ids: string[]): Promise<Process[]> => {
+    const addInOrder = async (...ids: string[]): Promise<PoolProcess[]> => {
       const added = ids.map((id) => add(id));
       for (const process of added) await process.sync();
       return added;
     };
     /** Everybody syncs until it is so; gives how long that took. */
     const until = async (isSo: () => boolean, withinMs: Millis): Promise<Millis> => {
-      const startedAt = stage.clock.now();
+      const startedAt = harness.clock.now();
       for (;;) {
         await Promise.all(processes.map((process) => process.sync()));
-        const passedMs = stage.clock.now() - startedAt;
+        const passedMs = harness.clock.now() - startedAt;
         if (isSo()) return passedMs;
         if (passedMs > withinMs) throw new Error(`not so after ${withinMs} ms: ${isSo}`);
-        await stage.pass(EVERY_MS);
+        await harness.advance(SYNC_EVERY_MS);
       }
     };
     /** All who sync have that size and a rank of their own. */
     const haveSize = (size: number) => () =>
       processes.every(({ claim }) => claim.size === size && claim.rank >= 0) &&
       new Set(processes.map(({ claim }) => claim.rank)).size === processes.length;
-    const agree = (): Promise<Millis> => until(haveSize(processes.length), AGREED_WITHIN_MS);
+    const agree = (): Promise<Millis> => until(haveSize(processes.length), AGREE_TIMEOUT_MS);
     const ranks = (): number[] => processes.map(({ claim }) => claim.rank);
 
     test('gives all of it to one alone, once it has waited for others', async () => {
       const one = add('one');
       await one.sync();
-      expect(one.last).toMatchObject({ claim: NOTHING, active: 1, isAgreed: false });
-      expect(await agree()).toBeGreaterThanOrEqual(STALE_MS - EVERY_MS);
-      expect(one.last).toMatchObject({ active: 1, isAgreed: true });
+      expect(one.lastReply).toMatchObject({ claim: NO_CLAIM, active: 1, isAgreed: false });
+      expect(await agree()).toBeGreaterThanOrEqual(STALE_MS - SYNC_EVERY_MS);
+      expect(one.lastReply).toMatchObject({ active: 1, isAgreed: true });
     });
 
     test('has those who come agree, in the order they came', async () => {
@@ -168,13 +171,13 @@ export function poolStoreContract(
       processes = others;
       await gone.leave();
       await others[0].sync();
-      expect(others[0].last?.active).toBe(2);
-      const leftBy = others[0].last?.now ?? 0;
+      expect(others[0].lastReply?.active).toBe(2);
+      const leftBy = others[0].lastReply?.now ?? 0;
       await agree();
       expect(ranks()).toEqual([0, 1]);
-      const { fromAt } = others[0].last as SyncAnswer;
-      expect(fromAt % 1000).toBe(0);
-      expect(fromAt).toBeGreaterThan(leftBy - STALE_MS);
+      const { effectiveAt } = others[0].lastReply as SyncResponse;
+      expect(effectiveAt % 1000).toBe(0);
+      expect(effectiveAt).toBeGreaterThan(leftBy - STALE_MS);
     });
 
     test('lets one leave that never came', async () => {
@@ -185,15 +188,15 @@ export function poolStoreContract(
       await one.sync();
       await nobody.leave();
       await one.sync();
-      expect(one.last?.active).toBe(1);
+      expect(one.lastReply?.active).toBe(1);
     });
 
     test('drops who is silent, in time and not before; it comes again as another would', async () => {
       const [one, silent] = await addInOrder('one', 'silent');
       await agree();
       processes = [one];
-      const tookMs = await until(() => one.last?.active === 1, STALE_MS + 1000);
-      expect(tookMs).toBeGreaterThan(STALE_MS - 4 * EVERY_MS);
+      const tookMs = await until(() => one.lastReply?.active === 1, STALE_MS + 1000);
+      expect(tookMs).toBeGreaterThan(STALE_MS - 4 * SYNC_EVERY_MS);
       expect(tookMs).toBeLessThan(STALE_MS + 500);
       await agree();
       processes = [one, silent];
@@ -203,7 +206,7 @@ export function poolStoreContract(
 
     test('passes over a sync that comes after a later one', async () => {
       const { store } = add('a');
-      const sync = (seq: number, using = NOTHING) =>
+      const sync = (seq: number, using = NO_CLAIM) =>
         store.sync(pool, { id: 'a', seq, using }, OPTIONS);
       expect(await sync(5)).toBeDefined();
       const lie = { size: 5, rank: -1, round: 0 };
@@ -217,20 +220,20 @@ export function poolStoreContract(
       const names = [pool, `${pool}.`, `${pool}:other`, 'ápart/*>', ` ${pool}`];
       for (const own of names) add('a', own);
       await Promise.all(processes.map((process) => process.sync()));
-      expect(processes.map(({ last }) => last?.active)).toEqual([1, 1, 1, 1, 1]);
-      await until(() => processes.every(({ claim }) => claim.size === 1), AGREED_WITHIN_MS);
+      expect(processes.map(({ lastReply }) => lastReply?.active)).toEqual([1, 1, 1, 1, 1]);
+      await until(() => processes.every(({ claim }) => claim.size === 1), AGREE_TIMEOUT_MS);
       await processes[1].leave();
       await processes[0].sync();
-      expect(processes[0].last).toMatchObject({ active: 1, claim: { size: 1, rank: 0 } });
+      expect(processes[0].lastReply).toMatchObject({ active: 1, claim: { size: 1, rank: 0 } });
     });
 
     test('keeps a text for those who come later, apart from other pools', async () => {
       const [{ store }, other] = [add('one'), add('other', `${pool}.`)];
-      expect(await store.recall(pool)).toBeUndefined();
-      await store.note(pool, '"ä\u0000\n', HOUR_MS);
-      await store.note(pool, 'second', HOUR_MS);
-      await other.store.note(`${pool}.`, 'other', HOUR_MS);
-      expect(await add('later').store.recall(pool)).toBe('second');
+      expect(await store.loadCheckpoint(pool)).toBeUndefined();
+      await store.saveCheckpoint(pool, '"ä\u0000\n', HOUR_MS);
+      await store.saveCheckpoint(pool, 'second', HOUR_MS);
+      await other.store.saveCheckpoint(`${pool}.`, 'other', HOUR_MS);
+      expect(await add('later').store.loadCheckpoint(pool)).toBe('second');
       processes = [];
       expect(await store.members(pool)).toEqual([]);
     });
@@ -255,9 +258,9 @@ export function poolStoreContract(
       for (const id of ['a', 'b', 'c']) add(id);
       await agree();
       // What they take for possible is not much, soon, and has something in common.
-      const isNarrow = ({ ahead: [from, to] }: Process): boolean => to - from < 100;
-      await until(() => processes.every(isNarrow), AGREED_WITHIN_MS);
-      const bounds = processes.map(({ ahead }) => ahead);
+      const isNarrow = ({ clockOffset: [from, to] }: PoolProcess): boolean => to - from < 100;
+      await until(() => processes.every(isNarrow), AGREE_TIMEOUT_MS);
+      const bounds = processes.map(({ clockOffset }) => clockOffset);
       const min = Math.max(...bounds.map(([from]) => from));
       const max = Math.min(...bounds.map(([, to]) => to));
       expect(min).toBeLessThanOrEqual(max);
@@ -268,15 +271,18 @@ export function poolStoreContract(
     test('fails while it is down, and nobody loses its part for that', async () => {
       const [one, two] = await addInOrder('a', 'b');
       await agree();
-      await stage.server?.kill();
+      await harness.server?.kill();
       const failed = one.failures;
-      const at = stage.clock.now();
+      const at = harness.clock.now();
       await one.sync();
       expect(one.failures).toBe(failed + 1);
-      expect(stage.clock.now() - at).toBeLessThan(1500);
-      await stage.pass(STALE_MS); // nobody is missed for what nobody could help
-      await stage.server?.restart();
-      await until(() => one.last?.active === 2 && two.last?.active === 2, BACK_WITHIN_MS);
+      expect(harness.clock.now() - at).toBeLessThan(1500);
+      await harness.advance(STALE_MS); // nobody is missed for what nobody could help
+      await harness.server?.restart();
+      await until(
+        () => one.lastReply?.active === 2 && two.lastReply?.active === 2,
+        RECONNECT_TIMEOUT_MS,
+      );
       const failures = [one.failures, two.failures];
       await until(() => true, 1000);
       expect([one.failures, two.failures]).toEqual(failures);
@@ -287,18 +293,18 @@ export function poolStoreContract(
     test('begins quiet if it comes back and has forgotten everything', async () => {
       const [one, two] = await addInOrder('a', 'b');
       await agree();
-      await stage.server?.kill();
-      stage.server?.wipe();
-      await stage.server?.restart();
+      await harness.server?.kill();
+      harness.server?.wipe();
+      await harness.server?.restart();
       processes = [one];
-      await until(() => one.last?.active === 1, BACK_WITHIN_MS);
-      const startedAt = stage.clock.now();
+      await until(() => one.lastReply?.active === 1, RECONNECT_TIMEOUT_MS);
+      const startedAt = harness.clock.now();
       const three = add('c');
       // `b` has yet to say that it is there: until it surely would have, nobody gets more.
       let most = 0;
       const isQuiet = () => {
         most = Math.max(most, three.claim.size);
-        return stage.clock.now() - startedAt > STALE_MS * 0.7;
+        return harness.clock.now() - startedAt > STALE_MS * 0.7;
       };
       await until(isQuiet, 3000);
       expect(most).toBe(0);

@@ -14,7 +14,7 @@ import { type Clock, type Millis, systemClock } from '../../src/core/clock.ts';
 import { limiter } from '../../src/limiter/limiter.ts';
 import type { Service } from './services.ts';
 
-export interface PoolStoryStage {
+export interface PoolOutageHarness {
   readonly server: Service;
   store(clock: Clock): PoolStore;
   stop(): Promise<void>;
@@ -22,77 +22,77 @@ export interface PoolStoryStage {
 
 const LIMIT = 100;
 const TAKE_EVERY_MS: Millis = 5;
-const STORY_MS_MAX = 120_000;
+const MAX_TEST_MS = 120_000;
 
-export function poolStory(name: string, start: () => Promise<PoolStoryStage>): void {
+export function poolOutageTest(name: string, start: () => Promise<PoolOutageHarness>): void {
   const title = `pods that meet in ${name} never take more than the limit, and soon again all of it`;
-  test(title, { timeout: STORY_MS_MAX }, async () => {
-    const stage = await start();
-    const world = new World(stage);
+  test(title, { timeout: MAX_TEST_MS }, async () => {
+    const harness = await start();
+    const cluster = new PodCluster(harness);
     try {
-      await play(world, stage.server);
-      expect(Math.max(...world.sums.values())).toBe(LIMIT);
+      await runScenario(cluster, harness.server);
+      expect(Math.max(...cluster.takenBySecond.values())).toBe(LIMIT);
     } finally {
-      await world.stop();
-      await stage.stop();
+      await cluster.stop();
+      await harness.stop();
     }
   });
 }
 
-async function play(world: World, server: Service): Promise<void> {
-  for (let n = 0; n < 4; n++) world.add();
-  await world.untilWhole(4, 'four have come');
-  world.crash(1);
-  await world.untilWhole(3, 'one has crashed');
-  await world.leave(0);
-  await world.untilWhole(2, 'one has left');
+async function runScenario(cluster: PodCluster, server: Service): Promise<void> {
+  for (let n = 0; n < 4; n++) cluster.add();
+  await cluster.waitForFullUse(4, 'four have come');
+  cluster.crash(1);
+  await cluster.waitForFullUse(3, 'one has crashed');
+  await cluster.leave(0);
+  await cluster.waitForFullUse(2, 'one has left');
   await server.kill();
-  await world.pass(4000);
-  expect(world.sizes()).toEqual([2, 2]); // they hold on to what they had
+  await cluster.runFor(4000);
+  expect(cluster.sizes()).toEqual([2, 2]); // they hold on to what they had
   await server.restart();
-  await world.untilInReach();
-  await world.untilWhole(2, 'the server is back');
-  world.add();
-  await world.untilWhole(3, 'another has come');
+  await cluster.waitForAvailability();
+  await cluster.waitForFullUse(2, 'the server is back');
+  cluster.add();
+  await cluster.waitForFullUse(3, 'another has come');
 }
 
-class World {
+class PodCluster {
   /** What was taken in each second. */
-  readonly sums = new Map<number, number>();
-  readonly #stage: PoolStoryStage;
-  #pods: ReturnType<World['start']>[] = [];
-  #born = 0;
-  readonly #leaving: Promise<void>[] = [];
+  readonly takenBySecond = new Map<number, number>();
+  readonly #harness: PoolOutageHarness;
+  #pods: ReturnType<PodCluster['startPod']>[] = [];
+  #podsStarted = 0;
+  readonly #closing: Promise<void>[] = [];
 
-  constructor(stage: PoolStoryStage) {
-    this.#stage = stage;
+  constructor(harness: PoolOutageHarness) {
+    this.#harness = harness;
   }
 
   add(): void {
-    this.#pods.push(this.start());
+    this.#pods.push(this.startPod());
   }
 
-  start() {
-    const id = `pod${++this.#born}`;
-    const wrongByMs = this.#born * (this.#born % 2 === 0 ? 1.5 : -1) * 3_600_000;
+  startPod() {
+    const id = `pod${++this.#podsStarted}`;
+    const wrongByMs = this.#podsStarted * (this.#podsStarted % 2 === 0 ? 1.5 : -1) * 3_600_000;
     const clock: Clock = { now: () => systemClock.now() + wrongByMs };
-    const kept = this.#stage.store(clock);
+    const kept = this.#harness.store(clock);
     const life = { isDead: false };
     const store: PoolStore = {
       ...kept,
       sync: (...asked) => (life.isDead ? new Promise(() => {}) : kept.sync(...asked)),
       leave: async (...asked) => (life.isDead ? undefined : kept.leave(...asked)),
     };
-    const place = pool(store, { id, clock, sync: 50, stale: 1500 });
+    const place = pool(store, { id, clock, sync: 50, memberTimeout: 1500 });
     const limit = { ramp: { min: LIMIT, max: LIMIT, over: '1s' } };
-    return { life, place, own: limiter({ limit, share: place, clock }) };
+    return { life, place, own: limiter({ limit, backend: place, clock }) };
   }
 
   /** Takes no more, says nothing any more. */
   crash(n: number): void {
     const [dead] = this.#pods.splice(n, 1);
     dead.life.isDead = true;
-    this.#leaving.push(dead.place.close());
+    this.#closing.push(dead.place.close());
   }
 
   async leave(n: number): Promise<void> {
@@ -104,50 +104,52 @@ class World {
     return this.#pods.map(({ place }) => place.view().size);
   }
 
-  async pass(ms: Millis): Promise<void> {
+  async runFor(ms: Millis): Promise<void> {
     for (const until = Date.now() + ms; Date.now() < until; ) {
       for (const { own } of this.#pods) this.#take(own);
       await sleep(TAKE_EVERY_MS);
     }
   }
 
-  #take(own: { take(key: string, most: number): number }): void {
+  #take(own: { takeUpTo(key: string, most: number): number }): void {
     const before = Math.floor(Date.now() / 1000);
-    const taken = own.take('', Infinity);
+    const taken = own.takeUpTo('', Infinity);
     const after = Math.floor(Date.now() / 1000);
     if (before !== after) return; // whichever second that was, it cannot be told
-    this.sums.set(before, (this.sums.get(before) ?? 0) + taken);
+    this.takenBySecond.set(before, (this.takenBySecond.get(before) ?? 0) + taken);
   }
 
   /** So many share it, and all of it was taken in a second that is over. */
-  async untilWhole(size: number, why: string): Promise<void> {
+  async waitForFullUse(size: number, why: string): Promise<void> {
     const startedAt = Date.now();
     const isSo = (): boolean => {
       const last = Math.floor(Date.now() / 1000) - 1;
       const isAgreed = this.sizes().every((own) => own === size);
-      return isAgreed && last * 1000 > startedAt && this.sums.get(last) === LIMIT;
+      return isAgreed && last * 1000 > startedAt && this.takenBySecond.get(last) === LIMIT;
     };
-    await this.#until(isSo, `${why}: ${size} share the whole limit`);
+    await this.#waitUntil(isSo, `${why}: ${size} share the whole limit`);
   }
 
-  untilInReach(): Promise<void> {
+  waitForAvailability(): Promise<void> {
     const isSo = () => this.#pods.every(({ place }) => place.view().reason === undefined);
-    return this.#until(isSo, 'the server answers all');
+    return this.#waitUntil(isSo, 'the server answers all');
   }
 
-  async #until(isSo: () => boolean, what: string): Promise<void> {
+  async #waitUntil(isSo: () => boolean, what: string): Promise<void> {
     const giveUpAt = Date.now() + 15_000;
     while (!isSo()) {
       if (Date.now() > giveUpAt) {
         const views = this.#pods.map(({ place }) => place.view());
-        throw new Error(`not in time: ${what}: ${JSON.stringify({ views, sums: [...this.sums] })}`);
+        throw new Error(
+          `not in time: ${what}: ${JSON.stringify({ views, sums: [...this.takenBySecond] })}`,
+        );
       }
-      await this.pass(50);
+      await this.runFor(50);
     }
   }
 
   async stop(): Promise<void> {
     await Promise.all(this.#pods.map(({ place }) => place.close()));
-    await Promise.all(this.#leaving);
+    await Promise.all(this.#closing);
   }
 }

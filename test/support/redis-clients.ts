@@ -3,24 +3,24 @@
 import { Cluster as IoCluster, Redis } from 'ioredis';
 import { createClient, createCluster } from 'redis';
 import type { RedisClient } from '../../src/backends/redis/client.ts';
-import type { Cluster } from './services.ts';
+import type { RedisCluster } from './services.ts';
 
-export interface Client {
+export interface RedisConnection {
   readonly client: RedisClient;
-  end(): void;
+  disconnect(): void;
 }
 
-export async function nodeRedis(port: number): Promise<Client> {
+export async function nodeRedis(port: number): Promise<RedisConnection> {
   const client = createClient({
     socket: { port, host: '127.0.0.1', reconnectStrategy: 50 },
     disableOfflineQueue: true,
   });
   client.on('error', () => {}); // an outage is told by the limiter
   await client.connect();
-  return { client, end: () => client.destroy() };
+  return { client, disconnect: () => client.destroy() };
 }
 
-export async function ioRedis(port: number, keyPrefix = ''): Promise<Client> {
+export async function ioRedis(port: number, keyPrefix = ''): Promise<RedisConnection> {
   const client = new Redis(port, '127.0.0.1', {
     keyPrefix,
     retryStrategy: () => 50,
@@ -30,25 +30,25 @@ export async function ioRedis(port: number, keyPrefix = ''): Promise<Client> {
   });
   client.on('error', () => {});
   await client.connect();
-  return { client, end: () => client.disconnect() };
+  return { client, disconnect: () => client.disconnect() };
 }
 
-export async function nodeRedisCluster({ nodes }: Cluster): Promise<Client> {
+export async function nodeRedisCluster({ nodes }: RedisCluster): Promise<RedisConnection> {
   const client = createCluster({
     rootNodes: nodes.map(({ port }) => ({ url: `redis://127.0.0.1:${port}` })),
     defaults: { socket: { reconnectStrategy: 50 }, disableOfflineQueue: true },
   });
   client.on('error', () => {});
   await client.connect();
-  return { client, end: () => client.destroy() };
+  return { client, disconnect: () => client.destroy() };
 }
 
-export async function ioRedisCluster({ nodes }: Cluster): Promise<Client> {
+export async function ioRedisCluster({ nodes }: RedisCluster): Promise<RedisConnection> {
   const client = new IoCluster(
     nodes.map(({ port }) => ({ port, host: '127.0.0.1' })),
     { lazyConnect: true, clusterRetryStrategy: () => 50 },
   );
   client.on('error', () => {});
   await client.connect();
-  return { client, end: () => client.disconnect() };
+  return { client, disconnect: () => client.disconnect() };
 }

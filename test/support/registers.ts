@@ -4,94 +4,97 @@
  */
 
 import {
-  type Found,
   NO_REVISION,
-  type RegisterServer,
-  type Swapped,
+  type RegisterStore,
+  type StoredValue,
+  type SwapResult,
 } from '../../src/backends/etcd/store.ts';
 import type { Clock, Millis } from '../../src/core/clock.ts';
 import { UnavailableError } from '../../src/core/errors.ts';
 import type { Random } from '../../src/core/random.ts';
 import type { VirtualClock } from '../../src/testing/virtual-clock.ts';
 
-export interface Weather {
+export interface NetworkFaults {
   /** What part of all requests and answers is lost, */
-  readonly lost: number;
+  readonly lossRate: number;
   /** how late a few of the others are, */
-  readonly slowMs: Millis;
+  readonly maxDelayMs: Millis;
   /** and how often a process is held up when it should wake. */
-  readonly heldUp: number;
+  readonly stallRate: number;
 }
 
-const HELD_UP_MS_MAX = 30;
+const MAX_STALL_MS = 30;
 
-export class Registers {
-  readonly #world: VirtualClock;
+export class FaultyRegisters {
+  readonly #clock: VirtualClock;
   readonly #random: Random;
-  readonly #weather: Weather;
-  readonly #texts = new Map<string, Found>();
+  readonly #faults: NetworkFaults;
+  readonly #values = new Map<string, StoredValue>();
   #revision = 0;
   /** How many swaps were carried out that nobody heard of. */
-  unheard = 0;
+  unacknowledged = 0;
 
-  constructor(world: VirtualClock, random: Random, weather: Weather) {
-    this.#world = world;
+  constructor(world: VirtualClock, random: Random, faults: NetworkFaults) {
+    this.#clock = world;
     this.#random = random;
-    this.#weather = weather;
+    this.#faults = faults;
   }
 
   /** As one process reaches them: it gives up after so long. */
-  server(deadlineMs: Millis): RegisterServer {
+  server(deadlineMs: Millis): RegisterStore {
     return {
-      swap: (key, revision, put) =>
-        this.#travel(deadlineMs, () => {
-          const found = this.#texts.get(key);
-          if ((found?.revision ?? NO_REVISION) !== revision)
-            return { isSame: false, found, isDoubtful: false };
-          if (put) this.#texts.set(key, { text: put.text, revision: `${++this.#revision}` });
-          return { isSame: true, revision: put ? `${this.#revision}` : revision };
+      compareAndSwap: (key, revision, put) =>
+        this.#roundTrip(deadlineMs, () => {
+          const current = this.#values.get(key);
+          if ((current?.revision ?? NO_REVISION) !== revision)
+            return { isMatch: false, current, isAmbiguous: false };
+          if (put) this.#values.set(key, { text: put.text, revision: `${++this.#revision}` });
+          return { isMatch: true, revision: put ? `${this.#revision}` : revision };
         }),
-      lease: () => this.#travel(deadlineMs, () => 'lease'),
+      grantLease: () => this.#roundTrip(deadlineMs, () => 'lease'),
       close() {},
     };
   }
 
-  #travel<T extends Swapped | string>(deadlineMs: Millis, act: () => T): Promise<T> {
+  #roundTrip<T extends SwapResult | string>(deadlineMs: Millis, act: () => T): Promise<T> {
     return new Promise((done, failed) => {
       let isOver = false;
       const end = (tell: () => void): void => {
         if (!isOver) tell();
         isOver = true;
       };
-      this.#after(deadlineMs, () => end(() => failed(new UnavailableError('registers'))));
-      this.#way(() => {
+      this.#schedule(deadlineMs, () => end(() => failed(new UnavailableError('registers'))));
+      this.#transmit(() => {
         const answer = act(); // which may be after everybody has gone
-        if (isOver) this.unheard++;
-        this.#way(() => end(() => done(answer)));
+        if (isOver) this.unacknowledged++;
+        this.#transmit(() => end(() => done(answer)));
       });
     });
   }
 
-  #way(arrive: () => void): void {
-    const { lost, slowMs } = this.#weather;
-    if (this.#random() < lost) return;
-    this.#after(this.#random() < 0.05 ? this.#random() * slowMs : 0.5 + this.#random() * 3, arrive);
+  #transmit(arrive: () => void): void {
+    const { lossRate, maxDelayMs } = this.#faults;
+    if (this.#random() < lossRate) return;
+    this.#schedule(
+      this.#random() < 0.05 ? this.#random() * maxDelayMs : 0.5 + this.#random() * 3,
+      arrive,
+    );
   }
 
-  #after(ms: Millis, act: () => void): void {
-    this.#world.wakeAt(this.#world.now() + ms, act);
+  #schedule(ms: Millis, act: () => void): void {
+    this.#clock.wakeAt(this.#clock.now() + ms, act);
   }
 }
 
 /** A clock that is set and goes wrong, in a process that wakes late now and then. */
-export function wrongClock(
+export function skewedClock(
   world: VirtualClock,
   { aheadMs, faster }: { readonly aheadMs: Millis; readonly faster: number },
-  { heldUp }: Weather,
+  { stallRate }: NetworkFaults,
   random: Random,
 ): Clock {
   const rate = 1 + faster;
-  const lateMs = (): Millis => random() * (random() < heldUp ? HELD_UP_MS_MAX : 1);
+  const lateMs = (): Millis => random() * (random() < stallRate ? MAX_STALL_MS : 1);
   return {
     now: () => world.now() * rate + aheadMs,
     wakeAt: (at, act) => world.wakeAt((at - aheadMs) / rate + lateMs(), act),

@@ -36,7 +36,7 @@ export interface Service {
   stop(): Promise<void>;
 }
 
-const STARTS_WITHIN_MS = 15_000;
+const START_TIMEOUT_MS = 15_000;
 
 /** Some know no long options, and say that they are there with this one only. */
 const VERSION_FLAG: Readonly<Record<string, string>> = {
@@ -46,12 +46,12 @@ const VERSION_FLAG: Readonly<Record<string, string>> = {
   ip: '-V',
 };
 
-const has = (command: string): boolean =>
+const hasCommand = (command: string): boolean =>
   spawnSync(command, [VERSION_FLAG[command] ?? '--version']).status === 0;
 
 /** The first of these commands there is; installs `pack` as root if there is none. */
-function commandOf(names: readonly string[], pack: string): string | undefined {
-  const found = names.find(has);
+function findOrInstall(names: readonly string[], pack: string): string | undefined {
+  const found = names.find(hasCommand);
   if (found !== undefined || process.getuid?.() !== 0) return found;
   const options = {
     stdio: 'ignore',
@@ -61,11 +61,11 @@ function commandOf(names: readonly string[], pack: string): string | undefined {
   const quietly = ['-y', '--no-install-recommends', '-o', 'Dpkg::Options::=--force-confold'];
   spawnSync('apt-get', ['update'], options);
   spawnSync('apt-get', ['install', ...quietly, pack], options);
-  return names.find(has);
+  return names.find(hasCommand);
 }
 
 /** Says why suites do not run, or fails where they must. */
-function missing(what: string, pack: string): undefined {
+function skipOrFail(what: string, pack: string): undefined {
   const message = `${what} is not here and could not be installed: install the package ${pack}`;
   if (process.env.CI === 'true') throw new Error(message);
   console.warn(`\n*** SKIPPED: ${message} ***\n`);
@@ -73,16 +73,24 @@ function missing(what: string, pack: string): undefined {
 }
 
 /** Looks for a server's command once, when somebody wants it first. */
-function serverOf(names: readonly string[], what: string, pack: string): () => string | undefined {
+function lazyServerCommand(
+  names: readonly string[],
+  what: string,
+  pack: string,
+): () => string | undefined {
   let command: string | undefined | false = false;
   return () => {
-    if (command === false) command = commandOf(names, pack) ?? missing(what, pack);
+    if (command === false) command = findOrInstall(names, pack) ?? skipOrFail(what, pack);
     return command;
   };
 }
 
 /** The command that starts a Redis; undefined if there is none to be had. */
-export const redisServer = serverOf(['redis-server', 'valkey-server'], 'Redis', 'redis-server');
+export const redisServer = lazyServerCommand(
+  ['redis-server', 'valkey-server'],
+  'Redis',
+  'redis-server',
+);
 
 /** A Redis of one's own, that keeps nothing on disk unless `args` say so. */
 export async function startRedis(...args: string[]): Promise<Service> {
@@ -102,7 +110,7 @@ async function startRedisAt(port: number, ...args: string[]): Promise<Service> {
     '--protected-mode',
     'no',
   ];
-  return start(
+  return startService(
     command,
     (folder) => ['--port', `${port}`, '--dir', folder, ...flags, ...args],
     port,
@@ -110,7 +118,7 @@ async function startRedisAt(port: number, ...args: string[]): Promise<Service> {
 }
 
 /** The command that starts a NATS server; undefined if there is none to be had. */
-export const natsServer = serverOf(['nats-server'], 'NATS', 'nats-server');
+export const natsServer = lazyServerCommand(['nats-server'], 'NATS', 'nats-server');
 
 /** A NATS server of one's own, that keeps nothing. */
 export const startNats = (): Promise<Service> => startNatsWith(() => []);
@@ -124,7 +132,7 @@ async function startNatsWith(argsIn: (folder: string) => string[]): Promise<Serv
   if (command === undefined) throw new Error('there is no NATS to start');
   const port = await freePort();
   const flags = ['--addr', '127.0.0.1', '--port', `${port}`];
-  return start(
+  return startService(
     command,
     (folder) => [...flags, '--log', join(folder, 'log'), ...argsIn(folder)],
     port,
@@ -132,7 +140,7 @@ async function startNatsWith(argsIn: (folder: string) => string[]): Promise<Serv
 }
 
 /** The command that starts an etcd; undefined if there is none to be had. */
-export const etcdServer = serverOf(['etcd'], 'etcd', 'etcd-server');
+export const etcdServer = lazyServerCommand(['etcd'], 'etcd', 'etcd-server');
 
 /** An etcd of one's own, a cluster of one. */
 export async function startEtcd(): Promise<Service> {
@@ -165,21 +173,22 @@ export async function startEtcdCluster(size = 3): Promise<Service[]> {
         return answer?.ok === true; // it listens before it has a leader
       };
       const argsIn = (folder: string): string[] => ['--data-dir', join(folder, 'data'), ...flags];
-      return start(command, argsIn, port, isHealthy);
+      return startService(command, argsIn, port, isHealthy);
     }),
   );
 }
 
-let canNest: boolean | undefined;
+let namespacesAllowed: boolean | undefined;
 
 /** Whether networks of one's own can be made on this machine: `ip netns`, and the right to use it. */
 export function hasNamespaces(): boolean {
-  canNest ??= tryNamespaces();
-  return canNest;
+  namespacesAllowed ??= tryNamespaces();
+  return namespacesAllowed;
 }
 
 function tryNamespaces(): boolean {
-  if ((commandOf(['ip'], 'iproute2') ?? missing('ip', 'iproute2')) === undefined) return false;
+  if ((findOrInstall(['ip'], 'iproute2') ?? skipOrFail('ip', 'iproute2')) === undefined)
+    return false;
   const name = `sluice-try-${process.pid}`;
   const isAllowed = spawnSync('ip', ['netns', 'add', name]).status === 0;
   if (isAllowed) spawnSync('ip', ['netns', 'delete', name]);
@@ -222,19 +231,19 @@ let shellTools: boolean | undefined;
 /** Whether sockets can be talked to from a shell: OpenBSD's nc, and socat. */
 export function hasShellTools(): boolean {
   shellTools ??=
-    (commandOf(['nc'], 'netcat-openbsd') ?? missing('nc', 'netcat-openbsd')) !== undefined &&
-    (commandOf(['socat'], 'socat') ?? missing('socat', 'socat')) !== undefined;
+    (findOrInstall(['nc'], 'netcat-openbsd') ?? skipOrFail('nc', 'netcat-openbsd')) !== undefined &&
+    (findOrInstall(['socat'], 'socat') ?? skipOrFail('socat', 'socat')) !== undefined;
   return shellTools;
 }
 
 /** The command that starts an nginx; undefined if there is none to be had. */
-export const nginxServer = serverOf(['nginx'], 'nginx', 'nginx-light');
+export const nginxServer = lazyServerCommand(['nginx'], 'nginx', 'nginx-light');
 
 /** An nginx of one's own, all of whose files are in its folder; `http` is what its http block says. */
 export async function startNginx(port: number, http: string): Promise<Service> {
   const command = nginxServer();
   if (command === undefined) throw new Error('there is no nginx to start');
-  return start(
+  return startService(
     command,
     (folder) => {
       const file = join(folder, 'nginx.conf');
@@ -258,7 +267,7 @@ ${http}
 }
 
 /** Six servers that are one Redis: three have the keys, each with another that stands by. */
-export interface Cluster {
+export interface RedisCluster {
   readonly nodes: readonly Service[];
   /** Those that have keys at the moment. */
   masters(): readonly Service[];
@@ -268,9 +277,9 @@ export interface Cluster {
 const CLUSTER_NODES = 6;
 
 /** How long a node is silent before another takes over. */
-export const TAKES_OVER_AFTER_MS = 2000;
+export const FAILOVER_AFTER_MS = 2000;
 
-export async function startCluster(): Promise<Cluster> {
+export async function startRedisCluster(): Promise<RedisCluster> {
   const nodes: Service[] = [];
   const stop = async (): Promise<void> => {
     await Promise.all(nodes.map((node) => node.stop()));
@@ -287,7 +296,7 @@ export async function startCluster(): Promise<Cluster> {
       '--cluster-yes',
     ];
     execFileSync('redis-cli', create, { stdio: 'ignore', timeout: 60_000 });
-    await until('the cluster is whole', () => nodes.every(isWhole));
+    await waitUntil('the cluster is whole', () => nodes.every(isClusterReady));
   } catch (error) {
     await stop();
     throw error;
@@ -299,8 +308,8 @@ export async function startCluster(): Promise<Cluster> {
 async function startClusterNode(): Promise<Service> {
   for (let tries = 0; tries < 100; tries++) {
     const port = await freePort();
-    if (port + 10_000 > 65_535 || !(await isFree(port + 10_000))) continue;
-    const timeout = ['--cluster-node-timeout', `${TAKES_OVER_AFTER_MS}`];
+    if (port + 10_000 > 65_535 || !(await isPortFree(port + 10_000))) continue;
+    const timeout = ['--cluster-node-timeout', `${FAILOVER_AFTER_MS}`];
     const soon = ['--repl-diskless-sync-delay', '0'];
     return startRedisAt(port, '--cluster-enabled', 'yes', ...timeout, ...soon);
   }
@@ -308,7 +317,7 @@ async function startClusterNode(): Promise<Service> {
 }
 
 /** Everybody has a part, and whoever stands by has all that is known: only then can it take over. */
-const isWhole = ({ port }: Service): boolean => {
+const isClusterReady = ({ port }: Service): boolean => {
   const isAgreed = /cluster_state:ok/.test(redisCli(port, 'CLUSTER', 'INFO'));
   const standing = redisCli(port, 'INFO', 'replication');
   return isAgreed && /master_link_status:up|slave0:.*state=online/.test(standing);
@@ -323,16 +332,16 @@ const isMaster = ({ port }: Service): boolean => {
 };
 
 /** Looks again and again until it is so. */
-async function until(what: string, isSo: () => boolean | Promise<boolean>): Promise<void> {
-  const deadline = Date.now() + STARTS_WITHIN_MS;
+async function waitUntil(what: string, isSo: () => boolean | Promise<boolean>): Promise<void> {
+  const deadline = Date.now() + START_TIMEOUT_MS;
   while (!(await isSo())) {
-    if (Date.now() > deadline) throw new Error(`waited ${STARTS_WITHIN_MS} ms until ${what}`);
+    if (Date.now() > deadline) throw new Error(`waited ${START_TIMEOUT_MS} ms until ${what}`);
     await new Promise((later) => setTimeout(later, 50));
   }
 }
 
 /** Starts a server and waits until somebody answers at its port, and says that it is ready. */
-async function start(
+async function startService(
   command: string,
   argsIn: (folder: string) => string[],
   port: number,
@@ -342,8 +351,8 @@ async function start(
   let child: ChildProcess;
   const launch = async (): Promise<void> => {
     child = spawn(command, argsIn(folder), { stdio: 'ignore' });
-    await answers(port);
-    await until(`${command} is ready`, isReady);
+    await waitForPort(port);
+    await waitUntil(`${command} is ready`, isReady);
   };
   const end = (signal: NodeJS.Signals): Promise<void> =>
     new Promise((ended) => {
@@ -366,7 +375,7 @@ async function start(
     },
     pause() {
       child.kill('SIGSTOP');
-      untilStill(child.pid ?? 0);
+      waitUntilStopped(child.pid ?? 0);
     },
     resume: () => child.kill('SIGCONT'),
     async stop() {
@@ -377,15 +386,15 @@ async function start(
 }
 
 /** A signal is sent at once and takes a moment: until every thread stands still, questions may yet be answered. */
-function untilStill(pid: number): void {
+function waitUntilStopped(pid: number): void {
   const by = performance.now() + 5000;
-  while (!isStill(pid)) {
+  while (!isStopped(pid)) {
     if (performance.now() > by) throw new Error(`process ${pid} does not stand still within 5 s`);
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1);
   }
 }
 
-function isStill(pid: number): boolean {
+function isStopped(pid: number): boolean {
   const threads = `/proc/${pid}/task`;
   if (!existsSync(threads)) return true; // nobody can tell here
   const stateOf = (thread: string): string | undefined =>
@@ -401,15 +410,15 @@ export async function freePort(): Promise<number> {
   return port;
 }
 
-const isFree = (port: number): Promise<boolean> =>
+const isPortFree = (port: number): Promise<boolean> =>
   new Promise((tell) => {
     const server = createServer().once('error', () => tell(false));
     server.listen(port, '127.0.0.1', () => server.close(() => tell(true)));
   });
 
 /** Resolves once somebody listens there. */
-async function answers(port: number): Promise<void> {
-  const deadline = Date.now() + STARTS_WITHIN_MS;
+async function waitForPort(port: number): Promise<void> {
+  const deadline = Date.now() + START_TIMEOUT_MS;
   while (Date.now() < deadline) {
     const isThere = await new Promise<boolean>((tell) => {
       const socket = connect({ port, host: '127.0.0.1' });
@@ -420,7 +429,7 @@ async function answers(port: number): Promise<void> {
     if (isThere) return;
     await new Promise((later) => setTimeout(later, 20));
   }
-  throw new Error(`nothing answers on port ${port} after ${STARTS_WITHIN_MS} ms`);
+  throw new Error(`nothing answers on port ${port} after ${START_TIMEOUT_MS} ms`);
 }
 
 /** Ports for datagrams that nobody has at the moment. */

@@ -4,26 +4,29 @@
 
 import type { AddressInfo } from 'node:net';
 import { createServer } from 'node:net';
-import { Cells } from '../../src/backends/local/gcra-table.ts';
+import { GcraTable } from '../../src/backends/local/gcra-table.ts';
 import { type Clock, systemClock } from '../../src/core/clock.ts';
-import { hasher } from '../../src/core/hash.ts';
+import { createHasher } from '../../src/core/hash.ts';
 import { readLimits } from '../../src/daemon/config/limits.ts';
 import { lineProtocol } from '../../src/daemon/protocols/line/handler.ts';
-import { type RespSetting, respProtocol } from '../../src/daemon/protocols/resp/handler.ts';
-import { Shelf } from '../../src/daemon/router/limiter-registry.ts';
-import { Gate } from '../../src/daemon/router/router.ts';
-import { Streams } from '../../src/daemon/server/connections.ts';
-import type { Converse } from '../../src/daemon/server/protocol-handler.ts';
-import { Answers } from '../../src/daemon/server/response-queue.ts';
+import { type RespContext, respProtocol } from '../../src/daemon/protocols/resp/handler.ts';
+import { LimiterRegistry } from '../../src/daemon/router/limiter-registry.ts';
+import { Router } from '../../src/daemon/router/router.ts';
+import { Connections } from '../../src/daemon/server/connections.ts';
+import type { ProtocolFactory } from '../../src/daemon/server/protocol-handler.ts';
+import { ResponseQueue } from '../../src/daemon/server/response-queue.ts';
 
-export interface Small {
-  readonly gate: Gate;
-  readonly cells: Cells;
-  readonly resp: Converse;
-  readonly line: Converse;
+export interface TestDaemon {
+  readonly gate: Router;
+  readonly cells: GcraTable;
+  readonly resp: ProtocolFactory;
+  readonly line: ProtocolFactory;
 }
 
-type Extra = Partial<RespSetting> & { readonly limits?: unknown; readonly lineMax?: number };
+type TestDaemonOptions = Partial<RespContext> & {
+  readonly limits?: unknown;
+  readonly maxLine?: number;
+};
 
 /** A bucket for everybody, one with calls in flight and one that is for nobody by itself. */
 const LIMITS = {
@@ -32,65 +35,81 @@ const LIMITS = {
   slow: { bucket: { rate: '1/m', burst: 1 }, match: 'exact:nobody' },
 };
 
-export function smallDaemon(clock: Clock = systemClock, extra: Extra = {}): Small {
-  const own = hasher([7, 11]);
+export function createTestDaemon(
+  clock: Clock = systemClock,
+  extra: TestDaemonOptions = {},
+): TestDaemon {
+  const own = createHasher([7, 11]);
   const limits = readLimits(extra.limits ?? LIMITS, 'limits');
-  const shelf = new Shelf({
+  const registry = new LimiterRegistry({
     clock,
     hasher: own,
-    shareOf: () => undefined,
+    backendFor: () => undefined,
   });
-  shelf.stock(limits);
-  const gate = new Gate({ allow: [], deny: [], unmatched: 'allow', limits }, shelf, own, () => 0);
-  const cells = new Cells({ hasher: own, clock, keysMax: 100_000 });
-  const resp = respProtocol({ gate, cells, version: '1.2.3', clock, ...extra });
-  const isAllowed = gate.isAllowed.bind(gate);
-  return { gate, cells, resp, line: lineProtocol(isAllowed, () => extra.lineMax ?? 64) };
+  registry.apply(limits);
+  const router = new Router(
+    { allow: [], deny: [], unmatched: 'allow', limits },
+    registry,
+    own,
+    () => 0,
+  );
+  const gcraTable = new GcraTable({ hasher: own, clock, maxKeys: 100_000 });
+  const resp = respProtocol({ router, gcraTable, version: '1.2.3', clock, ...extra });
+  const isAllowed = router.isAllowed.bind(router);
+  return {
+    gate: router,
+    cells: gcraTable,
+    resp,
+    line: lineProtocol(isAllowed, () => extra.maxLine ?? 64),
+  };
 }
 
 /** What one client says, chunk by chunk, and all that it is told. */
-export class Talk {
-  readonly #conversation;
-  #told: Buffer[] = [];
-  isOver = false;
+export class ProtocolClient {
+  readonly #handler;
+  #received: Buffer[] = [];
+  isClosed = false;
 
-  constructor(converse: Converse) {
-    this.#conversation = converse(
-      new Answers(
-        (bytes) => this.#told.push(bytes),
+  constructor(converse: ProtocolFactory) {
+    this.#handler = converse(
+      new ResponseQueue(
+        (bytes) => this.#received.push(bytes),
         () => {},
       ),
     );
   }
 
-  say(chunk: string | Buffer): this {
-    if (!this.isOver)
-      this.isOver = !this.#conversation.hear(Buffer.from(chunk as string, 'latin1'));
+  send(chunk: string | Buffer): this {
+    if (!this.isClosed)
+      this.isClosed = !this.#handler.onData(Buffer.from(chunk as string, 'latin1'));
     return this;
   }
 
   /** What was told since the last time; what is owed comes a turn later. */
-  heard(): string {
-    const told = Buffer.concat(this.#told).toString('latin1');
-    this.#told = [];
+  takeReceived(): string {
+    const told = Buffer.concat(this.#received).toString('latin1');
+    this.#received = [];
     return told;
   }
 }
 
 /** A command as an array of bulk strings. */
-export const bulk = (...args: readonly string[]): string =>
+export const respCommand = (...args: readonly string[]): string =>
   `*${args.length}\r\n${args.map((own) => `$${Buffer.byteLength(own)}\r\n${own}\r\n`).join('')}`;
 
-export interface Listening {
+export interface ListeningServer {
   readonly port: number;
-  readonly streams: Streams;
+  readonly streams: Connections;
   close(): Promise<void>;
 }
 
 /** Listens on loopback, at a free port or this one. */
-export async function listen(converse: Converse, at: number | string = 0): Promise<Listening> {
-  const bounds = { connectionsMax: 1000, slowMs: 5000, idleMs: Infinity };
-  const streams = new Streams(converse, () => bounds, systemClock);
+export async function listen(
+  converse: ProtocolFactory,
+  at: number | string = 0,
+): Promise<ListeningServer> {
+  const bounds = { maxConnections: 1000, slowMs: 5000, idleMs: Infinity };
+  const streams = new Connections(converse, () => bounds, systemClock);
   const server = createServer({ allowHalfOpen: true }, (socket) => streams.accept(socket));
   await new Promise<void>((ready, failed) => {
     server.once('error', failed);

@@ -1,12 +1,12 @@
 import { run } from '../../src/cli/run.ts';
 
-function typed(columns: number, words: readonly string[]) {
+function runCli(columns: number, words: readonly string[]) {
   const out: string[] = [];
   const err: string[] = [];
   const code = run(words, {
     print: (line) => out.push(line),
-    complain: (line) => err.push(line),
-    note: (line) => err.push(line),
+    error: (line) => err.push(line),
+    log: (line) => err.push(line),
     columns,
     version: '0.0.0-test',
   });
@@ -14,21 +14,21 @@ function typed(columns: number, words: readonly string[]) {
 }
 
 /** Types a command line at a terminal that remembers what was printed where. */
-export function typeAt(columns: number, words: readonly string[]) {
-  const { code, out, err } = typed(columns, words);
+export function runCliAt(columns: number, words: readonly string[]) {
+  const { code, out, err } = runCli(columns, words);
   if (typeof code !== 'number')
     throw new Error(`${words.join(' ')} takes its time: start a process`);
   return { code, out, err };
 }
 
 /** The same for a command that takes its time. */
-export async function typeAndWaitAt(columns: number, words: readonly string[]) {
-  const { code, out, err } = typed(columns, words);
+export async function runCliAtAsync(columns: number, words: readonly string[]) {
+  const { code, out, err } = runCli(columns, words);
   return { code: await code, out, err };
 }
 
 /** Runs a command line as a user would; what was printed is one text. */
 export function sluice(...words: string[]): { code: number; out: string; err: string } {
-  const { code, out, err } = typeAt(100, words);
+  const { code, out, err } = runCliAt(100, words);
   return { code, out: out.join('\n'), err: err.join('\n') };
 }

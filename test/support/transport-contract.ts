@@ -6,12 +6,12 @@
  */
 
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { DATAGRAM_BYTES_MAX } from '../../src/backends/peers/bytes.ts';
+import { MAX_DATAGRAM_BYTES } from '../../src/backends/peers/bytes.ts';
 import type { Transport } from '../../src/backends/peers/transport.ts';
 import type { Service } from './services.ts';
 
 /** Somewhere to meet: everybody made here hears everybody else. */
-export interface Place {
+export interface TransportHarness {
   /** The n-th node, from 0 to 2, not yet open. */
   node(n: number): Promise<Transport> | Transport;
   /** Who stands between the nodes, if anybody does. */
@@ -19,64 +19,64 @@ export interface Place {
   stop(): Promise<void> | void;
 }
 
-export interface ContractSetting {
+export interface TransportTraits {
   /** Whether an answer goes to one node only. */
   readonly isAddressed: boolean;
   readonly isLoopback: boolean;
 }
 
-const SEAL_BYTES = 16;
-const WITHIN_MS = 10_000;
+const AUTH_TAG_BYTES = 16;
+const TIMEOUT_MS = 10_000;
 /** So long after somebody else has heard it, nobody will hear it any more. */
-const SILENCE_MS = 50;
+const QUIET_MS = 50;
 
-const later = (ms: number): Promise<void> => new Promise((done) => setTimeout(done, ms));
+const sleep = (ms: number): Promise<void> => new Promise((done) => setTimeout(done, ms));
 
 /** Does it again and again until it is so. */
-export async function until(what: string, isSo: () => boolean, act = (): void => {}) {
-  const deadline = performance.now() + WITHIN_MS;
+export async function waitUntil(what: string, isSo: () => boolean, act = (): void => {}) {
+  const deadline = performance.now() + TIMEOUT_MS;
   for (;;) {
     act();
     for (let n = 0; n < 5; n++) {
       if (isSo()) return;
-      await later(10);
+      await sleep(10);
     }
-    if (performance.now() > deadline) throw new Error(`waited ${WITHIN_MS} ms until ${what}`);
+    if (performance.now() > deadline) throw new Error(`waited ${TIMEOUT_MS} ms until ${what}`);
   }
 }
 
-export interface Heard {
+export interface ReceivedDatagram {
   readonly bytes: Buffer;
   readonly from: string;
 }
 
 /** An open node, and all it has heard. */
-export interface Node {
+export interface OpenNode {
   readonly transport: Transport;
-  readonly heard: Heard[];
+  readonly received: ReceivedDatagram[];
 }
 
-export async function openNode(transport: Transport): Promise<Node> {
-  const heard: Heard[] = [];
+export async function openNode(transport: Transport): Promise<OpenNode> {
+  const heard: ReceivedDatagram[] = [];
   await transport.open((bytes, from) => heard.push({ bytes: Buffer.from(bytes), from }));
-  return { transport, heard };
+  return { transport, received: heard };
 }
 
-export const has = ({ heard }: Node, bytes: Uint8Array): boolean =>
-  heard.some((own) => own.bytes.equals(bytes));
+export const hasReceived = ({ received }: OpenNode, bytes: Uint8Array): boolean =>
+  received.some((own) => own.bytes.equals(bytes));
 
 /** How many sockets would keep this process from ending. */
-const openSockets = (): number =>
+const openSocketCount = (): number =>
   process.getActiveResourcesInfo().filter((own) => /^(?:UDP|TCPSocket|Pipe)Wrap$/.test(own)).length;
 
 export function transportContract(
   name: string,
-  { isAddressed, isLoopback }: ContractSetting,
-  start: () => Promise<Place> | Place,
+  { isAddressed, isLoopback }: TransportTraits,
+  start: () => Promise<TransportHarness> | TransportHarness,
 ): void {
   describe(`${name} carries datagrams`, () => {
-    let place: Place;
-    let nodes: Node[] = [];
+    let place: TransportHarness;
+    let nodes: OpenNode[] = [];
     let texts = 0;
     const fresh = (): Buffer => Buffer.from(`${name} ${texts++}`);
 
@@ -91,9 +91,9 @@ export function transportContract(
       await place.stop();
     });
 
-    const reaches = async (from: Node, bytes: Uint8Array, others: readonly Node[]) => {
-      const isThere = (): boolean => others.every((other) => has(other, bytes));
-      await until('it is heard', isThere, () => from.transport.broadcast(bytes));
+    const reaches = async (from: OpenNode, bytes: Uint8Array, others: readonly OpenNode[]) => {
+      const isThere = (): boolean => others.every((other) => hasReceived(other, bytes));
+      await waitUntil('it is heard', isThere, () => from.transport.broadcast(bytes));
     };
 
     test('to all others, from each of them', async () => {
@@ -102,7 +102,7 @@ export function transportContract(
         await reaches(node, fresh(), others);
       }
       expect(nodes[0].transport.counts.sent).toBeGreaterThan(0);
-      expect(nodes[0].transport.counts.heard).toBeGreaterThan(0);
+      expect(nodes[0].transport.counts.received).toBeGreaterThan(0);
     });
 
     test('says whether somebody elsewhere could take part', () => {
@@ -110,7 +110,7 @@ export function transportContract(
     });
 
     test('of the largest size, whole', async () => {
-      const bytes = Buffer.alloc(DATAGRAM_BYTES_MAX + SEAL_BYTES, 'x');
+      const bytes = Buffer.alloc(MAX_DATAGRAM_BYTES + AUTH_TAG_BYTES, 'x');
       bytes.write('begin');
       bytes.write('end', bytes.length - 3);
       await reaches(nodes[0], bytes, nodes.slice(1));
@@ -127,15 +127,15 @@ export function transportContract(
       const [asker, other, third] = nodes;
       const question = fresh();
       await reaches(asker, question, [other, third]);
-      const { from } = other.heard.find((own) => own.bytes.equals(question)) as Heard;
+      const { from } = other.received.find((own) => own.bytes.equals(question)) as ReceivedDatagram;
       const answer = fresh();
-      await until(
+      await waitUntil(
         'the answer is heard',
-        () => has(asker, answer),
+        () => hasReceived(asker, answer),
         () => other.transport.send(from, answer),
       );
-      await later(SILENCE_MS);
-      if (isAddressed) expect(has(third, answer)).toBe(false);
+      await sleep(QUIET_MS);
+      if (isAddressed) expect(hasReceived(third, answer)).toBe(false);
     });
 
     test('to nowhere, if that is what it was told, without complaint', async () => {
@@ -153,31 +153,31 @@ export function transportContract(
     test('until it is closed: then nothing is heard, and nothing is sent', async () => {
       const [first, second, third] = nodes;
       await reaches(first, fresh(), [second, third]);
-      const { from } = second.heard[0];
+      const { from } = second.received[0];
       await second.transport.close();
-      const heard = second.heard.length;
+      const heard = second.received.length;
       await reaches(first, fresh(), [third]);
       const unsaid = fresh();
       const { sent, failed } = second.transport.counts;
       second.transport.broadcast(unsaid);
       second.transport.send(from, unsaid);
       await reaches(first, fresh(), [third]);
-      await later(SILENCE_MS);
-      expect(second.heard.length).toBe(heard);
-      expect(has(first, unsaid) || has(third, unsaid)).toBe(false);
+      await sleep(QUIET_MS);
+      expect(second.received.length).toBe(heard);
+      expect(hasReceived(first, unsaid) || hasReceived(third, unsaid)).toBe(false);
       expect(second.transport.counts).toMatchObject({ sent, failed });
       await second.transport.close();
     });
 
     test('and keeps no process from ending once it is closed', async () => {
       for (const { transport } of nodes) await transport.close();
-      await later(SILENCE_MS); // what was closed is soon gone
+      await sleep(QUIET_MS); // what was closed is soon gone
       const another = await place.node(0);
-      const before = openSockets();
+      const before = openSocketCount();
       const node = await openNode(another);
       node.transport.broadcast(fresh());
       await node.transport.close();
-      await until('nothing is left open', () => openSockets() <= before);
+      await waitUntil('nothing is left open', () => openSocketCount() <= before);
     });
 
     test('again after its server was gone', { timeout: 40_000 }, async () => {
@@ -188,7 +188,7 @@ export function transportContract(
       const lost = fresh();
       for (let n = 0; n < 20; n++) {
         for (const { transport } of nodes) transport.broadcast(lost);
-        await later(10);
+        await sleep(10);
       }
       await server.restart();
       await reaches(nodes[0], fresh(), nodes.slice(1));
@@ -200,10 +200,10 @@ export function transportContract(
       if (!server) return; // nobody stands between
       server.pause();
       const { transport } = nodes[0];
-      const bytes = Buffer.alloc(DATAGRAM_BYTES_MAX);
+      const bytes = Buffer.alloc(MAX_DATAGRAM_BYTES);
       for (let n = 0; n < 5000; n++) {
         transport.broadcast(bytes);
-        if (n % 100 === 0) await later(0);
+        if (n % 100 === 0) await sleep(0);
       }
       const { dropped } = transport.counts;
       server.resume();

@@ -8,10 +8,10 @@ import { etcd } from 'sluice/etcd';
 const { endpoints, keys, atOnce, lastsMs } = JSON.parse(process.argv[2]);
 const REFUSED_MS = 10;
 const limit = { bucket: { rate: 1e6, burst: 1e6 } };
-const api = limiter({ name: 'speed', limit, share: etcd({ endpoints }) });
+const api = limiter({ name: 'speed', limit, backend: etcd({ endpoints }) });
 
 process.on('disconnect', () => process.exit(1));
-await api.ask('first'); // the way is known before the race begins
+await api.check('first'); // the way is known before the race begins
 process.send({ type: 'ready' });
 await once(process, 'message');
 
@@ -20,12 +20,12 @@ const until = performance.now() + lastsMs;
 async function ask() {
   while (performance.now() < until) {
     const since = performance.now();
-    const { verdict } = await api.ask(`key ${Math.floor(keys * Math.random())}`);
+    const { verdict } = await api.check(`key ${Math.floor(keys * Math.random())}`);
     if (verdict === 'allow') times.push(performance.now() - since);
     else await sleep(REFUSED_MS); // while nobody can decide, that is at once
   }
 }
 await Promise.all(Array.from({ length: atOnce }, ask));
-const { makeshift } = api.stats();
+const { fallback } = api.stats();
 await api.close();
-process.send({ type: 'over', times, makeshift }, () => process.exit(0));
+process.send({ type: 'over', times, fallback }, () => process.exit(0));

@@ -13,7 +13,7 @@ export const SPEED_COLUMNS = {
   workers: ({ workers }) => workers,
   keys: ({ keys }) => keys,
   'asks a second': ({ perSecond }) => Math.round(perSecond),
-  'refused, as nobody could decide': ({ makeshift }) => makeshift,
+  'refused, as nobody could decide': ({ fallback }) => fallback,
   p50: ({ p50 }) => `${p50.toFixed(1)} ms`,
   p99: ({ p99 }) => `${p99.toFixed(1)} ms`,
 };
@@ -39,7 +39,7 @@ export async function speed(endpoints, within, tell) {
       workers,
       keys,
       perSecond: (times.length * 1000) / LASTS_MS,
-      makeshift: told.reduce((sum, news) => sum + news.makeshift, 0),
+      fallback: told.reduce((sum, news) => sum + news.fallback, 0),
       p50: times[Math.floor(times.length * 0.5)],
       p99: times[Math.floor(times.length * 0.99)],
     });

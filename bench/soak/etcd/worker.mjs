@@ -32,8 +32,8 @@ const skewed = {
 };
 const machineNow = () => Number(process.hrtime.bigint()) / 1e6;
 
-const share = etcd({ endpoints, deadline: deadlineMs });
-const api = limiter({ name: 'soak', limit, share, clock: skewed });
+const backend = etcd({ endpoints, deadline: deadlineMs });
+const api = limiter({ name: 'soak', limit, backend, clock: skewed });
 let isOver = false;
 
 const tell = (news) => process.send?.(news);
@@ -52,7 +52,7 @@ async function line() {
 async function asker() {
   while (!isOver) {
     const since = machineNow();
-    const { verdict } = await api.ask('token');
+    const { verdict } = await api.check('token');
     const start = { type: 'start', at: lookedAt, hadAt: machineNow() };
     const at = start.hadAt;
     if (verdict === 'allow') tell(start);

@@ -10,8 +10,12 @@
  */
 
 import { limiter } from 'sluice';
-import { boundOf, heardWithinMs, MostWithin } from '../../../dist/simulator/peers/bound.js';
-import { Ages, figuresOf } from '../../../dist/simulator/peers/figures.js';
+import {
+  overshootBound,
+  PeakCounter,
+  propagationBoundMs,
+} from '../../../dist/simulator/peers/bound.js';
+import { AgeHistogram, figuresOf } from '../../../dist/simulator/peers/figures.js';
 import { FLEET_DEFAULTS, PEERS } from '../../../dist/simulator/peers/fleet.js';
 
 /** So many answers take no longer than is usual. */
@@ -24,7 +28,7 @@ export function centralOf(asked, { rate, burst }) {
   const oracle = limiter({ limit: bucket, clock: { now: () => at } });
   return asked.filter((own) => {
     at = own;
-    return oracle.ask('client').verdict === 'allow';
+    return oracle.check('client').verdict === 'allow';
   });
 }
 
@@ -47,26 +51,26 @@ export function judge(act, { load, watch, network, rule, central }) {
     network: { delayMs: network.delayMs, jitterMs: 2 * usualMs, loss, ...(split && { split }) },
     clockStep: { node: 0, atMs: 0, byMs: -3 * (slowestMs + betweenMs) },
   };
-  const withinMs = heardWithinMs(options);
-  const most = new MostWithin(withinMs, 1);
+  const withinMs = propagationBoundMs(options);
+  const most = new PeakCounter(withinMs, 1);
   for (const at of asked) most.add(0, at);
   const figures = figuresOf(options, {
     startMs: fromMs,
     intervalMs: PEERS.intervalMs,
     admitted,
     calls: asked.length,
-    central: central.filter(isWithin).length,
-    tooMany: 0,
-    tooFew: 0,
+    oracleAdmitted: central.filter(isWithin).length,
+    falseAllows: 0,
+    falseDenials: 0,
     servedBy: Array.from(
       { length: nodes },
       (_, n) => admitted.filter(({ node }) => node === n).length,
     ),
     sent: after.datagrams - before.datagrams,
     sentBytes: after.sentBytes - before.sentBytes,
-    ages: new Ages(),
-    bound: boundOf(options, most.most, crashes),
-    turns: [],
+    ages: new AgeHistogram(),
+    bound: overshootBound(options, most.peak, crashes),
+    disturbances: [],
   });
   const windows = Object.entries(figures.worst)
     .filter(([windowMs]) => windowMs >= 1000)
@@ -83,7 +87,7 @@ export function judge(act, { load, watch, network, rule, central }) {
     unanswered: Math.max(0, asked.length - answers.length),
     admitted: admitted.length,
     windows,
-    excess: figures.excess,
+    excess: figures.overshootCalls,
     bound: figures.bound,
     withinMs,
     usualMs,
@@ -106,8 +110,8 @@ export function judge(act, { load, watch, network, rule, central }) {
           calls,
           bound,
         })),
-      ...(figures.excess > figures.bound
-        ? [{ what: 'excess', calls: figures.excess, bound: figures.bound }]
+      ...(figures.overshootCalls > figures.bound
+        ? [{ what: 'excess', calls: figures.overshootCalls, bound: figures.bound }]
         : []),
     ],
   };

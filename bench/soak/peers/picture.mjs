@@ -1,6 +1,6 @@
 /** What was let through, second by second, against the limit, and what happened meanwhile. */
 
-import { roundTop } from '../../../dist/cli/chart/chart.js';
+import { roundAxisEnd } from '../../../dist/cli/chart/chart.js';
 import { drawSvg } from '../../../dist/cli/chart/svg.js';
 
 export const drawRuns = (runs) =>
@@ -20,16 +20,16 @@ function chartOf({ name, rule, acts, load }) {
   return {
     title: name,
     x: { label: 'time, in seconds', from: 0, to: end },
-    y: { label: 'calls/s', from: 0, to: roundTop([...counts, 2 * rule.rate]) },
+    y: { label: 'calls/s', from: 0, to: roundAxisEnd([...counts, 2 * rule.rate]) },
     series: [
       {
         name: 'let through by all nodes',
-        look: 'bars',
+        style: 'bars',
         points: [...counts.map((count, second) => [second, count]), [counts.length, undefined]],
       },
       {
         name: `limit ${rule.rate}/s`,
-        look: 'line',
+        style: 'line',
         points: [
           [0, rule.rate],
           [end, undefined],

@@ -33,7 +33,7 @@ export function startWatch(fleet, key, burst) {
       const { sent: _, ...counts } = own.counts;
       const lost = sum(own.peers.map((peer) => peer.lost));
       const missing = sum(own.peers.map((peer) => peer.missing));
-      told.set(own.id, { ...counts, datagrams: own.carried.sent, lost, missing });
+      told.set(own.id, { ...counts, datagrams: own.transportCounts.sent, lost, missing });
     }
   };
   const watching = (async () => {

@@ -3,7 +3,7 @@
 import { isIP } from 'node:net';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { isWithin, networkKey, parseAddress, parseNetwork } from './address.ts';
+import { clientKeyOf, isInNetwork, parseAddress, parseNetwork } from './address.ts';
 
 describe('an address is read', () => {
   test.each([
@@ -71,7 +71,7 @@ describe('an address is read', () => {
 describe('a network', () => {
   const holds = (network: string, text: string): boolean => {
     const [own, address] = [parseNetwork(network), parseAddress(text)];
-    return own !== undefined && address !== undefined && isWithin(address, own);
+    return own !== undefined && address !== undefined && isInNetwork(address, own);
   };
 
   test.each([
@@ -105,7 +105,7 @@ describe('a network', () => {
 
 describe('the key of a client', () => {
   const clientKey = (text: string, bits: number): string =>
-    networkKey(parseAddress(text) ?? [], bits);
+    clientKeyOf(parseAddress(text) ?? [], bits);
 
   test('is its address, however that is spelled', () => {
     expect(clientKey('203.0.113.9', 64)).toBe('203.0.113.9');

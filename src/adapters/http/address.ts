@@ -9,18 +9,18 @@
  */
 
 /** Eight groups of 16 bits. IPv4 is kept as IPv6 does it: `::ffff:a.b.c.d`, mapped. */
-export type Address = readonly number[];
+export type IpAddress = readonly number[];
 
 /** The longest an address can be, with brackets, zone and port; anything longer is none. */
-const CHARS_MAX = 100;
+const MAX_ADDRESS_CHARS = 100;
 
 const BRACKETED = /^\[([^\]]*)\](?::\d{1,5})?$/;
 const IPV4_AND_PORT = /^([\d.]+):\d{1,5}$/;
-const ZERO = 48;
+const DIGIT_ZERO = 48;
 
 /** Reads an address. A port behind it, brackets around it and a zone are no part of it. */
-export function parseAddress(text: string): Address | undefined {
-  if (text.length > CHARS_MAX) return undefined;
+export function parseAddress(text: string): IpAddress | undefined {
+  if (text.length > MAX_ADDRESS_CHARS) return undefined;
   const trimmed = text.trim();
   if (!trimmed.includes(':')) return parseIpv4(trimmed);
   if (trimmed.startsWith('[')) return parseIpv6(withoutZone(BRACKETED.exec(trimmed)?.[1] ?? ''));
@@ -34,7 +34,7 @@ const withoutZone = (text: string): string => {
 };
 
 /** Four bytes. Taken apart by hand: every request comes with an address, and patterns are slow. */
-function parseIpv4(text: string): Address | undefined {
+function parseIpv4(text: string): IpAddress | undefined {
   let bits = 0;
   let start = 0;
   for (let n = 0; n < 4; n++) {
@@ -50,19 +50,19 @@ function parseIpv4(text: string): Address | undefined {
 /** One to three decimal digits, at most 255, or -1. */
 function parseByte(text: string, start: number, end: number): number {
   if (end <= start || end - start > 3) return -1;
-  if (text.charCodeAt(start) === ZERO && end - start > 1) return -1; // 010: ten to some, eight to others
+  if (text.charCodeAt(start) === DIGIT_ZERO && end - start > 1) return -1; // 010: ten to some, eight to others
   let value = 0;
   for (let n = start; n < end; n++) {
-    const digit = text.charCodeAt(n) - ZERO;
+    const digit = text.charCodeAt(n) - DIGIT_ZERO;
     if (digit < 0 || digit > 9) return -1;
     value = value * 10 + digit;
   }
   return value > 255 ? -1 : value;
 }
 
-function parseIpv6(text: string): Address | undefined {
+function parseIpv6(text: string): IpAddress | undefined {
   const gap = text.indexOf('::');
-  if (gap < 0) return wholeOrNothing(parseGroups(text, true));
+  if (gap < 0) return onlyIfComplete(parseGroups(text, true));
   const head = gap === 0 ? [] : parseGroups(text.slice(0, gap), false);
   const tail = gap + 2 === text.length ? [] : parseGroups(text.slice(gap + 2), true);
   if (head === undefined || tail === undefined || head.length + tail.length > 7) return undefined;
@@ -70,7 +70,7 @@ function parseIpv6(text: string): Address | undefined {
   return head.concat(tail);
 }
 
-const wholeOrNothing = (groups: Address | undefined): Address | undefined =>
+const onlyIfComplete = (groups: IpAddress | undefined): IpAddress | undefined =>
   groups?.length === 8 ? groups : undefined;
 
 /** The groups on one side of `::`; only the very last may be written as IPv4. */
@@ -92,61 +92,62 @@ function parseGroup(text: string, start: number, end: number): number {
   if (end === start || end - start > 4) return -1;
   let value = 0;
   for (let n = start; n < end; n++) {
-    const digit = hexDigit(text.charCodeAt(n));
+    const digit = hexDigitValue(text.charCodeAt(n));
     if (digit < 0) return -1;
     value = value * 16 + digit;
   }
   return value;
 }
 
-function hexDigit(code: number): number {
-  if (code >= ZERO && code <= ZERO + 9) return code - ZERO;
+function hexDigitValue(code: number): number {
+  if (code >= DIGIT_ZERO && code <= DIGIT_ZERO + 9) return code - DIGIT_ZERO;
   const letter = code | 32; // a capital as a small one
   return letter >= 97 && letter <= 102 ? letter - 87 : -1;
 }
 
-const isIpv4 = ([a, b, c, d, e, f]: Address): boolean => f === 0xffff && (a | b | c | d | e) === 0;
+const isIpv4 = ([a, b, c, d, e, f]: IpAddress): boolean =>
+  f === 0xffff && (a | b | c | d | e) === 0;
 
 /** An address and how many of its bits count. */
 export interface Network {
-  readonly address: Address;
-  readonly bits: number;
+  readonly address: IpAddress;
+  readonly prefixBits: number;
 }
 
 /** Reads `10.0.0.0/8`, `2001:db8::/32` or a single address; a network has no port and no zone. */
 export function parseNetwork(text: string): Network | undefined {
-  if (text.length > CHARS_MAX) return undefined;
+  if (text.length > MAX_ADDRESS_CHARS) return undefined;
   const [, base = '', length] = /^([^/]+)(?:\/(\d{1,3}))?$/.exec(text.trim()) ?? [];
   const isV6 = base.includes(':');
   const address = isV6 ? parseIpv6(base) : parseIpv4(base);
-  const bitsMax = isV6 ? 128 : 32;
-  const bits = length === undefined ? bitsMax : Number(length);
-  return address && bits <= bitsMax ? { address, bits: bits + 128 - bitsMax } : undefined;
+  const maxBits = isV6 ? 128 : 32;
+  const bits = length === undefined ? maxBits : Number(length);
+  return address && bits <= maxBits ? { address, prefixBits: bits + 128 - maxBits } : undefined;
 }
 
-export function isWithin(address: Address, { address: base, bits }: Network): boolean {
-  for (let n = 0; n * 16 < bits; n++) {
-    const mask = maskOf(n, bits);
+export function isInNetwork(address: IpAddress, { address: base, prefixBits }: Network): boolean {
+  for (let n = 0; n * 16 < prefixBits; n++) {
+    const mask = prefixMask(n, prefixBits);
     if ((address[n] & mask) !== (base[n] & mask)) return false;
   }
   return true;
 }
 
 /** Which bits of group `n` belong to a prefix of so many bits. */
-const maskOf = (n: number, bits: number): number => {
+const prefixMask = (n: number, bits: number): number => {
   const own = Math.max(0, Math.min(16, bits - n * 16));
   return (0xffff << (16 - own)) & 0xffff;
 };
 
 /** The key a client counts against: IPv4 as it is, IPv6 by its network of `ipv6Prefix` bits. */
-export function networkKey(address: Address, ipv6Prefix: number): string {
+export function clientKeyOf(address: IpAddress, ipv6Prefix: number): string {
   if (isIpv4(address)) {
     const [high, low] = [address[6], address[7]];
     return `${high >> 8}.${high & 255}.${low >> 8}.${low & 255}`;
   }
   let groups = '';
   for (let n = 0; n * 16 < ipv6Prefix; n++) {
-    groups += `${n === 0 ? '' : ':'}${(address[n] & maskOf(n, ipv6Prefix)).toString(16)}`;
+    groups += `${n === 0 ? '' : ':'}${(address[n] & prefixMask(n, ipv6Prefix)).toString(16)}`;
   }
   return `${groups}${ipv6Prefix > 112 ? '' : '::'}/${ipv6Prefix}`;
 }

@@ -14,14 +14,14 @@
 
 import { ConfigError } from '../../core/errors.ts';
 import type { Permit } from '../../limiter/permit.ts';
-import type { Answer, Guard, Leaving } from './guard.ts';
+import type { DisconnectSignal, Guard, GuardResult } from './guard.ts';
 
-interface Closes {
+interface CloseEmitter {
   once(event: 'close', act: () => void): unknown;
 }
 
 /** A response that somebody will finish or leave. */
-export interface Closable extends Closes {
+export interface ClosableResponse extends CloseEmitter {
   readonly statusCode: number;
   readonly headersSent: boolean;
   readonly destroyed?: boolean;
@@ -36,35 +36,40 @@ export interface Closable extends Closes {
   removeListener(event: 'close', act: () => void): unknown;
 }
 
-type Connection = Closes & { readonly destroyed?: boolean };
+type Connection = CloseEmitter & { readonly destroyed?: boolean };
 
 /** The connection of a response that is in line for it. */
-function connectionAhead({ socket, req }: Closable): Connection | undefined {
+function pipelinedConnection({ socket, req }: ClosableResponse): Connection | undefined {
   if (socket) return undefined;
   const ahead = req?.socket as Partial<Connection> | null | undefined;
   return typeof ahead?.once === 'function' ? (ahead as Connection) : undefined;
 }
 
 /** Whoever has closed before we listened will not say so again. */
-const isOver = (response: Closable): boolean =>
+const isClosed = (response: ClosableResponse): boolean =>
   (response.destroyed ?? response.stream?.destroyed ?? false) ||
-  (connectionAhead(response)?.destroyed ?? false);
+  (pipelinedConnection(response)?.destroyed ?? false);
 
 /** True if its client left before anything was said: there is nobody to count, and nobody to tell. */
-export const isLeft = (response: Closable): boolean => isOver(response) && !response.writableEnded;
+export const isAbandoned = (response: ClosableResponse): boolean =>
+  isClosed(response) && !response.writableEnded;
 
 /**
  * Whether all of it went out. HTTP/2 calls finished what was never begun, so it must have ended too;
  * what tests inject has no connection that could say anything.
  */
-function isFinished({ writableEnded, writableFinished = true, socket }: Closable): boolean {
+function isFullySent({
+  writableEnded,
+  writableFinished = true,
+  socket,
+}: ClosableResponse): boolean {
   const isPretended = socket != null && !('remoteAddress' in socket);
   return writableEnded && (writableFinished || isPretended);
 }
 
 /** Acts once, when the response is over; what comes back calls that off. */
-function whenOver(response: Closable, act: () => void): () => void {
-  if (isOver(response)) {
+function onClose(response: ClosableResponse, act: () => void): () => void {
+  if (isClosed(response)) {
     act();
     return () => {};
   }
@@ -72,8 +77,8 @@ function whenOver(response: Closable, act: () => void): () => void {
     stop();
     act();
   };
-  const connection = connectionAhead(response);
-  const forget = connection && whenDisconnected(connection, over);
+  const connection = pipelinedConnection(response);
+  const forget = connection && onDisconnect(connection, over);
   const stop = (): void => {
     response.removeListener('close', over);
     forget?.();
@@ -83,17 +88,17 @@ function whenOver(response: Closable, act: () => void): () => void {
 }
 
 /** One listener a connection, however many responses are in line for it. */
-const inLine = new WeakMap<Connection, Set<() => void>>();
+const closeListeners = new WeakMap<Connection, Set<() => void>>();
 
-function whenDisconnected(connection: Connection, act: () => void): () => void {
-  const acts = inLine.get(connection) ?? watched(connection);
+function onDisconnect(connection: Connection, act: () => void): () => void {
+  const acts = closeListeners.get(connection) ?? watchConnection(connection);
   acts.add(act);
   return () => acts.delete(act);
 }
 
-function watched(connection: Connection): Set<() => void> {
+function watchConnection(connection: Connection): Set<() => void> {
   const acts = new Set<() => void>();
-  inLine.set(connection, acts);
+  closeListeners.set(connection, acts);
   connection.once('close', () => {
     for (const act of acts) act();
   });
@@ -101,33 +106,33 @@ function watched(connection: Connection): Set<() => void> {
 }
 
 /** Aborts when the client goes before the answer. */
-export function leavingOf(response: Closable): Leaving {
+export function disconnectSignalOf(response: ClosableResponse): DisconnectSignal {
   const gone = new AbortController();
-  return { signal: gone.signal, stop: whenOver(response, () => gone.abort()) };
+  return { signal: gone.signal, dispose: onClose(response, () => gone.abort()) };
 }
 
 /** Gives the permit back when the response is over, and says how that went. */
-export function settleWhenOver<Request>(
+export function settleOnClose<Request>(
   own: Guard<Request>,
   permit: Permit,
   request: Request,
-  response: Closable,
+  response: ClosableResponse,
 ): void {
-  whenOver(response, () => {
+  onClose(response, () => {
     if (isRefused(response)) own.settle(permit, 'ignored');
-    else if (isFinished(response)) own.settle(permit, own.outcomeOf(request, response.statusCode));
+    else if (isFullySent(response)) own.settle(permit, own.outcomeOf(request, response.statusCode));
     else own.settle(permit, 'failed');
   });
 }
 
 /** Whether somebody who waited is still there when its turn comes; if not, it is somebody else's. */
-export function isStillThere<Request>(
+export function isStillConnected<Request>(
   own: Guard<Request>,
-  answer: Answer,
-  response: Closable,
+  answer: GuardResult,
+  response: ClosableResponse,
 ): boolean {
-  if (!isLeft(response)) return true;
-  if (answer.go && answer.permit) own.settle(answer.permit, 'ignored');
+  if (!isAbandoned(response)) return true;
+  if (answer.isAllowed && answer.permit) own.settle(answer.permit, 'ignored');
   return false;
 }
 
@@ -135,10 +140,10 @@ export function isStillThere<Request>(
  * Responses that a limit of ours refused. A limit further out, which let the request through, learns
  * nothing from that: it says how often a client asks, not how the service is.
  */
-const refused = new WeakSet<object>();
+const refusedResponses = new WeakSet<object>();
 
-export const markRefused = (response: object): void => void refused.add(response);
-export const isRefused = (response: object): boolean => refused.has(response);
+export const markRefused = (response: object): void => void refusedResponses.add(response);
+export const isRefused = (response: object): boolean => refusedResponses.has(response);
 
 /**
  * Whether a refusal can still be told. Whoever was answered already, or has gone, is told nothing.
@@ -147,11 +152,11 @@ export const isRefused = (response: object): boolean => refused.has(response);
  * going on would serve who was refused. So it is broken off, which its reader notices, and reported:
  * the limit stands too far back.
  */
-export function canRefuse<Request>(own: Guard<Request>, response: Closable): boolean {
-  if (response.writableEnded || isOver(response)) return false;
+export function canRefuse<Request>(own: Guard<Request>, response: ClosableResponse): boolean {
+  if (response.writableEnded || isClosed(response)) return false;
   markRefused(response);
   if (!response.headersSent) return true;
-  own.tooLate(
+  own.reportLateRefusal(
     new ConfigError('response', 'not begun when the limit is asked', 'one that has begun'),
   );
   response.destroy?.();

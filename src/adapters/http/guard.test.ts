@@ -6,8 +6,8 @@ import type { LimitEvent } from '../../limiter/events.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import type { Limiter } from '../../limiter/sync-limiter.ts';
 import { VirtualClock } from '../../testing/index.ts';
-import { guard, type HttpOptions, type PlainRequest, type Refused } from '../http.ts';
-import type { Answer, Leaving } from './guard.ts';
+import { guard, type HttpOptions, type PlainRequest, type RefusalResponse } from '../http.ts';
+import type { DisconnectSignal, GuardResult } from './guard.ts';
 
 type Options = Partial<HttpOptions<PlainRequest>>;
 
@@ -87,13 +87,13 @@ describe('it goes on', () => {
   test('at once and with nothing to do, where no headers are wanted', () => {
     const own = make({ headers: false });
     const [first, second] = [own.check(alice), own.check(alice)];
-    expect(first).toEqual({ go: true, headers: undefined, permit: undefined });
+    expect(first).toEqual({ isAllowed: true, headers: undefined, permit: undefined });
     expect(second).toBe(first); // not even an object is made for it
   });
 
   test('without a permit, where nothing has to be settled', () => {
     const own = make();
-    expect(own.check(alice)).toMatchObject({ go: true, permit: undefined });
+    expect(own.check(alice)).toMatchObject({ isAllowed: true, permit: undefined });
     expect(own.limiter.stats().held).toBe(0);
   });
 
@@ -110,16 +110,16 @@ describe('it goes on', () => {
     const own = make({ cost: ({ url }) => (url === '/search' ? 2 : 0) });
     own.check({ ...alice, url: '/search' });
     expect((own.limiter as Limiter).inspect('203.0.113.9').remaining).toBe(0);
-    expect(own.check(alice)).toMatchObject({ go: true });
+    expect(own.check(alice)).toMatchObject({ isAllowed: true });
   });
 });
 
 describe('it is refused', () => {
-  const refused = (answer: Answer | Promise<Answer>): Refused => {
-    expect(answer).toMatchObject({ go: false });
-    return answer as Refused;
+  const refused = (answer: GuardResult | Promise<GuardResult>): RefusalResponse => {
+    expect(answer).toMatchObject({ isAllowed: false });
+    return answer as RefusalResponse;
   };
-  const told = (answer: Answer | Promise<Answer>) => {
+  const told = (answer: GuardResult | Promise<GuardResult>) => {
     const { status, headers, body } = refused(answer);
     const policies = JSON.parse(body)['violated-policies'];
     return [status, headers['Retry-After'], headers.RateLimit, policies];
@@ -191,8 +191,13 @@ describe('it is refused', () => {
   test('and never with something left, though the clock has moved since it was decided', () => {
     const api = limiter(two);
     const later = {
-      ...{ name: 'api', isSimple: true, acquire: api.acquire, inspect: () => api.inspect('other') },
-      ask: () => ({ verdict: 'deny', retryAfterMs: 1 }),
+      ...{
+        name: 'api',
+        isCheckOnly: true,
+        acquire: api.acquire,
+        inspect: () => api.inspect('other'),
+      },
+      check: () => ({ verdict: 'deny', retryAfterMs: 1 }),
     } as unknown as Limiter;
     expect(told(make({ limiter: later }).check(alice))).toEqual([
       ...[429, '1', '"api";r=0;t=1', ['api']],
@@ -202,7 +207,7 @@ describe('it is refused', () => {
   test('with 503 while a limit that hears of it is busy', () => {
     const own = make({ limit: { busy: {} } });
     for (let n = 0; n < 3; n++) {
-      const answer = own.check(alice) as Extract<Answer, { go: true }>;
+      const answer = own.check(alice) as Extract<GuardResult, { isAllowed: true }>;
       if (answer.permit) own.settle(answer.permit, 'busy');
     }
     const [status, retryAfter, , policies] = told(own.check(alice));
@@ -212,7 +217,7 @@ describe('it is refused', () => {
 
   test('during a pause, by the limit as a whole', () => {
     const own = make();
-    own.limiter.hear('203.0.113.9', { retryAfterMs: 4200 });
+    own.limiter.update('203.0.113.9', { retryAfterMs: 4200 });
     expect(told(own.check(alice))).toEqual([429, '5', '"api";r=2;t=0', ['api']]);
   });
 });
@@ -222,7 +227,7 @@ describe('in other words', () => {
     const own = make(options);
     own.check(alice);
     own.check(alice);
-    return own.check(alice) as Refused;
+    return own.check(alice) as RefusalResponse;
   };
 
   test('only what is said changes', () => {
@@ -243,7 +248,12 @@ describe('in other words', () => {
 
   test('also when the limiter fails', () => {
     const refuse = () => ({ contentType: 'text/plain', body: 'closed' });
-    const limiter = { name: 'api', isSimple: true, acquire: gone, ask: gone } as unknown as Limiter;
+    const limiter = {
+      name: 'api',
+      isCheckOnly: true,
+      acquire: gone,
+      check: gone,
+    } as unknown as Limiter;
     const own = make({ limiter, refuse, onUnavailable: 'deny', onError: () => {} });
     expect(own.check(alice)).toMatchObject({
       ...{ status: 503, body: 'closed', headers: { 'Content-Type': 'text/plain' } },
@@ -275,8 +285,8 @@ describe('in the shadow', () => {
     const heard: LimitEvent[] = [];
     const own = make({ shadow: true, limit: { adaptive: { fixed: 1 } } });
     own.limiter.on((event) => heard.push(event));
-    expect(own.check(alice)).toMatchObject({ go: true, headers: undefined });
-    expect(own.check(alice)).toEqual({ go: true, headers: undefined, permit: undefined });
+    expect(own.check(alice)).toMatchObject({ isAllowed: true, headers: undefined });
+    expect(own.check(alice)).toEqual({ isAllowed: true, headers: undefined, permit: undefined });
     expect(heard.map((event) => event.type === 'decision' && event.decision.verdict)).toEqual([
       'allow',
       'deny',
@@ -285,7 +295,7 @@ describe('in the shadow', () => {
 
   test('headers are set if they are asked for, and nobody waits', () => {
     const own = make({ shadow: true, headers: 'draft', wait: true });
-    for (let n = 0; n < 3; n++) expect(own.check(alice)).toMatchObject({ go: true });
+    for (let n = 0; n < 3; n++) expect(own.check(alice)).toMatchObject({ isAllowed: true });
     expect(own.check(alice)).toMatchObject({ headers: { RateLimit: '"api";r=0;t=1' } });
   });
 });
@@ -294,28 +304,32 @@ describe('waiting', () => {
   const gone = () => {
     const controller = new AbortController();
     const stop = vi.fn();
-    return { controller, stop, leaving: (): Leaving => ({ signal: controller.signal, stop }) };
+    return {
+      controller,
+      stop,
+      leaving: (): DisconnectSignal => ({ signal: controller.signal, dispose: stop }),
+    };
   };
 
   test('is only for those who have to', async () => {
     const own = make({ limit: { spacing: { every: '6s' } }, wait: true });
     const { leaving, stop } = gone();
-    expect(own.check(alice, leaving)).toMatchObject({ go: true });
+    expect(own.check(alice, leaving)).toMatchObject({ isAllowed: true });
     const second = own.check(alice, leaving);
     expect(second).toBeInstanceOf(Promise);
-    await clock.pass(6000);
-    expect(await second).toMatchObject({ go: true });
+    await clock.advanceAsync(6000);
+    expect(await second).toMatchObject({ isAllowed: true });
     expect(stop).toHaveBeenCalledTimes(1);
     expect(own.limiter.stats()).toMatchObject({ allowed: 2, denied: 0, waited: 1 });
   });
 
   test('nobody jumps the line: where somebody waits, who comes next stands behind', async () => {
     const api = limiter(two);
-    const parts = { name: 'api', isSimple: true, clock, peek: api.peek.bind(api) };
+    const parts = { name: 'api', isCheckOnly: true, clock, peek: api.peek.bind(api) };
     const acquire = vi.fn((key: string) => api.acquire(key));
-    const limited = { ...parts, acquire, hasLine: () => true, inspect: api.inspect.bind(api) };
+    const limited = { ...parts, acquire, hasWaiters: () => true, inspect: api.inspect.bind(api) };
     const own = make({ limiter: limited as unknown as Limiter, wait: true });
-    expect(await own.check(alice)).toMatchObject({ go: true });
+    expect(await own.check(alice)).toMatchObject({ isAllowed: true });
     expect(acquire).toHaveBeenCalledTimes(1);
   });
 
@@ -326,9 +340,9 @@ describe('waiting', () => {
     own.check(alice);
     const second = own.check(alice, leaving);
     controller.abort();
-    expect(await second).toMatchObject({ go: false });
+    expect(await second).toMatchObject({ isAllowed: false });
     expect([onError.mock.calls.length, stop.mock.calls.length]).toEqual([0, 1]);
-    expect(own.limiter.stats()).toMatchObject({ waiting: 0, left: 1 });
+    expect(own.limiter.stats()).toMatchObject({ waiting: 0, cancelled: 1 });
   });
 });
 
@@ -340,7 +354,12 @@ describe('whatever goes wrong', () => {
   const thenable = Object.fromEntries([['then', fail]]); // a promise of some other make
   const broken = (parts: object): Limiter => {
     const api = limiter(two);
-    const own = { name: 'api', isSimple: true, clock, inspect: (key: string) => api.inspect(key) };
+    const own = {
+      name: 'api',
+      isCheckOnly: true,
+      clock,
+      inspect: (key: string) => api.inspect(key),
+    };
     const acquire = (key: string) => api.acquire(key);
     return { ...own, acquire, ...parts } as unknown as Limiter;
   };
@@ -369,7 +388,11 @@ describe('whatever goes wrong', () => {
       const onError = vi.fn();
       const own = make({ ...options, onError, onUnavailable });
       const answers = [own.check(alice), own.check(alice), own.check(alice)];
-      expect(answers).toMatchObject([{ go: true }, { go: true }, { go: false, status: 429 }]);
+      expect(answers).toMatchObject([
+        { isAllowed: true },
+        { isAllowed: true },
+        { isAllowed: false, status: 429 },
+      ]);
       expect((own.limiter as Limiter).inspect('203.0.113.9').remaining).toBe(0);
       expect(onError).toHaveBeenCalledTimes(3);
       expect(onError.mock.calls[0][0]).toBeInstanceOf(Error);
@@ -382,7 +405,12 @@ describe('whatever goes wrong', () => {
     const own = make({ limit, partition, onError: () => {} });
     const as = (name: string) => own.check(from('203.0.113.9', { class: name }));
     const answers = [as('made up'), as('made up too'), as('made up'), as('live')];
-    expect(answers.map((answer) => (answer as Answer).go)).toEqual([true, true, false, false]);
+    expect(answers.map((answer) => (answer as GuardResult).isAllowed)).toEqual([
+      true,
+      true,
+      false,
+      false,
+    ]);
     expect((own.limiter as Limiter).inspect('203.0.113.9').partitions).toEqual({ live: 0 });
   });
 
@@ -395,7 +423,10 @@ describe('whatever goes wrong', () => {
   });
 
   test('a cost beyond all bounds never fits', () => {
-    expect(make({ cost: () => Infinity }).check(alice)).toMatchObject({ go: false, status: 429 });
+    expect(make({ cost: () => Infinity }).check(alice)).toMatchObject({
+      isAllowed: false,
+      status: 429,
+    });
   });
 
   test('a reader that fails', () => {
@@ -407,22 +438,31 @@ describe('whatever goes wrong', () => {
   });
 
   test.each<[string, Options]>([
-    ['a limiter', { limiter: broken({ ask: fail }) }],
-    ['a limiter that others wait for', { limiter: broken({ hasLine: fail }), wait: true }],
+    ['a limiter', { limiter: broken({ check: fail }) }],
+    ['a limiter that others wait for', { limiter: broken({ hasWaiters: fail }), wait: true }],
   ])('%s: the request goes on, or is told 503, and the error is heard', (_, options) => {
     const onError = vi.fn();
-    expect(make({ ...options, onError }).check(alice)).toMatchObject({ go: true });
+    expect(make({ ...options, onError }).check(alice)).toMatchObject({ isAllowed: true });
     const answer = make({ ...options, onError, onUnavailable: 'deny' }).check(alice);
-    expect(answer).toMatchObject({ go: false, status: 503, headers: { 'Retry-After': '1' } });
+    expect(answer).toMatchObject({
+      isAllowed: false,
+      status: 503,
+      headers: { 'Retry-After': '1' },
+    });
     expect(onError).toHaveBeenCalledTimes(2);
     expect(onError.mock.calls[0][0]).toBeInstanceOf(Error);
   });
 
   test('a limiter in the shadow, whatever else was asked for: nobody notices', () => {
     const own = make({
-      ...{ limiter: broken({ ask: fail }), shadow: true, onUnavailable: 'deny', onError: () => {} },
+      ...{
+        limiter: broken({ check: fail }),
+        shadow: true,
+        onUnavailable: 'deny',
+        onError: () => {},
+      },
     });
-    expect(own.check(alice)).toMatchObject({ go: true });
+    expect(own.check(alice)).toMatchObject({ isAllowed: true });
   });
 
   test.each<[string, () => unknown]>([
@@ -439,20 +479,20 @@ describe('whatever goes wrong', () => {
   });
 
   test('a limiter that fails while somebody waits', async () => {
-    const busy = { hasLine: () => true, acquire: () => Promise.reject(new Error('gone')) };
+    const busy = { hasWaiters: () => true, acquire: () => Promise.reject(new Error('gone')) };
     const onError = vi.fn();
     const own = make({ limiter: broken(busy), wait: true, onError });
-    expect(await own.check(alice)).toMatchObject({ go: true });
+    expect(await own.check(alice)).toMatchObject({ isAllowed: true });
     expect(onError).toHaveBeenCalledTimes(1);
   });
 
   test('a limit that cannot be described is kept all the same', () => {
     const onError = vi.fn();
     const saying = (decision: object) =>
-      make({ limiter: broken({ ask: () => decision, inspect: fail }), onError }).check(alice);
-    expect(saying({ verdict: 'allow', remaining: 1 })).toEqual({ go: true, headers: {} });
+      make({ limiter: broken({ check: () => decision, inspect: fail }), onError }).check(alice);
+    expect(saying({ verdict: 'allow', remaining: 1 })).toEqual({ isAllowed: true, headers: {} });
     expect(saying({ verdict: 'deny', retryAfterMs: 2000 })).toMatchObject({
-      go: false,
+      isAllowed: false,
       status: 429,
       headers: { 'Retry-After': '2' },
     });
@@ -468,10 +508,10 @@ describe('whatever goes wrong', () => {
 
   test('an onError that fails', () => {
     const warned = vi.spyOn(process, 'emitWarning').mockImplementation(() => {});
-    expect(make({ key: fail, onError: late }).check(alice)).toMatchObject({ go: true });
+    expect(make({ key: fail, onError: late }).check(alice)).toMatchObject({ isAllowed: true });
     expect(warned).not.toHaveBeenCalled();
-    expect(make({ key: fail, onError: fail }).check(alice)).toMatchObject({ go: true });
-    expect(make({ key: fail }).check(alice)).toMatchObject({ go: true });
+    expect(make({ key: fail, onError: fail }).check(alice)).toMatchObject({ isAllowed: true });
+    expect(make({ key: fail }).check(alice)).toMatchObject({ isAllowed: true });
     expect(warned).toHaveBeenCalledTimes(1);
     expect(warned.mock.calls[0][0]).toContain('limit "api"');
     expect(warned.mock.calls[0][0]).toContain('Error: out of order');
@@ -482,7 +522,7 @@ describe('whatever goes wrong', () => {
     const warned = vi.spyOn(process, 'emitWarning').mockImplementation(() => {});
     for (const name of ['orders', 'users', 'orders']) {
       make({ ...two, name, key: fail }).check(alice);
-      make({ limiter: broken({ ask: fail, name }) }).check(alice);
+      make({ limiter: broken({ check: fail, name }) }).check(alice);
     }
     const given = warned.mock.calls.map(([message, options]) => [
       (options as { code?: string }).code,

@@ -15,28 +15,34 @@ import { ConfigError } from '../../core/errors.ts';
 import { isRemote, type RemoteLimiter } from '../../limiter/async-limiter.ts';
 import type { Inspection } from '../../limiter/inspection.ts';
 import type { Permit, Refusal } from '../../limiter/permit.ts';
-import type { AskOptions, Limiter } from '../../limiter/sync-limiter.ts';
-import { type Headers, HeaderWriter } from './headers.ts';
-import { type Denied, type Refused, refuse, refuseUnavailable, reworded } from './refusal.ts';
-import { atOnce, Reporter } from './report.ts';
-import { type Reader, RequestReader } from './request.ts';
-import { type HttpOptions, readSettings, type Settings } from './settings.ts';
+import type { CheckOptions, Limiter } from '../../limiter/sync-limiter.ts';
+import { type HeaderValues, HeaderWriter } from './headers.ts';
+import {
+  buildRefusal,
+  buildUnavailableRefusal,
+  type DenialDetails,
+  type RefusalResponse,
+  withOverrides,
+} from './refusal.ts';
+import { ErrorReporter, requireSync } from './report.ts';
+import { type RequestAccessor, RequestReader } from './request.ts';
+import { type HttpOptions, type HttpSettings, readSettings } from './settings.ts';
 
 /** Go on: set these headers, and settle the permit when the response is out. */
-export interface Passed {
-  readonly go: true;
-  readonly headers: Headers | undefined;
+export interface Admitted {
+  readonly isAllowed: true;
+  readonly headers: HeaderValues | undefined;
   readonly permit: Permit | undefined;
 }
 
 /** Go ahead, or what to answer instead. */
-export type Answer = Passed | Refused;
+export type GuardResult = Admitted | RefusalResponse;
 
 /** How somebody who waits hears that the client has gone. */
-export interface Leaving {
+export interface DisconnectSignal {
   readonly signal: AbortSignal;
   /** Called when it no longer matters. */
-  stop(): void;
+  dispose(): void;
 }
 
 /** A request for whoever has no framework. */
@@ -47,37 +53,37 @@ export interface PlainRequest {
   readonly remoteAddress?: string | undefined;
 }
 
-const PLAIN: Reader<PlainRequest> = {
-  header: ({ headers }, name) => joined(headers[name]),
+const PLAIN_ACCESSOR: RequestAccessor<PlainRequest> = {
+  header: ({ headers }, name) => joinHeader(headers[name]),
   address: ({ remoteAddress }) => remoteAddress,
 };
 
 /** What a header is if it came once, several times, or not at all. */
-export const joined = (value: string | readonly string[] | undefined): string | undefined =>
+export const joinHeader = (value: string | readonly string[] | undefined): string | undefined =>
   value === undefined || typeof value === 'string' ? value : value.join(', ');
 
 /** Nothing to set and nothing to settle: the same for everybody. */
-const PASS: Passed = { go: true, headers: undefined, permit: undefined };
+const ADMIT_UNCOUNTED: Admitted = { isAllowed: true, headers: undefined, permit: undefined };
 
 /** Makes a guard. @throws {ConfigError} if an option makes no sense. */
 export function guard(options: HttpOptions<PlainRequest>): Guard<PlainRequest>;
 export function guard<Request>(
   options: HttpOptions<Request>,
-  reader: Reader<Request>,
+  reader: RequestAccessor<Request>,
 ): Guard<Request>;
 export function guard<Request>(
   options: HttpOptions<Request>,
-  reader: Reader<Request> = PLAIN as unknown as Reader<Request>,
+  reader: RequestAccessor<Request> = PLAIN_ACCESSOR as unknown as RequestAccessor<Request>,
 ): Guard<Request> {
   return new Guard(readSettings(options), reader);
 }
 
 /** What a limiter is asked for a request. */
-interface Asked<Request> {
+interface CheckArguments<Request> {
   readonly request: Request;
   readonly key: string;
   readonly cost: number;
-  readonly options: AskOptions | undefined;
+  readonly options: CheckOptions | undefined;
 }
 
 /** A limit in front of requests of any kind; made by `guard`. */
@@ -85,35 +91,36 @@ export class Guard<Request> {
   /** Decides, counts and can be asked how things stand. */
   readonly limiter: Limiter | RemoteLimiter;
   /** True if a request may have to wait: whoever checks says how to hear that its client left. */
-  readonly waits: boolean;
-  readonly #settings: Settings<Request>;
-  readonly #requests: RequestReader<Request>;
-  readonly #reporter: Reporter;
-  readonly #writer: HeaderWriter | undefined;
+  readonly canWait: boolean;
+  readonly #settings: HttpSettings<Request>;
+  readonly #requestReader: RequestReader<Request>;
+  readonly #reporter: ErrorReporter;
+  readonly #headerWriter: HeaderWriter | undefined;
 
-  constructor(settings: Settings<Request>, reader: Reader<Request>) {
+  constructor(settings: HttpSettings<Request>, reader: RequestAccessor<Request>) {
     this.#settings = settings;
     this.limiter = settings.limiter;
-    this.#reporter = new Reporter(settings.limiter.name, settings.onError);
-    this.#requests = new RequestReader(settings, reader, this.#reporter);
-    this.waits = settings.waitMsMax !== undefined || isRemote(settings.limiter);
-    this.#writer = settings.headers === false ? undefined : new HeaderWriter(settings.headers);
+    this.#reporter = new ErrorReporter(settings.limiter.name, settings.onError);
+    this.#requestReader = new RequestReader(settings, reader, this.#reporter);
+    this.canWait = settings.maxWaitMs !== undefined || isRemote(settings.limiter);
+    this.#headerWriter =
+      settings.headers === false ? undefined : new HeaderWriter(settings.headers);
   }
 
   /** A promise only if the request has to wait. */
-  check(request: Request, leaving?: () => Leaving): Answer | Promise<Answer> {
+  check(request: Request, leaving?: () => DisconnectSignal): GuardResult | Promise<GuardResult> {
     try {
-      if (this.#requests.isSkipped(request)) return PASS;
-      const asked = this.#asked(request);
-      return this.#isDue(asked) ? this.#decide(asked) : this.#wait(asked, leaving);
+      if (this.#requestReader.isSkipped(request)) return ADMIT_UNCOUNTED;
+      const asked = this.#checkArguments(request);
+      return this.#canDecideNow(asked) ? this.#decideNow(asked) : this.#decideLater(asked, leaving);
     } catch (error) {
-      return this.#unavailable(error, request);
+      return this.#onCheckFailure(error, request);
     }
   }
 
   /** What a request counts against. */
   keyOf(request: Request): string {
-    return this.#requests.keyOf(request);
+    return this.#requestReader.keyOf(request);
   }
 
   /** Gives a permit back. A limiter that fails here must not take the response with it. */
@@ -121,7 +128,7 @@ export class Guard<Request> {
     try {
       permit.settle({ outcome });
     } catch (error) {
-      this.#reporter.unchecked(error);
+      this.#reporter.checkFailed(error);
     }
   }
 
@@ -129,92 +136,112 @@ export class Guard<Request> {
   outcomeOf(request: Request, status: number): Outcome {
     const { outcome } = this.#settings;
     try {
-      const said = atOnce('outcome', outcome?.(request, status)) ?? usualOutcome(status);
+      const said = requireSync('outcome', outcome?.(request, status)) ?? defaultOutcome(status);
       if (OUTCOMES.includes(said)) return said;
       throw new ConfigError('outcome', `one of ${OUTCOMES.join(', ')}`, said);
     } catch (error) {
-      this.#reporter.misread(error);
-      return usualOutcome(status);
+      this.#reporter.optionFailed(error);
+      return defaultOutcome(status);
     }
   }
 
   /** For adapters: it was refused when its response had begun. */
-  tooLate(error: unknown): void {
-    this.#reporter.tooLate(error);
+  reportLateRefusal(error: unknown): void {
+    this.#reporter.refusedTooLate(error);
   }
 
-  #asked(request: Request): Asked<Request> {
-    const partition = this.#requests.partitionOf(request);
+  #checkArguments(request: Request): CheckArguments<Request> {
+    const partition = this.#requestReader.partitionOf(request);
     return {
       request,
-      key: this.#requests.keyOf(request),
-      cost: this.#requests.costOf(request),
+      key: this.#requestReader.keyOf(request),
+      cost: this.#requestReader.costOf(request),
       options: partition === undefined ? undefined : { partition },
     };
   }
 
   /** Whether it can be decided now: nobody waits, or nothing stands in the way. */
-  #isDue({ key, cost, options }: Asked<Request>): boolean {
+  #canDecideNow({ key, cost, options }: CheckArguments<Request>): boolean {
     const { limiter } = this;
     if (isRemote(limiter)) return false;
-    if (!this.waits) return true;
-    return !limiter.hasLine(key, options) && limiter.peek(key, cost, options).verdict === 'allow';
+    if (!this.canWait) return true;
+    return (
+      !limiter.hasWaiters(key, options) && limiter.peek(key, cost, options).verdict === 'allow'
+    );
   }
 
-  #decide(asked: Asked<Request>): Answer {
+  #decideNow(asked: CheckArguments<Request>): GuardResult {
     const limiter = this.limiter as Limiter;
     const { key, cost, options } = asked;
-    if (!limiter.isSimple) return this.#answer(limiter.tryAcquire(key, cost, options), asked);
-    const decision = limiter.ask(key, cost, options);
+    if (!limiter.isCheckOnly) return this.#resultOf(limiter.tryAcquire(key, cost, options), asked);
+    const decision = limiter.check(key, cost, options);
     return decision.verdict === 'deny'
       ? this.#refuse(asked, { cost, retryAfterMs: decision.retryAfterMs })
-      : this.#pass(key, undefined);
+      : this.#admit(key, undefined);
   }
 
-  async #wait(asked: Asked<Request>, leaving: (() => Leaving) | undefined): Promise<Answer> {
+  async #decideLater(
+    asked: CheckArguments<Request>,
+    leaving: (() => DisconnectSignal) | undefined,
+  ): Promise<GuardResult> {
     const { key, cost, options } = asked;
-    let left: Leaving | undefined;
+    let left: DisconnectSignal | undefined;
     try {
       left = leaving?.();
-      const { waitMsMax = 0 } = this.#settings;
-      const patience = { wait: waitMsMax, ...options, ...(left && { signal: left.signal }) };
+      const { maxWaitMs = 0 } = this.#settings;
+      const patience = { wait: maxWaitMs, ...options, ...(left && { signal: left.signal }) };
       const entering = this.limiter.acquire(key, cost, patience);
-      if (!isRemote(this.limiter)) return this.#answer(await entering, asked);
+      if (!isRemote(this.limiter)) return this.#resultOf(await entering, asked);
       // Asked in the same breath, how the key stands afterwards comes with the same trip.
-      const seeing = this.#writer && waitMsMax === 0 ? this.limiter.inspect(key) : undefined;
+      const seeing = this.#headerWriter && maxWaitMs === 0 ? this.limiter.inspect(key) : undefined;
       const entry = await entering;
-      return this.#answer(entry, asked, await (seeing ?? this.limiter.inspect(key)));
+      return this.#resultOf(entry, asked, await (seeing ?? this.limiter.inspect(key)));
     } catch (error) {
       // Whoever has gone reads no answer; the framework still wants one, to be done with it.
-      return left?.signal.aborted ? refuseUnavailable() : this.#unavailable(error, asked.request);
+      return left?.signal.aborted
+        ? buildUnavailableRefusal()
+        : this.#onCheckFailure(error, asked.request);
     } finally {
-      left?.stop();
+      left?.dispose();
     }
   }
 
-  #answer(entry: Permit | Refusal, asked: Asked<Request>, seen?: Inspection): Answer {
-    if (entry.verdict === 'allow') return this.#pass(asked.key, entry, seen);
+  #resultOf(
+    entry: Permit | Refusal,
+    asked: CheckArguments<Request>,
+    seen?: Inspection,
+  ): GuardResult {
+    if (entry.verdict === 'allow') return this.#admit(asked.key, entry, seen);
     const { retryAfterMs, reason } = entry;
     return this.#refuse(asked, { cost: asked.cost, retryAfterMs, reason }, seen);
   }
 
-  #pass(key: string, permit: Permit | undefined, seen?: Inspection): Passed {
-    const headers = this.#writer?.write((seen ?? this.#inspect(key)).rules);
-    return headers === undefined && permit === undefined ? PASS : { go: true, headers, permit };
+  #admit(key: string, permit: Permit | undefined, seen?: Inspection): Admitted {
+    const headers = this.#headerWriter?.write((seen ?? this.#inspect(key)).rules);
+    return headers === undefined && permit === undefined
+      ? ADMIT_UNCOUNTED
+      : { isAllowed: true, headers, permit };
   }
 
-  #refuse({ key, request }: Asked<Request>, denied: Denied, seen?: Inspection): Answer {
-    if (this.#settings.shadow) return this.#pass(key, undefined, seen);
-    return this.#worded(refuse(denied, seen ?? this.#inspect(key), this.#writer), request);
+  #refuse(
+    { key, request }: CheckArguments<Request>,
+    denied: DenialDetails,
+    seen?: Inspection,
+  ): GuardResult {
+    if (this.#settings.shadow) return this.#admit(key, undefined, seen);
+    return this.#applyOverrides(
+      buildRefusal(denied, seen ?? this.#inspect(key), this.#headerWriter),
+      request,
+    );
   }
 
   /** In the user's words, if there are any that can be sent. */
-  #worded(refused: Refused, request: Request): Refused {
+  #applyOverrides(refused: RefusalResponse, request: Request): RefusalResponse {
     try {
-      const wording = atOnce('refuse', this.#settings.refuse?.(refused, request));
-      return wording ? reworded(refused, wording) : refused;
+      const wording = requireSync('refuse', this.#settings.refuse?.(refused, request));
+      return wording ? withOverrides(refused, wording) : refused;
     } catch (error) {
-      this.#reporter.misread(error);
+      this.#reporter.optionFailed(error);
       return refused;
     }
   }
@@ -225,15 +252,17 @@ export class Guard<Request> {
     try {
       if (!isRemote(limiter)) return limiter.inspect(key); // a remote one that is asked here is out of reach
     } catch (error) {
-      this.#reporter.unchecked(error);
+      this.#reporter.checkFailed(error);
     }
     return { name: limiter.name, remaining: 0, rules: [] };
   }
 
-  #unavailable(error: unknown, request: Request): Answer {
-    this.#reporter.unchecked(error);
-    const { allowUnchecked, shadow } = this.#settings;
-    return allowUnchecked || shadow ? PASS : this.#worded(refuseUnavailable(), request);
+  #onCheckFailure(error: unknown, request: Request): GuardResult {
+    this.#reporter.checkFailed(error);
+    const { isFailOpen, shadow } = this.#settings;
+    return isFailOpen || shadow
+      ? ADMIT_UNCOUNTED
+      : this.#applyOverrides(buildUnavailableRefusal(), request);
   }
 }
 
@@ -241,7 +270,7 @@ export class Guard<Request> {
  * A service that is overloaded says 503. That a client asked too often (429) is, like every 4xx, the
  * client's affair.
  */
-function usualOutcome(status: number): Outcome {
+function defaultOutcome(status: number): Outcome {
   if (status === 503) return 'busy';
   return status >= 500 ? 'failed' : 'ok';
 }

@@ -3,9 +3,16 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { type Limit, limiter } from '../../index.ts';
-import type { NamedStanding } from '../../limiter/inspection.ts';
+import type { NamedRuleStatus } from '../../limiter/inspection.ts';
 import { VirtualClock } from '../../testing/index.ts';
-import { type Headers, type HeadersOf, HeaderWriter, type Place, quoted, tell } from './headers.ts';
+import {
+  type HeaderAccessor,
+  type HeaderValues,
+  HeaderWriter,
+  type ListPosition,
+  mergeHeaders,
+  quoteString,
+} from './headers.ts';
 
 /** The two headers of a limit after so many calls, at an instant. */
 function said(limit: Limit, calls = 0, name = 'api'): string[] {
@@ -63,7 +70,7 @@ describe('a limit says', () => {
     const api = limiter({ limit: { busy: {} }, name: 'api', clock: new VirtualClock() });
     const headers = () => new HeaderWriter('both').write(api.inspect('k').rules);
     expect(headers()).toEqual({});
-    api.ask('k');
+    api.check('k');
     api.settle('k', { outcome: 'busy' });
     expect(headers()).toMatchObject({ 'X-RateLimit-Remaining': '0', RateLimit: '"api";r=0;t=1' });
     const limit = { all: [{ busy: {} }, { bucket: { rate: '1/s', burst: 5 } }] };
@@ -100,11 +107,11 @@ test('in the old words, the tightest rule speaks for all', () => {
 });
 
 test('a name is quoted, whatever it is', () => {
-  expect(quoted('say "hi" \\o/')).toBe('"say \\"hi\\" \\\\o/"');
-  expect(quoted('line\r\nSet-Cookie: x')).toBe('"line??Set-Cookie: x"');
+  expect(quoteString('say "hi" \\o/')).toBe('"say \\"hi\\" \\\\o/"');
+  expect(quoteString('line\r\nSet-Cookie: x')).toBe('"line??Set-Cookie: x"');
   fc.assert(
     fc.property(fc.string({ unit: 'binary' }), (name) => {
-      expect(quoted(name)).toMatch(/^"(?:[ !#-[\]-~]|\\["\\])*"$/);
+      expect(quoteString(name)).toMatch(/^"(?:[ !#-[\]-~]|\\["\\])*"$/);
     }),
   );
 });
@@ -132,7 +139,7 @@ test('whatever the figures, only whole numbers of at most fifteen digits are wri
 });
 
 describe('where something is said already', () => {
-  const OF: HeadersOf<Headers> = {
+  const OF: HeaderAccessor<HeaderValues> = {
     get: (headers, name) => headers[name],
     set: (headers, name, value) => {
       headers[name] = value;
@@ -141,19 +148,19 @@ describe('where something is said already', () => {
       delete headers[name];
     },
   };
-  const merged = (before: Headers, own: Headers, place?: Place): Headers => {
+  const merged = (before: HeaderValues, own: HeaderValues, place?: ListPosition): HeaderValues => {
     const response = { ...before };
-    tell(OF, response, own, place);
+    mergeHeaders(OF, response, own, place);
     return response;
   };
-  const legacy = (limit: number, remaining: number, reset?: number): Headers => ({
+  const legacy = (limit: number, remaining: number, reset?: number): HeaderValues => ({
     'X-RateLimit-Limit': String(limit),
     'X-RateLimit-Remaining': String(remaining),
     ...(reset !== undefined && { 'X-RateLimit-Reset': String(reset) }),
   });
 
   test('lists tell of both, in the order they are asked in', () => {
-    const both = (place?: Place) =>
+    const both = (place?: ListPosition) =>
       merged({ RateLimit: '"a";r=1' }, { RateLimit: '"b";r=2' }, place);
     expect(both()).toEqual({ RateLimit: '"a";r=1, "b";r=2' });
     expect(both('first')).toEqual({ RateLimit: '"b";r=2, "a";r=1' });
@@ -182,7 +189,7 @@ describe('where something is said already', () => {
   });
 });
 
-function rule(): NamedStanding {
+function rule(): NamedRuleStatus {
   const times = { windowMs: 1000, opensInMs: 0, freshInMs: 0 };
   return { kind: 'bucket', name: 'api', quota: 5, remaining: 5, ...times };
 }

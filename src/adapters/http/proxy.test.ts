@@ -2,14 +2,17 @@
 
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { Fields } from '../../core/options.ts';
-import { type Address, networkKey, parseAddress } from './address.ts';
-import { readTrust, type TrustProxy } from './proxy.ts';
+import { OptionReader } from '../../core/options.ts';
+import { clientKeyOf, type IpAddress, parseAddress } from './address.ts';
+import { readTrustProxy, type TrustProxy } from './proxy.ts';
 
-const text = (client: Address | undefined): string | undefined => client && networkKey(client, 128);
+const text = (client: IpAddress | undefined): string | undefined =>
+  client && clientKeyOf(client, 128);
 
 function client(trustProxy: TrustProxy, from: string | undefined, forwarded?: string) {
-  return text(readTrust(new Fields('', { trustProxy }))?.(parseAddress(from ?? ''), forwarded));
+  return text(
+    readTrustProxy(new OptionReader('', { trustProxy }))?.(parseAddress(from ?? ''), forwarded),
+  );
 }
 
 describe('the client is', () => {
@@ -87,7 +90,7 @@ test.each([
   [['10.0.0.1/99'], 'trustProxy[0]'],
   [[7], 'trustProxy[0]'],
 ])('%j makes no sense', (trustProxy, field) => {
-  expect(() => readTrust(new Fields('', { trustProxy }))).toThrow(
+  expect(() => readTrustProxy(new OptionReader('', { trustProxy }))).toThrow(
     expect.objectContaining({ code: 'CONFIG', field }),
   );
 });

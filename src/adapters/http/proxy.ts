@@ -13,8 +13,14 @@
  */
 
 import { ConfigError } from '../../core/errors.ts';
-import type { Fields } from '../../core/options.ts';
-import { type Address, isWithin, type Network, parseAddress, parseNetwork } from './address.ts';
+import type { OptionReader } from '../../core/options.ts';
+import {
+  type IpAddress,
+  isInNetwork,
+  type Network,
+  parseAddress,
+  parseNetwork,
+} from './address.ts';
 
 /**
  * Whom to believe about `X-Forwarded-For`: nobody (false), everybody (true), the last so many, or
@@ -23,30 +29,32 @@ import { type Address, isWithin, type Network, parseAddress, parseNetwork } from
 export type TrustProxy = boolean | number | readonly string[];
 
 /** Whether to believe hop `n` (0 is who the connection is from). A local socket has no address. */
-type Trust = (hop: number, address: Address | undefined) => boolean;
+type TrustPredicate = (hop: number, address: IpAddress | undefined) => boolean;
 
 /** The client's address; undefined if nobody knows. */
-export type ClientOf = (
-  connectedFrom: Address | undefined,
+export type ClientResolver = (
+  connectedFrom: IpAddress | undefined,
   forwardedFor: string | undefined,
-) => Address | undefined;
+) => IpAddress | undefined;
 
 /** What `trustProxy` says, ready to use; undefined if it was left out. */
-export function readTrust(fields: Fields): ClientOf | undefined {
-  const given = fields.raw('trustProxy');
+export function readTrustProxy(fields: OptionReader): ClientResolver | undefined {
+  const given = fields.get('trustProxy');
   if (given === undefined) return undefined;
   if (given === false || given === 0) return (connectedFrom) => connectedFrom;
-  if (given === true) return walker(() => true);
+  if (given === true) return forwardedForResolver(() => true);
   if (typeof given === 'number') {
-    const hops = fields.whole('trustProxy', 0);
-    return walker((hop) => hop < hops);
+    const hops = fields.integer('trustProxy', 0);
+    return forwardedForResolver((hop) => hop < hops);
   }
   if (!Array.isArray(given)) {
-    return fields.fail('trustProxy', 'true, false, a number of hops or a list of addresses');
+    return fields.throwFor('trustProxy', 'true, false, a number of hops or a list of addresses');
   }
-  const path = fields.at('trustProxy');
+  const path = fields.pathOf('trustProxy');
   const networks = given.map((text, n) => readNetwork(text, `${path}[${n}]`));
-  return walker((_, from) => from !== undefined && networks.some((own) => isWithin(from, own)));
+  return forwardedForResolver(
+    (_, from) => from !== undefined && networks.some((own) => isInNetwork(from, own)),
+  );
 }
 
 function readNetwork(text: unknown, path: string): Network {
@@ -55,8 +63,8 @@ function readNetwork(text: unknown, path: string): Network {
   throw new ConfigError(path, 'an address or a network such as "10.0.0.0/8"', text);
 }
 
-const walker =
-  (trusts: Trust): ClientOf =>
+const forwardedForResolver =
+  (trusts: TrustPredicate): ClientResolver =>
   (connectedFrom, forwardedFor) => {
     let client = connectedFrom;
     if (forwardedFor === undefined) return client;

@@ -6,10 +6,10 @@
  *     too late    the limit refused a request whose response had begun: it was broken off
  */
 
-import { ConfigError, show } from '../../core/errors.ts';
-import { warn } from '../../core/process-warning.ts';
+import { ConfigError, preview } from '../../core/errors.ts';
+import { emitProcessWarning } from '../../core/process-warning.ts';
 
-export class Reporter {
+export class ErrorReporter {
   readonly #limit: string;
   readonly #onError: ((error: unknown) => unknown) | undefined;
 
@@ -18,27 +18,31 @@ export class Reporter {
     this.#onError = onError;
   }
 
-  unchecked(error: unknown): void {
-    this.#tell('UNCHECKED', 'a request could not be checked against', error);
+  checkFailed(error: unknown): void {
+    this.#report('UNCHECKED', 'a request could not be checked against', error);
   }
 
-  misread(error: unknown): void {
-    this.#tell('MISREAD', 'an option makes no sense of a request to', error);
+  optionFailed(error: unknown): void {
+    this.#report('MISREAD', 'an option makes no sense of a request to', error);
   }
 
-  tooLate(error: unknown): void {
-    this.#tell('TOO_LATE', 'a response had begun before it was refused by', error);
+  refusedTooLate(error: unknown): void {
+    this.#report('TOO_LATE', 'a response had begun before it was refused by', error);
   }
 
-  #tell(code: 'UNCHECKED' | 'MISREAD' | 'TOO_LATE', what: string, error: unknown): void {
-    if (this.#isHeard(error)) return;
-    warn(code, `${what} limit "${this.#limit}": ${worded(error)}`, this.#limit);
+  #report(code: 'UNCHECKED' | 'MISREAD' | 'TOO_LATE', what: string, error: unknown): void {
+    if (this.#isHandled(error)) return;
+    emitProcessWarning(
+      code,
+      `${what} limit "${this.#limit}": ${describeError(error)}`,
+      this.#limit,
+    );
   }
 
-  #isHeard(error: unknown): boolean {
+  #isHandled(error: unknown): boolean {
     if (!this.#onError) return false;
     try {
-      defuse(this.#onError(error));
+      ignoreRejection(this.#onError(error));
       return true;
     } catch {
       return false; // then it is told as if nobody listened
@@ -46,13 +50,13 @@ export class Reporter {
   }
 }
 
-const worded = (error: unknown): string =>
-  error instanceof Error ? `${error.name}: ${error.message}` : show(error);
+const describeError = (error: unknown): string =>
+  error instanceof Error ? `${error.name}: ${error.message}` : preview(error);
 
 /** A request is decided here and now: a promise is a mistake, and its failure nobody's to hear. */
-export function atOnce<T>(name: string, value: T): T {
+export function requireSync<T>(name: string, value: T): T {
   if (!isThenable(value)) return value;
-  defuse(value);
+  ignoreRejection(value);
   throw new ConfigError(name, 'a function that answers at once', 'a promise');
 }
 
@@ -60,6 +64,6 @@ const isThenable = (value: unknown): value is PromiseLike<unknown> =>
   typeof (value as PromiseLike<unknown> | null | undefined)?.then === 'function';
 
 /** Nobody waits for this; if it is a promise that fails, it fails quietly. */
-function defuse(value: unknown): void {
+function ignoreRejection(value: unknown): void {
   if (isThenable(value)) Promise.resolve(value).catch(() => {});
 }

@@ -14,12 +14,12 @@
 
 import { ConfigError } from '../../core/errors.ts';
 import { isRemote } from '../../limiter/async-limiter.ts';
-import { type Address, networkKey, parseAddress } from './address.ts';
-import { atOnce, type Reporter } from './report.ts';
-import type { Settings } from './settings.ts';
+import { clientKeyOf, type IpAddress, parseAddress } from './address.ts';
+import { type ErrorReporter, requireSync } from './report.ts';
+import type { HttpSettings } from './settings.ts';
 
 /** How to look at a request of some framework. */
-export interface Reader<Request> {
+export interface RequestAccessor<Request> {
   /** A header by its name in small letters; several of the same name joined by commas. */
   header(request: Request, name: string): string | undefined;
   /** Who the connection is from. */
@@ -29,125 +29,139 @@ export interface Reader<Request> {
 }
 
 /** All requests whose address nobody knows share one key. */
-const UNKNOWN = 'unknown';
+const UNKNOWN_CLIENT = 'unknown';
 
 export class RequestReader<Request> {
-  readonly #settings: Settings<Request>;
-  readonly #reader: Reader<Request>;
-  readonly #reporter: Reporter;
+  readonly #settings: HttpSettings<Request>;
+  readonly #accessor: RequestAccessor<Request>;
+  readonly #reporter: ErrorReporter;
   /** Partitions the limit is known to have: no more than it has. */
-  readonly #partitions = new Set<unknown>();
+  readonly #knownPartitions = new Set<unknown>();
 
-  constructor(settings: Settings<Request>, reader: Reader<Request>, reporter: Reporter) {
+  constructor(
+    settings: HttpSettings<Request>,
+    reader: RequestAccessor<Request>,
+    reporter: ErrorReporter,
+  ) {
     this.#settings = settings;
-    this.#reader = reader;
+    this.#accessor = reader;
     this.#reporter = reporter;
   }
 
   isSkipped(request: Request): boolean {
     const { skip } = this.#settings;
-    return skip !== undefined && this.#said('skip', skip, request, Boolean) === true;
+    return skip !== undefined && this.#callOption('skip', skip, request, Boolean) === true;
   }
 
   keyOf(request: Request): string {
-    const { key, header } = this.#settings;
-    if (header !== undefined) {
-      const value = this.#reader.header(request, header);
+    const { key, keyHeader } = this.#settings;
+    if (keyHeader !== undefined) {
+      const value = this.#accessor.header(request, keyHeader);
       // Named, so that nobody passes a header that looks like somebody else's address.
-      return value ? `${header}=${value}` : this.#clientOf(request);
+      return value ? `${keyHeader}=${value}` : this.#clientKeyOf(request);
     }
-    return (key && this.#said('key', key, request, readKey)) ?? this.#clientOf(request);
+    return (
+      (key && this.#callOption('key', key, request, validateKey)) ?? this.#clientKeyOf(request)
+    );
   }
 
   costOf(request: Request): number {
     const { cost } = this.#settings;
-    return (cost && this.#said('cost', cost, request, readCost)) ?? 1;
+    return (cost && this.#callOption('cost', cost, request, validateCost)) ?? 1;
   }
 
   partitionOf(request: Request): string | undefined {
     const { partition } = this.#settings;
-    return partition && this.#said('partition', partition, request, (said) => this.#known(said));
+    return (
+      partition &&
+      this.#callOption('partition', partition, request, (said) => this.#validatePartition(said))
+    );
   }
 
   /** What a function of the user's says, read; undefined where it fails or says nonsense. */
-  #said<T>(
+  #callOption<T>(
     name: string,
     say: (request: Request) => unknown,
     request: Request,
     read: (said: unknown) => T,
   ): T | undefined {
     try {
-      return read(atOnce(name, say(request)));
+      return read(requireSync(name, say(request)));
     } catch (error) {
-      this.#reporter.misread(error);
+      this.#reporter.optionFailed(error);
       return undefined;
     }
   }
 
-  #clientOf(request: Request): string {
+  #clientKeyOf(request: Request): string {
     const address = this.#addressOf(request);
-    return address === undefined ? UNKNOWN : networkKey(address, this.#settings.ipv6Prefix);
+    return address === undefined ? UNKNOWN_CLIENT : clientKeyOf(address, this.#settings.ipv6Prefix);
   }
 
-  #addressOf(request: Request): Address | undefined {
-    const { clientOf } = this.#settings;
+  #addressOf(request: Request): IpAddress | undefined {
+    const { resolveClient } = this.#settings;
     try {
-      if (!clientOf) return this.#told(request) ?? this.#ip(request) ?? this.#connection(request);
-      const from = this.#told(request) ?? this.#connection(request);
-      return clientOf(from, this.#reader.header(request, 'x-forwarded-for'));
+      if (!resolveClient)
+        return (
+          this.#addressFromOption(request) ??
+          this.#addressFromFramework(request) ??
+          this.#addressFromConnection(request)
+        );
+      const from = this.#addressFromOption(request) ?? this.#addressFromConnection(request);
+      return resolveClient(from, this.#accessor.header(request, 'x-forwarded-for'));
     } catch (error) {
-      this.#reporter.misread(error);
+      this.#reporter.optionFailed(error);
       return undefined;
     }
   }
 
-  #told(request: Request): Address | undefined {
+  #addressFromOption(request: Request): IpAddress | undefined {
     const { address } = this.#settings;
-    return address && this.#said('address', address, request, readAddress);
+    return address && this.#callOption('address', address, request, validateAddress);
   }
 
   /** A framework that believes a proxy believes whatever the proxy was told: it may be no address. */
-  #ip(request: Request): Address | undefined {
-    return parsed(this.#reader.ip?.(request));
+  #addressFromFramework(request: Request): IpAddress | undefined {
+    return parseIfPresent(this.#accessor.ip?.(request));
   }
 
-  #connection(request: Request): Address | undefined {
-    return parsed(this.#reader.address(request));
+  #addressFromConnection(request: Request): IpAddress | undefined {
+    return parseIfPresent(this.#accessor.address(request));
   }
 
   /** A limit is asked once whether it has a partition, by looking. It complains if not. */
-  #known(said: unknown): string | undefined {
+  #validatePartition(said: unknown): string | undefined {
     if (said === undefined || said === null) return undefined;
     const partition = said as string;
-    if (!this.#partitions.has(partition)) {
+    if (!this.#knownPartitions.has(partition)) {
       const { limiter } = this.#settings;
       if (isRemote(limiter)) {
         throw new ConfigError('partition', 'left out: a shared limit has none', partition);
       }
-      limiter.peek(UNKNOWN, 0, { partition });
-      this.#partitions.add(partition);
+      limiter.peek(UNKNOWN_CLIENT, 0, { partition });
+      this.#knownPartitions.add(partition);
     }
     return partition;
   }
 }
 
-const parsed = (text: string | undefined): Address | undefined =>
+const parseIfPresent = (text: string | undefined): IpAddress | undefined =>
   text ? parseAddress(text) : undefined;
 
 /** Ids are often numbers. Nothing, in whatever form, is no key: the address counts. */
-function readKey(said: unknown): string | undefined {
+function validateKey(said: unknown): string | undefined {
   if (said === undefined || said === null || said === '') return undefined;
   if (typeof said === 'string') return said;
   if (typeof said === 'bigint' || Number.isFinite(said)) return String(said);
   throw new ConfigError('key', 'a text or a number', said);
 }
 
-function readCost(said: unknown): number {
+function validateCost(said: unknown): number {
   if (typeof said === 'number' && said >= 0) return said;
   throw new ConfigError('cost', 'a number of at least 0', said);
 }
 
-function readAddress(said: unknown): Address | undefined {
+function validateAddress(said: unknown): IpAddress | undefined {
   if (said === undefined || said === null || said === '') return undefined;
   const address = typeof said === 'string' ? parseAddress(said) : undefined;
   if (address !== undefined) return address;

@@ -6,13 +6,13 @@ import type { Millis } from '../../core/clock.ts';
 import type { Outcome } from '../../core/decision.ts';
 import type { Duration } from '../../core/duration.ts';
 import { ConfigError } from '../../core/errors.ts';
-import { Fields, isRecord, waitMsIn } from '../../core/options.ts';
+import { isRecord, OptionReader, parseWaitMs } from '../../core/options.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { type LimiterOptions, limiter } from '../../limiter/limiter.ts';
 import type { Limiter } from '../../limiter/sync-limiter.ts';
 import { HEADER_KINDS, type HeaderKind } from './headers.ts';
-import { type ClientOf, readTrust, type TrustProxy } from './proxy.ts';
-import type { Refused, Wording } from './refusal.ts';
+import { type ClientResolver, readTrustProxy, type TrustProxy } from './proxy.ts';
+import type { RefusalOverrides, RefusalResponse } from './refusal.ts';
 
 /** `Request` is whatever the framework calls a request: Express' req, Fastify's request, Hono's c. */
 export interface RequestOptions<Request> {
@@ -20,7 +20,7 @@ export interface RequestOptions<Request> {
    * What a request counts against: the client's address (default), a header (the address where it
    * is missing), or what a function says (the address where it says nothing, or nonsense).
    */
-  readonly key?: 'ip' | { readonly header: string } | ((request: Request) => Key);
+  readonly key?: 'ip' | { readonly header: string } | ((request: Request) => RequestKey);
   /** What a request costs. Default 1, also where it is no number from 0 on. */
   readonly cost?: (request: Request) => number;
   /** Requests that are let through without being counted: whatever is as good as true. */
@@ -42,7 +42,7 @@ export interface RequestOptions<Request> {
   /** How a request went, by what it was answered; undefined: as by default. */
   readonly outcome?: (request: Request, status: number) => Outcome | undefined;
   /** Says a refusal in other words; what it leaves out stays as it is. */
-  readonly refuse?: (refusal: Refused, request: Request) => Wording | undefined;
+  readonly refuse?: (refusal: RefusalResponse, request: Request) => RefusalOverrides | undefined;
   /** When the limiter fails: let the request through (default), or answer 503. */
   readonly onUnavailable?: 'allow' | 'deny';
   /** Hears of a limiter that fails and of options that do. Default: one warning for each limit. */
@@ -50,87 +50,100 @@ export interface RequestOptions<Request> {
 }
 
 /** Ids of users may be numbers; nothing at all, and the address counts. */
-export type Key = string | number | bigint | null | undefined;
+export type RequestKey = string | number | bigint | null | undefined;
 
 /** A limit of its own, or a limiter it shares with others. */
 export type HttpOptions<Request> = RequestOptions<Request> &
   (LimiterOptions | { readonly limiter: Limiter | RemoteLimiter });
 
 /** Options that are functions, and optional. */
-const FUNCTIONS = ['cost', 'skip', 'partition', 'address', 'outcome', 'refuse', 'onError'] as const;
+const FUNCTION_OPTIONS = [
+  'cost',
+  'skip',
+  'partition',
+  'address',
+  'outcome',
+  'refuse',
+  'onError',
+] as const;
 
-type Functions<Request> = {
-  readonly [Name in (typeof FUNCTIONS)[number]]: RequestOptions<Request>[Name];
+type FunctionOptions<Request> = {
+  readonly [Name in (typeof FUNCTION_OPTIONS)[number]]: RequestOptions<Request>[Name];
 };
 
 /** The same, read. */
-export interface Settings<Request> extends Functions<Request> {
+export interface HttpSettings<Request> extends FunctionOptions<Request> {
   readonly limiter: Limiter | RemoteLimiter;
-  readonly key: ((request: Request) => Key) | undefined;
-  readonly header: string | undefined;
-  readonly clientOf: ClientOf | undefined;
+  readonly key: ((request: Request) => RequestKey) | undefined;
+  readonly keyHeader: string | undefined;
+  readonly resolveClient: ClientResolver | undefined;
   readonly ipv6Prefix: number;
   readonly headers: HeaderKind | false;
   readonly shadow: boolean;
   /** Undefined: nobody waits. */
-  readonly waitMsMax: Millis | undefined;
-  readonly allowUnchecked: boolean;
+  readonly maxWaitMs: Millis | undefined;
+  readonly isFailOpen: boolean;
 }
 
 /** @throws {ConfigError} naming the option that makes no sense. */
-export function readSettings<Request>(options: HttpOptions<Request>): Settings<Request> {
-  const fields = new Fields('', options, 'an object with a limit or a limiter');
-  const shadow = fields.flag('shadow', false);
-  const waitMsMax = readWait(fields);
+export function readSettings<Request>(options: HttpOptions<Request>): HttpSettings<Request> {
+  const fields = new OptionReader('', options, 'an object with a limit or a limiter');
+  const shadow = fields.boolean('shadow', false);
+  const maxWaitMs = readWait(fields);
   const settings = {
     ...readKey<Request>(fields),
     ...readFunctions<Request>(fields),
-    clientOf: readTrust(fields),
-    ipv6Prefix: fields.number('ipv6Prefix', { min: 1, max: 128, whole: true }, 64),
+    resolveClient: readTrustProxy(fields),
+    ipv6Prefix: fields.number('ipv6Prefix', { min: 1, max: 128, integer: true }, 64),
     headers: readHeaders(fields, shadow),
     shadow,
-    waitMsMax: shadow ? undefined : waitMsMax,
-    allowUnchecked: fields.oneOf('onUnavailable', ['allow', 'deny'], 'allow') === 'allow',
+    maxWaitMs: shadow ? undefined : maxWaitMs,
+    isFailOpen: fields.oneOf('onUnavailable', ['allow', 'deny'], 'allow') === 'allow',
   };
   return { ...settings, limiter: readLimiter(fields, options) };
 }
 
-type Said = (...args: never[]) => unknown;
+type AnyFunction = (...args: never[]) => unknown;
 
-const isFunction = (value: unknown): value is Said => typeof value === 'function';
+const isFunction = (value: unknown): value is AnyFunction => typeof value === 'function';
 
-function readFunctions<Request>(fields: Fields): Functions<Request> {
-  const read = FUNCTIONS.map((name) => [name, fields.optional(name, isFunction, 'a function')]);
-  return Object.fromEntries(read) as Functions<Request>;
+function readFunctions<Request>(fields: OptionReader): FunctionOptions<Request> {
+  const read = FUNCTION_OPTIONS.map((name) => [
+    name,
+    fields.optional(name, isFunction, 'a function'),
+  ]);
+  return Object.fromEntries(read) as FunctionOptions<Request>;
 }
 
-function readKey<Request>(fields: Fields): Pick<Settings<Request>, 'key' | 'header'> {
-  const key = fields.raw('key') ?? 'ip';
-  if (key === 'ip') return { key: undefined, header: undefined };
-  if (typeof key === 'function') return { key: key as never, header: undefined };
-  if (!isRecord(key)) return fields.fail('key', "'ip', { header: 'name' } or a function");
-  const own = new Fields('key', key);
+function readKey<Request>(fields: OptionReader): Pick<HttpSettings<Request>, 'key' | 'keyHeader'> {
+  const key = fields.get('key') ?? 'ip';
+  if (key === 'ip') return { key: undefined, keyHeader: undefined };
+  if (typeof key === 'function') return { key: key as never, keyHeader: undefined };
+  if (!isRecord(key)) return fields.throwFor('key', "'ip', { header: 'name' } or a function");
+  const own = new OptionReader('key', key);
   const isHeader = (value: unknown): value is string =>
     typeof value === 'string' && /^[\w-]+$/.test(value);
-  const header = own.required('header', isHeader, "a header's name");
-  own.done();
-  return { key: undefined, header: header.toLowerCase() };
+  const keyHeader = own.required('header', isHeader, "a header's name");
+  own.finish();
+  return { key: undefined, keyHeader: keyHeader.toLowerCase() };
 }
 
-function readHeaders(fields: Fields, shadow: boolean): HeaderKind | false {
-  const given = fields.raw('headers');
+function readHeaders(fields: OptionReader, shadow: boolean): HeaderKind | false {
+  const given = fields.get('headers');
   if (given === false || (given === undefined && shadow)) return false;
   return fields.oneOf('headers', HEADER_KINDS, 'draft');
 }
 
-function readWait(fields: Fields): Millis | undefined {
-  const wait = fields.raw('wait') ?? false;
-  return wait === false ? undefined : waitMsIn(wait);
+function readWait(fields: OptionReader): Millis | undefined {
+  const wait = fields.get('wait') ?? false;
+  return wait === false ? undefined : parseWaitMs(wait);
 }
 
 /** Whatever was not read by now belongs to the limiter, which knows its own mistakes. */
-function readLimiter(fields: Fields, options: object): Limiter | RemoteLimiter {
-  const rest = Object.fromEntries(Object.entries(options).filter(([name]) => !fields.knows(name)));
+function readLimiter(fields: OptionReader, options: object): Limiter | RemoteLimiter {
+  const rest = Object.fromEntries(
+    Object.entries(options).filter(([name]) => !fields.wasRead(name)),
+  );
   if (!('limiter' in rest)) return limiter(rest as unknown as LimiterOptions);
   const { limiter: given, ...others } = rest;
   const [stray] = Object.keys(others);

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
-import { FIGURES, RTT, WAIT } from './figures.ts';
+import { METRICS, RTT_DURATION, WAIT_DURATION } from './figures.ts';
 
 test('every figure stands in the documentation by both its names, and no other does', () => {
   const rows = readFileSync('docs/metrics.md', 'utf8').matchAll(
@@ -12,7 +12,7 @@ test('every figure stands in the documentation by both its names, and no other d
     expect(prometheus).toBe(`${name.replaceAll('.', '_')}${units[unit] ?? ''}${total}`);
     return [name, kind, unit].join(' ').trim();
   });
-  const numbers = FIGURES.map(({ name, kind, unit = '' }) => `${name} ${kind} ${unit}`.trim());
-  const timings = [WAIT, RTT].map(({ name }) => `${name} histogram s`);
+  const numbers = METRICS.map(({ name, kind, unit = '' }) => `${name} ${kind} ${unit}`.trim());
+  const timings = [WAIT_DURATION, RTT_DURATION].map(({ name }) => `${name} histogram s`);
   expect(documented).toEqual([...numbers, ...timings]);
 });

@@ -8,63 +8,66 @@
 
 import { OUTCOMES } from '../../core/decision.ts';
 import type { Histogram } from '../../limiter/stats.ts';
-import type { KeyReading, Reading, Seen } from './watch.ts';
+import type { AnyStats, KeySnapshot, LimiterSnapshot } from './watch.ts';
 
 export type Labels = Readonly<Record<string, string>>;
 
-export interface Point {
+export interface DataPoint {
   readonly labels: Labels;
   readonly value: number;
 }
 
 /** A number: one that only grows, or one that goes up and down. */
-export interface Figure {
+export interface Metric {
   readonly name: string;
   readonly kind: 'counter' | 'gauge';
   readonly unit?: 'By';
   readonly help: string;
-  points(reading: Reading): Point[];
+  dataPoints(reading: LimiterSnapshot): DataPoint[];
 }
 
 /** How long something took, in seconds. */
-export interface Timing {
+export interface DurationMetric {
   readonly name: string;
   readonly help: string;
-  read(stats: Seen): Histogram;
+  read(stats: AnyStats): Histogram;
 }
 
 /** A figure that is one number for the whole limit, where there is such a thing. */
-const whole =
-  (read: (stats: Seen) => number | undefined) =>
-  ({ limit, stats }: Reading): Point[] => {
+const perLimit =
+  (read: (stats: AnyStats) => number | undefined) =>
+  ({ limit, stats }: LimiterSnapshot): DataPoint[] => {
     const value = read(stats);
     return value === undefined ? [] : [{ labels: { limit }, value }];
   };
 
 /** A figure that is several, told apart by a label. */
-const by =
-  (label: string, read: (stats: Seen) => Readonly<Record<string, number>>) =>
-  ({ limit, stats }: Reading): Point[] =>
+const perLabel =
+  (label: string, read: (stats: AnyStats) => Readonly<Record<string, number>>) =>
+  ({ limit, stats }: LimiterSnapshot): DataPoint[] =>
     Object.entries(read(stats)).map(([name, value]) => ({
       labels: { limit, [label]: name },
       value,
     }));
 
 /** A figure of each key that is shown. */
-const perKey = ({ limit, keys }: Reading, read: (key: KeyReading) => number | undefined): Point[] =>
+const perKey = (
+  { limit, keys }: LimiterSnapshot,
+  read: (key: KeySnapshot) => number | undefined,
+): DataPoint[] =>
   keys.flatMap((own) => {
     const value = read(own);
     return value === undefined ? [] : [{ labels: { limit, key: own.key }, value }];
   });
 
-const held = whole((stats) => stats.held);
+const permitsHeld = perLimit((stats) => stats.held);
 
-export const FIGURES: readonly Figure[] = [
+export const METRICS: readonly Metric[] = [
   {
     name: 'sluice.decisions',
     kind: 'counter',
     help: 'Calls decided: allow at once, wait and then go ahead, deny.',
-    points: by('verdict', ({ allowed, waited, denied }) => ({
+    dataPoints: perLabel('verdict', ({ allowed, waited, denied }) => ({
       allow: allowed - waited,
       wait: waited,
       deny: denied,
@@ -74,25 +77,25 @@ export const FIGURES: readonly Figure[] = [
     name: 'sluice.limited',
     kind: 'counter',
     help: 'Calls that could not go ahead at once: they waited, were denied or left.',
-    points: whole(({ waited, denied, left }) => waited + denied + left),
+    dataPoints: perLimit(({ waited, denied, cancelled }) => waited + denied + cancelled),
   },
   {
-    name: 'sluice.left',
+    name: 'sluice.cancelled',
     kind: 'counter',
     help: 'Calls that gave up while they waited: their signal aborted.',
-    points: whole((stats) => stats.left),
+    dataPoints: perLimit((stats) => stats.cancelled),
   },
   {
-    name: 'sluice.lost_permits',
+    name: 'sluice.expired_permits',
     kind: 'counter',
     help: 'Permits that were never settled and were taken back.',
-    points: whole((stats) => stats.lost),
+    dataPoints: perLimit((stats) => stats.expiredPermits),
   },
   {
     name: 'sluice.settled',
     kind: 'counter',
     help: 'Calls settled, by how they went.',
-    points: by('outcome', ({ settled }) =>
+    dataPoints: perLabel('outcome', ({ settled }) =>
       Object.fromEntries(OUTCOMES.map((outcome) => [outcome, settled[outcome]])),
     ),
   },
@@ -100,69 +103,69 @@ export const FIGURES: readonly Figure[] = [
     name: 'sluice.limit',
     kind: 'gauge',
     help: 'The limit as it stands. adaptive: calls in flight; busy: calls a second.',
-    points: (reading) => perKey(reading, ({ limit }) => limit),
+    dataPoints: (reading) => perKey(reading, ({ limit }) => limit),
   },
   {
     name: 'sluice.in_flight',
     kind: 'gauge',
     help: 'Calls in flight: by key where the limit counts them, else all permits that are out.',
-    points: (reading) =>
-      reading.inFlightByKey ? perKey(reading, ({ inFlight }) => inFlight) : held(reading),
+    dataPoints: (reading) =>
+      reading.hasInFlightByKey ? perKey(reading, ({ inFlight }) => inFlight) : permitsHeld(reading),
   },
   {
     name: 'sluice.waiting',
     kind: 'gauge',
     help: 'Calls that stand in line right now.',
-    points: whole((stats) => stats.waiting),
+    dataPoints: perLimit((stats) => stats.waiting),
   },
   {
-    name: 'sluice.reachable',
+    name: 'sluice.backend_available',
     kind: 'gauge',
     help: 'Whoever decides a shared limit: 1 if in reach, 0 while onUnavailable answers instead.',
-    points: whole(({ isReachable }) =>
-      isReachable === undefined ? undefined : Number(isReachable),
+    dataPoints: perLimit(({ isAvailable }) =>
+      isAvailable === undefined ? undefined : Number(isAvailable),
     ),
   },
   {
-    name: 'sluice.makeshift',
+    name: 'sluice.fallback',
     kind: 'counter',
     help: 'Calls of a shared limit that onUnavailable answered.',
-    points: whole((stats) => stats.makeshift),
+    dataPoints: perLimit((stats) => stats.fallback),
   },
   {
-    name: 'sluice.parts',
+    name: 'sluice.pool_divisor',
     kind: 'gauge',
     help: 'In how many parts a pool divides the limit, as this process uses it; 0: it has none.',
-    points: whole(({ poolSize }) => poolSize),
+    dataPoints: perLimit(({ poolSize }) => poolSize),
   },
   {
     name: 'sluice.keys',
     kind: 'gauge',
     help: 'Keys that have a state right now.',
-    points: whole((stats) => stats.keys),
+    dataPoints: perLimit((stats) => stats.keys),
   },
   {
     name: 'sluice.evicted_keys',
     kind: 'counter',
-    help: 'Keys that had to make room while in use: if it grows, keysMax is too small.',
-    points: whole((stats) => stats.evicted),
+    help: 'Keys that had to make room while in use: if it grows, maxKeys is too small.',
+    dataPoints: perLimit((stats) => stats.evicted),
   },
   {
     name: 'sluice.memory',
     kind: 'gauge',
     unit: 'By',
     help: 'Memory held for keys.',
-    points: whole((stats) => stats.bytes),
+    dataPoints: perLimit((stats) => stats.bytes),
   },
 ];
 
-export const WAIT: Timing = {
+export const WAIT_DURATION: DurationMetric = {
   name: 'sluice.wait.duration',
   help: 'How long those waited who had to wait and were let through.',
   read: (stats) => stats.waitMs,
 };
 
-export const RTT: Timing = {
+export const RTT_DURATION: DurationMetric = {
   name: 'sluice.rtt.duration',
   help: 'How long calls took that went well.',
   read: (stats) => stats.rttMs,

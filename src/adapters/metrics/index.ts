@@ -1,10 +1,10 @@
 /** What a limit does, for people to see: figures for Prometheus, and lines for a log. */
 
 export {
-  type Limiting,
   type LimitingFields,
+  type LimitingKind,
   type Logger,
   type LogOptions,
   logLimiting,
 } from './log.ts';
-export { type Prometheus, type PrometheusOptions, prometheus } from './prometheus.ts';
+export { type PrometheusExporter, type PrometheusOptions, prometheus } from './prometheus.ts';

@@ -10,47 +10,49 @@
 import type { Millis } from '../../core/clock.ts';
 
 /** So long after its last call a key is no longer looked up by dashboards, and may make room. */
-const IDLE_MS: Millis = 300_000;
+const IDLE_AFTER_MS: Millis = 300_000;
 
 /** A longer key is never shown: it is a document, not a name. */
-const KEY_CHARS_MAX = 200;
+const MAX_KEY_CHARS = 200;
 
 /** Half a character: written as UTF-8, two different keys of this kind would become the same. */
-export const HALF_CHARACTER = /\p{Surrogate}/u;
+export const LONE_SURROGATE = /\p{Surrogate}/u;
 
-export class SeenKeys {
+export class ReportedKeys {
   readonly #max: number;
-  readonly #seenAt = new Map<string, Millis>();
+  readonly #lastSeenAt = new Map<string, Millis>();
   /** Nobody will have been idle for long enough before this instant. */
-  #idleFrom: Millis = Number.NEGATIVE_INFINITY;
+  #nextEvictionAt: Millis = Number.NEGATIVE_INFINITY;
 
   constructor(max: number) {
     this.#max = max;
   }
 
-  saw(key: string, at: Millis): void {
-    if (this.#seenAt.has(key) || (this.#hasRoom(at) && isName(key))) this.#seenAt.set(key, at);
+  record(key: string, at: Millis): void {
+    if (this.#lastSeenAt.has(key) || (this.#hasFreeSlot(at) && isValidLabel(key)))
+      this.#lastSeenAt.set(key, at);
   }
 
-  names(): string[] {
-    return [...this.#seenAt.keys()];
+  list(): string[] {
+    return [...this.#lastSeenAt.keys()];
   }
 
-  #hasRoom(at: Millis): boolean {
-    if (this.#seenAt.size < this.#max) return true;
-    if (at < this.#idleFrom) return false; // strangers may come by the million: do not look each time
-    this.#dropIdle(at);
-    return this.#seenAt.size < this.#max;
+  #hasFreeSlot(at: Millis): boolean {
+    if (this.#lastSeenAt.size < this.#max) return true;
+    if (at < this.#nextEvictionAt) return false; // strangers may come by the million: do not look each time
+    this.#evictIdle(at);
+    return this.#lastSeenAt.size < this.#max;
   }
 
-  #dropIdle(now: Millis): void {
+  #evictIdle(now: Millis): void {
     let oldest = Number.POSITIVE_INFINITY;
-    for (const [key, at] of this.#seenAt) {
-      if (at + IDLE_MS <= now) this.#seenAt.delete(key);
+    for (const [key, at] of this.#lastSeenAt) {
+      if (at + IDLE_AFTER_MS <= now) this.#lastSeenAt.delete(key);
       else oldest = Math.min(oldest, at);
     }
-    this.#idleFrom = Math.min(oldest, now) + IDLE_MS;
+    this.#nextEvictionAt = Math.min(oldest, now) + IDLE_AFTER_MS;
   }
 }
 
-const isName = (key: string): boolean => key.length <= KEY_CHARS_MAX && !HALF_CHARACTER.test(key);
+const isValidLabel = (key: string): boolean =>
+  key.length <= MAX_KEY_CHARS && !LONE_SURROGATE.test(key);

@@ -1,18 +1,23 @@
 import { describe, expect, test, vi } from 'vitest';
-import type { RemoteShare, RemoteShareMaker } from '../../backends/remote-backend.ts';
+import type { RemoteBackend, RemoteBackendFactory } from '../../backends/remote-backend.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { all } from '../../limiter/composite-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import type { Limiter } from '../../limiter/sync-limiter.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
-import { type Limiting, type LimitingFields, logLimiting } from './log.ts';
+import { type LimitingFields, type LimitingKind, logLimiting } from './log.ts';
 
 type Line = readonly [atMs: number, message: string];
 
 /** A limit that lets one call through every second, and a log that says when each line came. */
-function story(events?: readonly Limiting[]) {
+function story(events?: readonly LimitingKind[]) {
   const clock = new VirtualClock();
-  const api = limiter({ name: 'api', limit: { spacing: { every: '1s' } }, holdMax: '1m', clock });
+  const api = limiter({
+    name: 'api',
+    limit: { spacing: { every: '1s' } },
+    permitTimeout: '1m',
+    clock,
+  });
   const lines: Line[] = [];
   const fields: LimitingFields[] = [];
   const logger = {
@@ -26,16 +31,16 @@ function story(events?: readonly Limiting[]) {
 }
 
 const asks = (api: Limiter, count: number, key = 'alice'): void => {
-  for (let n = 0; n < count; n++) api.ask(key);
+  for (let n = 0; n < count; n++) api.check(key);
 };
 
 describe('a log of limiting', () => {
   test('the first is told at once, what follows in one line when five seconds are over', () => {
     const { clock, api, lines } = story();
-    api.ask('alice'); //         allowed: nothing to say
+    api.check('alice'); //         allowed: nothing to say
     expect(lines).toEqual([]);
     clock.advance(100);
-    api.ask('alice');
+    api.check('alice');
     expect(lines.splice(0)).toEqual([
       [100, 'limit "api": 1 denied; last key "alice", closed for another 900 ms'],
     ]);
@@ -88,7 +93,7 @@ describe('a log of limiting', () => {
     clock.advance(100);
     asks(api, 2, 'bob');
     stop();
-    const none = { limit: 'api', waited: 0, lost: 0, reach: 0 };
+    const none = { limit: 'api', waited: 0, expired: 0, availability: 0 };
     expect(fields).toEqual([
       { ...none, count: 1, denied: 1, spanMs: 0, key: 'alice', until: 1000 },
       { ...none, count: 5, denied: 5, spanMs: 100, key: 'bob', until: 1300 },
@@ -97,20 +102,20 @@ describe('a log of limiting', () => {
 
   test('a permit that was lost is told by default, one that waited if wanted', async () => {
     const quiet = story();
-    const chatty = story(['waited', 'lost']);
+    const chatty = story(['waited', 'expired']);
     for (const { api, clock } of [quiet, chatty]) {
       void api.acquire('job');
       void api.acquire('job');
-      await clock.pass(70_000);
+      await clock.advanceAsync(70_000);
     }
     expect(quiet.lines).toEqual([
-      [60_000, 'limit "api": 1 lost; last key "job"'],
-      [65_000, 'limit "api": 1 lost; last key "job"'],
+      [60_000, 'limit "api": 1 expired; last key "job"'],
+      [65_000, 'limit "api": 1 expired; last key "job"'],
     ]);
     expect(chatty.lines.map(([, message]) => message)).toEqual([
       'limit "api": 1 waited; last key "job"',
-      'limit "api": 1 lost; last key "job"',
-      'limit "api": 1 lost; last key "job"',
+      'limit "api": 1 expired; last key "job"',
+      'limit "api": 1 expired; last key "job"',
     ]);
   });
 
@@ -127,7 +132,7 @@ describe('a log of limiting', () => {
     const small = limiter({ name: 'small', limit: { bucket: { rate: 1, burst: 1 } }, clock });
     logLimiting([sink, small], logger);
     asks(sink, 2, 'db');
-    small.ask('whale', 9);
+    small.check('whale', 9);
     expect(messages).toEqual([
       'limit "sink": 1 denied; last key "db", closed until a call settles',
       'limit "small": 1 denied; last key "whale", which can never fit',
@@ -180,10 +185,10 @@ describe('a log of limiting', () => {
         return Promise.reject(new Error('the network is gone'));
       },
     });
-    expect(api.ask('alice').verdict).toBe('allow');
-    expect(api.ask('alice').verdict).toBe('deny');
+    expect(api.check('alice').verdict).toBe('allow');
+    expect(api.check('alice').verdict).toBe('deny');
     asks(api, 3);
-    await clock.pass(5_000);
+    await clock.advanceAsync(5_000);
     expect(calls).toBe(2);
     expect(warnings.mock.calls.map(([message]) => message)).toEqual([
       'a logger of limits failed: Error: the disk is full', // and that once a process
@@ -197,7 +202,7 @@ describe('a log of limiting', () => {
     let lines = 0;
     const warn = (): void => {
       lines++;
-      api.ask('alice');
+      api.check('alice');
     };
     logLimiting(api, { warn });
     asks(api, 2);
@@ -224,19 +229,19 @@ describe('a log of limiting', () => {
 
   describe('of a limit that somebody else decides', () => {
     /** One that can be lost and found by hand. */
-    function remote(events?: readonly Limiting[]) {
+    function remote(events?: readonly LimitingKind[]) {
       const clock = new VirtualClock();
-      let reach: (isReachable: boolean, why?: unknown) => void = () => {};
-      const decision = { decision: { verdict: 'deny', retryAfterMs: 500 }, at: 0 } as const;
-      const share: RemoteShareMaker = {
+      let setAvailable: (isAvailable: boolean, why?: unknown) => void = () => {};
+      const decision = { decision: { verdict: 'deny', retryAfterMs: 500 }, decidedAt: 0 } as const;
+      const backend: RemoteBackendFactory = {
         isRemote: true,
-        make: (_policy, { onReach }) => {
-          reach = onReach;
-          const told = { ask: async () => decision, onUnavailable: 'deny' };
-          return told as unknown as RemoteShare;
+        create: (_policy, { onAvailability }) => {
+          setAvailable = onAvailability;
+          const told = { check: async () => decision, onUnavailable: 'deny' };
+          return told as unknown as RemoteBackend;
         },
       };
-      const api = limiter({ name: 'api', limit: { spacing: { every: '1s' } }, share, clock });
+      const api = limiter({ name: 'api', limit: { spacing: { every: '1s' } }, backend, clock });
       const lines: Line[] = [];
       const fields: LimitingFields[] = [];
       const warn = (message: string, own: LimitingFields): void => {
@@ -249,50 +254,50 @@ describe('a log of limiting', () => {
         api,
         lines,
         fields,
-        reach: (isIt: boolean, why?: unknown) => reach(isIt, why),
+        setAvailable: (isIt: boolean, why?: unknown) => setAvailable(isIt, why),
       };
     }
 
     test('an outage is told at once, whatever else is told, and how long it was', async () => {
-      const { clock, api, lines, fields, reach } = remote();
-      await api.ask('alice'); //    a line of its own
+      const { clock, api, lines, fields, setAvailable } = remote();
+      await api.check('alice'); //    a line of its own
       clock.advance(100);
-      reach(false, new Error('no answer within 100 ms'));
+      setAvailable(false, new Error('no answer within 100 ms'));
       clock.advance(6_100);
-      reach(true);
+      setAvailable(true);
       expect(lines).toEqual([
         [0, 'limit "api": 1 denied; last key "alice", closed for another 500 ms'],
-        [100, 'limit "api": out of reach: "no answer within 100 ms", onUnavailable answers: deny'],
-        [6_200, 'limit "api": in reach again after 6.1 s'],
+        [100, 'limit "api": unavailable: "no answer within 100 ms", onUnavailable answers: deny'],
+        [6_200, 'limit "api": available again after 6.1 s'],
       ]);
-      const none = { limit: 'api', denied: 0, waited: 0, lost: 0, spanMs: 0, key: '' };
-      const one = { count: 1, reach: 1 };
+      const none = { limit: 'api', denied: 0, waited: 0, expired: 0, spanMs: 0, key: '' };
+      const one = { count: 1, availability: 1 };
       const reason = 'no answer within 100 ms';
       expect(fields.slice(1)).toEqual([
-        { ...none, ...one, isReachable: false, reason, onUnavailable: 'deny' },
-        { ...none, ...one, isReachable: true },
+        { ...none, ...one, isAvailable: false, reason, onUnavailable: 'deny' },
+        { ...none, ...one, isAvailable: true },
       ]);
     });
 
     test('one that comes and goes does not fill the log, and its last state is told', () => {
-      const { clock, lines, reach } = remote();
+      const { clock, lines, setAvailable } = remote();
       for (let n = 0; n < 40; n++) {
-        reach(n % 2 === 1, new Error('gone\nlimit "api": all is well'));
+        setAvailable(n % 2 === 1, new Error('gone\nlimit "api": all is well'));
         clock.advance(100);
       }
       clock.advance(20_000);
       expect(lines).toEqual([
         [
           0,
-          String.raw`limit "api": out of reach: "gone\nlimit \"api\": all is well", onUnavailable answers: deny`,
+          String.raw`limit "api": unavailable: "gone\nlimit \"api\": all is well", onUnavailable answers: deny`,
         ],
-        [5_000, 'limit "api": in reach again after 0.1 s; 39 changes within 3.8 s'],
+        [5_000, 'limit "api": available again after 0.1 s; 39 changes within 3.8 s'],
       ]);
     });
 
     test('not if nobody wants to know', () => {
-      const { lines, reach } = remote(['denied']);
-      reach(false, 'gone');
+      const { lines, setAvailable } = remote(['denied']);
+      setAvailable(false, 'gone');
       expect(lines).toEqual([]);
     });
   });
@@ -315,7 +320,7 @@ describe('a log of limiting', () => {
       'an unknown event',
       console,
       { events: ['allowed'] },
-      /`events`.* denied, waited, lost, reach/,
+      /`events`.* denied, waited, expired, availability/,
     ],
     ['no events', console, { events: [] }, /`events`/],
     ['a misspelt option', console, { evry: '5s' }, /`evry` to be one of every, events/],

@@ -18,19 +18,19 @@
  *                   every     every
  */
 
-import { alarm, type Clock, type Millis } from '../../core/clock.ts';
+import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { WHEN_SETTLED } from '../../core/decision.ts';
 import type { Duration } from '../../core/duration.ts';
-import { ConfigError, reasonOf, show } from '../../core/errors.ts';
-import { Fields, isRecord } from '../../core/options.ts';
-import { warn } from '../../core/process-warning.ts';
-import type { LimitEvent, ReachEvent } from '../../limiter/events.ts';
-import { type AnyLimiter, listOf, requireLimiter } from './watch.ts';
+import { ConfigError, errorMessageOf, preview } from '../../core/errors.ts';
+import { isRecord, OptionReader } from '../../core/options.ts';
+import { emitProcessWarning } from '../../core/process-warning.ts';
+import type { AvailabilityEvent, LimitEvent } from '../../limiter/events.ts';
+import { type AnyLimiter, requireLimiter, toLimiterList } from './watch.ts';
 
 /** What can hold a call back, or go wrong with it. */
-export type Limiting = 'denied' | 'waited' | 'lost' | 'reach';
+export type LimitingKind = 'denied' | 'waited' | 'expired' | 'availability';
 
-const LIMITING: readonly Limiting[] = ['denied', 'waited', 'lost', 'reach'];
+const LIMITING_KINDS: readonly LimitingKind[] = ['denied', 'waited', 'expired', 'availability'];
 
 /** What a line says, for machines. The message says the same for people. */
 export interface LimitingFields {
@@ -39,11 +39,11 @@ export interface LimitingFields {
   readonly count: number;
   readonly denied: number;
   readonly waited: number;
-  readonly lost: number;
+  readonly expired: number;
   /** How often whoever decides went out of reach or came back; a line for these is for nothing else. */
-  readonly reach: number;
+  readonly availability: number;
   /** How that stands now, and why if it is out of reach. */
-  readonly isReachable?: boolean;
+  readonly isAvailable?: boolean;
   readonly reason?: string;
   /** Who answers until it is back. */
   readonly onUnavailable?: string;
@@ -55,20 +55,22 @@ export interface LimitingFields {
   readonly until?: Millis;
 }
 
-type Write = (message: string, fields: LimitingFields) => unknown;
+type LogWrite = (message: string, fields: LimitingFields) => unknown;
 
 /** Whatever has `warn`, or else `info`: message first. `console` is one. */
-export type Logger = { readonly warn: Write } | { readonly warn?: undefined; readonly info: Write };
+export type Logger =
+  | { readonly warn: LogWrite }
+  | { readonly warn?: undefined; readonly info: LogWrite };
 
 /** How often there is a line, and for what. */
 export interface LogOptions {
   /** At most one line for each limit in this time. Default 5 s. */
   readonly every?: Duration;
   /** What is worth a line. Default: denied, lost and reach. */
-  readonly events?: readonly Limiting[];
+  readonly events?: readonly LimitingKind[];
 }
 
-const EVERY_MS_DEFAULT: Millis = 5000;
+const DEFAULT_EVERY_MS: Millis = 5000;
 
 /** Logs what one limiter or several hold back. What comes back ends that, and tells the rest first. */
 export function logLimiting(
@@ -76,47 +78,47 @@ export function logLimiting(
   logger: Logger,
   options: LogOptions = {},
 ): () => void {
-  const fields = new Fields('', options);
-  const everyMs = fields.duration('every', EVERY_MS_DEFAULT);
-  const events = readEvents(fields);
-  fields.done();
-  const write = writerOf(logger);
-  const list = listOf(limiters);
+  const fields = new OptionReader('', options);
+  const everyMs = fields.duration('every', DEFAULT_EVERY_MS);
+  const events = readKinds(fields);
+  fields.finish();
+  const write = safeWriterOf(logger);
+  const list = toLimiterList(limiters);
   for (const [n, limiter] of list.entries()) requireLimiter(limiter, `limiters[${n}]`);
 
   // By the name in the event: limiters of one name are one limit, and each part of several is its own.
-  const lines = new Map<string, Line>();
-  const reaches = new Map<string, Line>();
-  const lineOf = (isReach: boolean, name: string, clock: Clock): Line => {
+  const lines = new Map<string, LogAggregator>();
+  const reaches = new Map<string, LogAggregator>();
+  const lineOf = (isReach: boolean, name: string, clock: Clock): LogAggregator => {
     const own = isReach ? reaches : lines;
-    const line = own.get(name) ?? new Line(name, clock, everyMs, write);
+    const line = own.get(name) ?? new LogAggregator(name, clock, everyMs, write);
     own.set(name, line);
     return line;
   };
   const stops = list.map((limiter) =>
     limiter.on((event) => {
-      const kind = kindOf(event);
+      const kind = limitingKindOf(event);
       if (!kind || !events.includes(kind)) return;
-      lineOf(kind === 'reach', event.limit, limiter.clock).note(kind, event);
+      lineOf(kind === 'availability', event.limit, limiter.clock).record(kind, event);
     }),
   );
   return () => {
     for (const stop of stops) stop();
-    for (const line of [...lines.values(), ...reaches.values()]) line.end();
+    for (const line of [...lines.values(), ...reaches.values()]) line.flush();
     lines.clear();
     reaches.clear();
   };
 }
 
-function readEvents(fields: Fields): readonly Limiting[] {
-  const given = fields.raw('events') ?? ['denied', 'lost', 'reach'];
-  const isKind = (value: unknown): boolean => LIMITING.some((kind) => kind === value);
+function readKinds(fields: OptionReader): readonly LimitingKind[] {
+  const given = fields.get('events') ?? ['denied', 'expired', 'availability'];
+  const isKind = (value: unknown): boolean => LIMITING_KINDS.some((kind) => kind === value);
   if (Array.isArray(given) && given.length > 0 && given.every(isKind)) return given;
-  return fields.fail('events', `a list out of ${LIMITING.join(', ')}`);
+  return fields.throwFor('events', `a list out of ${LIMITING_KINDS.join(', ')}`);
 }
 
-function kindOf(event: LimitEvent): Limiting | undefined {
-  if (event.type === 'lost' || event.type === 'reach') return event.type;
+function limitingKindOf(event: LimitEvent): LimitingKind | undefined {
+  if (event.type === 'expired' || event.type === 'availability') return event.type;
   if (event.type !== 'decision') return undefined;
   const { decision, waitedMs } = event;
   if (decision.verdict === 'deny') return 'denied';
@@ -124,13 +126,14 @@ function kindOf(event: LimitEvent): Limiting | undefined {
 }
 
 /** Calls the logger, and sees to it that its mistakes stay its own, now or in a promise. */
-function writerOf(logger: Logger): Write {
-  const door = (['warn', 'info'] as const).find((name) => isWriter(logger, name));
+function safeWriterOf(logger: Logger): LogWrite {
+  const door = (['warn', 'info'] as const).find((name) => hasMethod(logger, name));
   if (!door) throw new ConfigError('logger', 'an object with warn or info', logger);
-  const failed = (error: unknown): void => warn('ADAPTER', `a logger of limits failed: ${error}`);
+  const failed = (error: unknown): void =>
+    emitProcessWarning('ADAPTER', `a logger of limits failed: ${error}`);
   return (message, fields) => {
     try {
-      const done = (logger as Record<typeof door, Write>)[door](message, fields);
+      const done = (logger as Record<typeof door, LogWrite>)[door](message, fields);
       if (done instanceof Promise) done.catch(failed);
     } catch (error) {
       failed(error);
@@ -138,120 +141,147 @@ function writerOf(logger: Logger): Write {
   };
 }
 
-const isWriter = (logger: unknown, name: string): boolean =>
+const hasMethod = (logger: unknown, name: string): boolean =>
   isRecord(logger) && typeof logger[name] === 'function';
 
 /** What has happened since the last line. */
 interface Tally {
-  readonly counts: Record<Limiting, number>;
+  readonly counts: Record<LimitingKind, number>;
   readonly since: Millis;
-  last: LimitEvent;
+  lastEvent: LimitEvent;
   /** How long the last one that was denied is to stay away, from when. */
-  closed?: { readonly at: Millis; readonly retryAfterMs: Millis };
+  lastDenial?: { readonly at: Millis; readonly retryAfterMs: Millis };
   /** Since when it was out of reach, if that is what it is back from. */
-  outSince?: Millis | undefined;
+  unavailableSince?: Millis | undefined;
 }
 
-const NOTHING: Readonly<Record<Limiting, number>> = { denied: 0, waited: 0, lost: 0, reach: 0 };
+const ZERO_COUNTS: Readonly<Record<LimitingKind, number>> = {
+  denied: 0,
+  waited: 0,
+  expired: 0,
+  availability: 0,
+};
 
-class Line {
+class LogAggregator {
   readonly #name: string;
   readonly #clock: Clock;
   readonly #everyMs: Millis;
-  readonly #write: Write;
+  readonly #write: LogWrite;
   #tally: Tally | undefined;
-  #outSince: Millis | undefined;
+  #unavailableSince: Millis | undefined;
   /** Set while a line was written less than `every` ago. */
-  #cancel: (() => void) | undefined;
+  #cancelTimer: (() => void) | undefined;
 
-  constructor(name: string, clock: Clock, everyMs: Millis, write: Write) {
+  constructor(name: string, clock: Clock, everyMs: Millis, write: LogWrite) {
     this.#name = name;
     this.#clock = clock;
     this.#everyMs = everyMs;
     this.#write = write;
   }
 
-  note(kind: Limiting, event: LimitEvent): void {
-    this.#tally ??= { counts: { ...NOTHING }, since: event.at, last: event };
+  record(kind: LimitingKind, event: LimitEvent): void {
+    this.#tally ??= { counts: { ...ZERO_COUNTS }, since: event.at, lastEvent: event };
     this.#tally.counts[kind]++;
-    this.#tally.last = event;
+    this.#tally.lastEvent = event;
     if (event.type === 'decision' && event.decision.verdict === 'deny') {
-      this.#tally.closed = { at: event.at, retryAfterMs: event.decision.retryAfterMs };
+      this.#tally.lastDenial = { at: event.at, retryAfterMs: event.decision.retryAfterMs };
     }
-    if (event.type === 'reach') {
-      this.#tally.outSince = this.#outSince;
-      this.#outSince = event.isReachable ? undefined : event.at;
+    if (event.type === 'availability') {
+      this.#tally.unavailableSince = this.#unavailableSince;
+      this.#unavailableSince = event.isAvailable ? undefined : event.at;
     }
-    if (!this.#cancel) this.#next();
+    if (!this.#cancelTimer) this.#emitOrIdle();
   }
 
   /** Tells what is left to tell, and nothing more. */
-  end(): void {
-    this.#cancel?.();
-    this.#tell();
+  flush(): void {
+    this.#cancelTimer?.();
+    this.#emit();
   }
 
-  #next(): void {
+  #emitOrIdle(): void {
     if (!this.#tally) {
-      this.#cancel = undefined;
+      this.#cancelTimer = undefined;
       return;
     }
     // First the pause, then the line: a logger that asks this very limit must not start another.
     const until = this.#clock.now() + this.#everyMs;
-    this.#cancel = alarm(this.#clock, until, () => this.#next(), false);
-    this.#tell();
+    this.#cancelTimer = schedule(this.#clock, until, () => this.#emitOrIdle(), false);
+    this.#emit();
   }
 
-  #tell(): void {
+  #emit(): void {
     const tally = this.#tally;
     if (!tally) return;
     this.#tally = undefined;
-    const fields = fieldsOf(this.#name, tally);
+    const fields = logFieldsOf(this.#name, tally);
     this.#write(messageOf(fields, tally, this.#clock.now()), fields);
   }
 }
 
-function fieldsOf(limit: string, { counts, since, last, closed }: Tally): LimitingFields {
-  const until = closed && closed.retryAfterMs !== WHEN_SETTLED && closed.at + closed.retryAfterMs;
+function logFieldsOf(
+  limit: string,
+  { counts, since, lastEvent, lastDenial }: Tally,
+): LimitingFields {
+  const until =
+    lastDenial &&
+    lastDenial.retryAfterMs !== WHEN_SETTLED &&
+    lastDenial.at + lastDenial.retryAfterMs;
   return {
     limit,
-    count: LIMITING.reduce((sum, kind) => sum + counts[kind], 0),
+    count: LIMITING_KINDS.reduce((sum, kind) => sum + counts[kind], 0),
     ...counts,
-    spanMs: Math.round(last.at - since),
-    key: last.key,
-    ...(last.type === 'reach' && { isReachable: last.isReachable }),
-    ...(last.type === 'reach' && !last.isReachable && outOf(last)),
+    spanMs: Math.round(lastEvent.at - since),
+    key: lastEvent.key,
+    ...(lastEvent.type === 'availability' && { isAvailable: lastEvent.isAvailable }),
+    ...(lastEvent.type === 'availability' &&
+      !lastEvent.isAvailable &&
+      unavailableFieldsOf(lastEvent)),
     ...(typeof until === 'number' && until < Infinity && { until: Math.ceil(until) }),
   };
 }
 
-const outOf = ({ reason, onUnavailable }: ReachEvent) => ({
-  reason: reasonOf(reason),
+const unavailableFieldsOf = ({ reason, onUnavailable }: AvailabilityEvent) => ({
+  reason: errorMessageOf(reason),
   ...(onUnavailable && { onUnavailable }),
 });
 
-const seconds = (ms: Millis): string => `${Math.ceil(ms / 100) / 10} s`;
+const formatSeconds = (ms: Millis): string => `${Math.ceil(ms / 100) / 10} s`;
 
 function messageOf(fields: LimitingFields, tally: Tally, now: Millis): string {
   const { limit, spanMs, key } = fields;
-  const { closed } = tally;
-  if (fields.reach > 0) return `limit ${show(limit)}: ${reachOf(fields, tally)}`;
-  const what = LIMITING.filter((kind) => fields[kind] > 0).map((kind) => `${fields[kind]} ${kind}`);
-  const within = spanMs > 0 ? ` within ${seconds(spanMs)}` : '';
-  const until = closed ? `, ${opening(closed.at + closed.retryAfterMs - now, closed)}` : '';
-  return `limit ${show(limit)}: ${what.join(', ')}${within}; last key ${show(key)}${until}`;
+  const { lastDenial } = tally;
+  if (fields.availability > 0)
+    return `limit ${preview(limit)}: ${availabilityMessage(fields, tally)}`;
+  const what = LIMITING_KINDS.filter((kind) => fields[kind] > 0).map(
+    (kind) => `${fields[kind]} ${kind}`,
+  );
+  const within = spanMs > 0 ? ` within ${formatSeconds(spanMs)}` : '';
+  const until = lastDenial
+    ? `, ${formatReopening(lastDenial.at + lastDenial.retryAfterMs - now, lastDenial)}`
+    : '';
+  return `limit ${preview(limit)}: ${what.join(', ')}${within}; last key ${preview(key)}${until}`;
 }
 
-function reachOf(fields: LimitingFields, { last, outSince }: Tally): string {
-  const { reach, isReachable, reason, onUnavailable, spanMs } = fields;
-  const after = outSince === undefined ? '' : ` after ${seconds(last.at - outSince)}`;
-  const times = reach > 1 ? `; ${reach} changes within ${seconds(spanMs)}` : '';
-  if (isReachable) return `in reach again${after}${times}`;
+function availabilityMessage(
+  fields: LimitingFields,
+  { lastEvent, unavailableSince }: Tally,
+): string {
+  const { availability, isAvailable, reason, onUnavailable, spanMs } = fields;
+  const after =
+    unavailableSince === undefined
+      ? ''
+      : ` after ${formatSeconds(lastEvent.at - unavailableSince)}`;
+  const times = availability > 1 ? `; ${availability} changes within ${formatSeconds(spanMs)}` : '';
+  if (isAvailable) return `available again${after}${times}`;
   const then = onUnavailable === undefined ? '' : `, onUnavailable answers: ${onUnavailable}`;
-  return `out of reach: ${show(reason)}${then}${times}`;
+  return `unavailable: ${preview(reason)}${then}${times}`;
 }
 
-function opening(leftMs: Millis, { retryAfterMs }: { readonly retryAfterMs: Millis }): string {
+function formatReopening(
+  leftMs: Millis,
+  { retryAfterMs }: { readonly retryAfterMs: Millis },
+): string {
   if (retryAfterMs === Infinity) return 'which can never fit';
   if (retryAfterMs === WHEN_SETTLED) return 'closed until a call settles';
   return leftMs > 0 ? `closed for another ${Math.ceil(leftMs)} ms` : 'open again by now';

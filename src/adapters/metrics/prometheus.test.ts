@@ -1,5 +1,5 @@
 import { describe, expect, test, vi } from 'vitest';
-import { figureIn, parseExposition } from '../../../test/support/exposition.ts';
+import { parseExposition, sampleValue } from '../../../test/support/exposition.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import type { Limiter } from '../../limiter/sync-limiter.ts';
@@ -14,7 +14,7 @@ const learner = (name = 'sink', clock = new VirtualClock()): Limiter =>
 
 /** One call from ask to settle. */
 function call(api: Limiter, key: string, rttMs = 10): void {
-  api.ask(key);
+  api.check(key);
   api.settle(key, { rttMs });
 }
 
@@ -28,17 +28,17 @@ describe('figures for Prometheus', () => {
     const api = limiter({ name: 'api', limit: bucket, clock });
     const metrics = prometheus(api);
 
-    api.ask('alice', 3); //                       allowed
-    api.ask('alice', 1); //                       denied: the bucket is empty
+    api.check('alice', 3); //                       allowed
+    api.check('alice', 1); //                       denied: the bucket is empty
     const late = api.acquire('alice', 2); //      waits 200 ms
     const away = new AbortController();
     const gone = api.acquire('alice', 1, { signal: away.signal }).catch(() => 'gone');
-    await clock.pass(50);
+    await clock.advanceAsync(50);
     away.abort();
     expect(await gone).toBe('gone'); //           left
-    await clock.pass(150);
+    await clock.advanceAsync(150);
     const permit = await late; //                 allowed after a wait
-    await clock.pass(30);
+    await clock.advanceAsync(30);
     if (permit.verdict === 'allow') permit.settle(); // ok, after 30 ms
     api.tryAcquire('bob'); //                     allowed, and held
 
@@ -53,11 +53,12 @@ describe('figures for Prometheus', () => {
     for (const rttMs of [0.4, 1, 1.1, 99, 70_000]) call(sink, 'db', rttMs);
     const text = metrics.text();
     const name = 'sluice_rtt_duration_seconds';
-    const below = (le: string): number => figureIn(text, `${name}_bucket`, { limit: 'sink', le });
+    const below = (le: string): number =>
+      sampleValue(text, `${name}_bucket`, { limit: 'sink', le });
     expect([below('0.001'), below('0.0025'), below('0.05'), below('0.1')]).toEqual([2, 3, 3, 4]);
     expect([below('60'), below('+Inf')]).toEqual([4, 5]);
-    expect(figureIn(text, `${name}_count`, { limit: 'sink' })).toBe(5);
-    expect(figureIn(text, `${name}_sum`, { limit: 'sink' })).toBeCloseTo(70.1015, 9);
+    expect(sampleValue(text, `${name}_count`, { limit: 'sink' })).toBe(5);
+    expect(sampleValue(text, `${name}_sum`, { limit: 'sink' })).toBeCloseTo(70.1015, 9);
   });
 
   test('a limit that learns is shown for each key', () => {
@@ -65,7 +66,7 @@ describe('figures for Prometheus', () => {
     const metrics = prometheus(sink);
     call(sink, 'db');
     call(sink, 'cache');
-    sink.ask('cache');
+    sink.check('cache');
     expect(linesOf(metrics.text(), 'sluice_limit{')).toEqual([
       'sluice_limit{limit="sink",key="db"} 4',
       'sluice_limit{limit="sink",key="cache"} 4',
@@ -80,7 +81,7 @@ describe('figures for Prometheus', () => {
     const peer = limiter({ name: 'peer', limit: { busy: {} }, clock: new VirtualClock() });
     const metrics = prometheus(peer);
     peer.tryAcquire('b');
-    for (let n = 0; n < 8; n++) peer.ask('a');
+    for (let n = 0; n < 8; n++) peer.check('a');
     peer.settle('a', { outcome: 'busy' });
     expect(linesOf(metrics.text(), 'sluice_limit{')).toEqual([
       'sluice_limit{limit="peer",key="a"} 4',
@@ -92,8 +93,8 @@ describe('figures for Prometheus', () => {
 
   test('no more keys are shown than were wanted, and none if none were', () => {
     const sink = learner();
-    const some = prometheus(sink, { keysMax: 2 });
-    const none = prometheus(sink, { keysMax: 0 });
+    const some = prometheus(sink, { maxKeys: 2 });
+    const none = prometheus(sink, { maxKeys: 0 });
     for (let n = 0; n < 50; n++) call(sink, `key ${n}`);
     const keys = linesOf(some.text(), 'sluice_limit{');
     expect(keys.map((line) => /key="(.*)"/.exec(line)?.[1])).toEqual(['key 0', 'key 1']);
@@ -115,7 +116,7 @@ describe('figures for Prometheus', () => {
     const [plain, sink] = [make('api'), learner()];
     const [onPlain, onSink] = [vi.spyOn(plain, 'on'), vi.spyOn(sink, 'on')];
     prometheus([plain, sink]);
-    prometheus(sink, { keysMax: 0 });
+    prometheus(sink, { maxKeys: 0 });
     expect(onPlain).not.toHaveBeenCalled();
     expect(onSink).toHaveBeenCalledTimes(1);
   });
@@ -167,8 +168,8 @@ describe('figures for Prometheus', () => {
   test.each([
     ['something that is no limiter', [{}], {}, /`limiters\[0\]` to be a limiter/],
     ['nothing', undefined, {}, /`limiters\[0\]` to be a limiter, got nothing/],
-    ['a misspelt option', [], { keyMax: 3 }, /`keyMax` to be one of keysMax/],
-    ['fewer than no keys', [], { keysMax: -1 }, /`keysMax` to be a whole number of at least 0/],
+    ['a misspelt option', [], { maxKey: 3 }, /`maxKey` to be one of maxKeys/],
+    ['fewer than no keys', [], { maxKeys: -1 }, /`maxKeys` to be a whole number of at least 0/],
   ])('refuses %s', (_what, limiters, options, message) => {
     expect(() => prometheus(limiters as never, options as never)).toThrow(message);
   });
@@ -219,12 +220,12 @@ sluice_decisions_total{limit="api",verdict="deny"} 1
 # HELP sluice_limited_total Calls that could not go ahead at once: they waited, were denied or left.
 # TYPE sluice_limited_total counter
 sluice_limited_total{limit="api"} 3
-# HELP sluice_left_total Calls that gave up while they waited: their signal aborted.
-# TYPE sluice_left_total counter
-sluice_left_total{limit="api"} 1
-# HELP sluice_lost_permits_total Permits that were never settled and were taken back.
-# TYPE sluice_lost_permits_total counter
-sluice_lost_permits_total{limit="api"} 0
+# HELP sluice_cancelled_total Calls that gave up while they waited: their signal aborted.
+# TYPE sluice_cancelled_total counter
+sluice_cancelled_total{limit="api"} 1
+# HELP sluice_expired_permits_total Permits that were never settled and were taken back.
+# TYPE sluice_expired_permits_total counter
+sluice_expired_permits_total{limit="api"} 0
 # HELP sluice_settled_total Calls settled, by how they went.
 # TYPE sluice_settled_total counter
 sluice_settled_total{limit="api",outcome="ok"} 1
@@ -241,7 +242,7 @@ sluice_waiting{limit="api"} 0
 # HELP sluice_keys Keys that have a state right now.
 # TYPE sluice_keys gauge
 sluice_keys{limit="api"} 2
-# HELP sluice_evicted_keys_total Keys that had to make room while in use: if it grows, keysMax is too small.
+# HELP sluice_evicted_keys_total Keys that had to make room while in use: if it grows, maxKeys is too small.
 # TYPE sluice_evicted_keys_total counter
 sluice_evicted_keys_total{limit="api"} 0
 # HELP sluice_memory_bytes Memory held for keys.

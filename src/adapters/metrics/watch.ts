@@ -13,53 +13,55 @@
 import { ConfigError } from '../../core/errors.ts';
 import { isRecord } from '../../core/options.ts';
 import { isRemote, type RemoteLimiter, type RemoteStats } from '../../limiter/async-limiter.ts';
-import type { Counted } from '../../limiter/stats.ts';
+import type { CounterSnapshot } from '../../limiter/stats.ts';
 import type { Limiter, Stats } from '../../limiter/sync-limiter.ts';
-import { HALF_CHARACTER, SeenKeys } from './keys.ts';
+import { LONE_SURROGATE, ReportedKeys } from './keys.ts';
 
 /** The most keys of a limit that learns to show one by one, unless told otherwise. */
-export const SHOWN_KEYS_MAX_DEFAULT = 20;
+export const DEFAULT_MAX_KEYS = 20;
 
 /** More would be a series for each client, which is what metrics are worst at. */
-export const SHOWN_KEYS_MAX_MAX = 10_000;
+export const MAX_KEYS_CEILING = 10_000;
 
 /** What any limiter counts, and what only one that decides here, or only one that does not, can say. */
-export type Seen = Counted & Pick<Stats, 'waiting' | 'held'> & Partial<Stats & RemoteStats>;
+export type AnyStats = CounterSnapshot &
+  Pick<Stats, 'waiting' | 'held'> &
+  Partial<Stats & RemoteStats>;
 
 /** A limiter that decides here, or one that asks somebody. */
 export type AnyLimiter = Limiter | RemoteLimiter;
 
 /** One limiter at one moment. */
-export interface Reading {
+export interface LimiterSnapshot {
   readonly limit: string;
-  readonly stats: Seen;
+  readonly stats: AnyStats;
   /** The keys that are shown; none if the limit does not learn. */
-  readonly keys: readonly KeyReading[];
+  readonly keys: readonly KeySnapshot[];
   /** True if calls in flight are known for each key, false if only all together. */
-  readonly inFlightByKey: boolean;
+  readonly hasInFlightByKey: boolean;
 }
 
-export interface KeyReading {
+export interface KeySnapshot {
   readonly key: string;
   readonly limit: number;
   readonly inFlight?: number;
 }
 
-export class Watchlist {
-  readonly #keysMax: number;
-  readonly #watched = new Map<AnyLimiter, Watched>();
+export class MetricCollector {
+  readonly #maxKeys: number;
+  readonly #sources = new Map<AnyLimiter, LimiterSource>();
 
-  constructor(keysMax: number) {
-    this.#keysMax = keysMax;
+  constructor(maxKeys: number) {
+    this.#maxKeys = maxKeys;
   }
 
   add(limiter: AnyLimiter, field = 'limiter'): void {
     requireLimiter(limiter, field);
-    const name = shownName(limiter.name);
-    if ([...this.#watched.values()].some((other) => other.name === name)) {
+    const name = labelName(limiter.name);
+    if ([...this.#sources.values()].some((other) => other.name === name)) {
       throw new ConfigError(`${field}.name`, 'unlike those of the other limiters', name);
     }
-    this.#watched.set(limiter, new Watched(limiter, name, this.#keysMax));
+    this.#sources.set(limiter, new LimiterSource(limiter, name, this.#maxKeys));
   }
 
   /** All of them or none. */
@@ -73,59 +75,61 @@ export class Watchlist {
   }
 
   remove(limiter: AnyLimiter): void {
-    this.#watched.get(limiter)?.stop();
-    this.#watched.delete(limiter);
+    this.#sources.get(limiter)?.stop();
+    this.#sources.delete(limiter);
   }
 
   stop(): void {
-    for (const limiter of [...this.#watched.keys()]) this.remove(limiter);
+    for (const limiter of [...this.#sources.keys()]) this.remove(limiter);
   }
 
-  read(): Reading[] {
-    return [...this.#watched.values()].map((watched) => watched.read());
+  collect(): LimiterSnapshot[] {
+    return [...this.#sources.values()].map((watched) => watched.snapshot());
   }
 }
 
-class Watched {
+class LimiterSource {
   readonly name: string;
   readonly stop: () => void;
   readonly #limiter: AnyLimiter;
-  readonly #keys: SeenKeys;
-  readonly #inFlightByKey: boolean;
+  readonly #keys: ReportedKeys;
+  readonly #hasInFlightByKey: boolean;
 
-  constructor(limiter: AnyLimiter, name: string, keysMax: number) {
+  constructor(limiter: AnyLimiter, name: string, maxKeys: number) {
     this.name = name;
     this.#limiter = limiter;
-    this.#keys = new SeenKeys(keysMax);
-    const { limit, inFlight } = seenIn(limiter, ''); // any key will do to see what it knows of one
-    this.#inFlightByKey = inFlight !== undefined && keysMax > 0;
-    this.stop = limit !== undefined && keysMax > 0 ? this.#listen() : () => {};
+    this.#keys = new ReportedKeys(maxKeys);
+    const { limit, inFlight } = localKeyStateOf(limiter, ''); // any key will do to see what it knows of one
+    this.#hasInFlightByKey = inFlight !== undefined && maxKeys > 0;
+    this.stop = limit !== undefined && maxKeys > 0 ? this.#trackKeys() : () => {};
   }
 
-  read(): Reading {
-    const keys = this.#keys.names().map((key) => this.#readKey(key));
+  snapshot(): LimiterSnapshot {
+    const keys = this.#keys.list().map((key) => this.#snapshotKey(key));
     const { name: limit } = this;
-    return { limit, stats: this.#limiter.stats(), keys, inFlightByKey: this.#inFlightByKey };
+    return { limit, stats: this.#limiter.stats(), keys, hasInFlightByKey: this.#hasInFlightByKey };
   }
 
-  #readKey(key: string): KeyReading {
-    const { limit = Number.NaN, inFlight } = seenIn(this.#limiter, key);
+  #snapshotKey(key: string): KeySnapshot {
+    const { limit = Number.NaN, inFlight } = localKeyStateOf(this.#limiter, key);
     return { key, limit, ...(inFlight !== undefined && { inFlight }) };
   }
 
-  #listen(): () => void {
+  #trackKeys(): () => void {
     return this.#limiter.on((event) => {
-      if (event.type === 'settled') this.#keys.saw(event.key, event.at);
+      if (event.type === 'settled') this.#keys.record(event.key, event.at);
     });
   }
 }
 
 /** How a key stands, where that can be seen without asking anybody. */
-const seenIn = (limiter: AnyLimiter, key: string): { limit?: number; inFlight?: number } =>
-  isRemote(limiter) ? {} : limiter.inspect(key);
+const localKeyStateOf = (
+  limiter: AnyLimiter,
+  key: string,
+): { limit?: number; inFlight?: number } => (isRemote(limiter) ? {} : limiter.inspect(key));
 
 /** One limiter or several, as a list. */
-export function listOf(limiters: AnyLimiter | readonly AnyLimiter[]): readonly AnyLimiter[] {
+export function toLimiterList(limiters: AnyLimiter | readonly AnyLimiter[]): readonly AnyLimiter[] {
   return Array.isArray(limiters) ? limiters : [limiters as AnyLimiter];
 }
 
@@ -136,5 +140,5 @@ export function requireLimiter(value: unknown, field: string): void {
 }
 
 /** The name as it will be written: names that become the same in UTF-8 are the same. */
-export const shownName = (name: string): string =>
-  name.replace(new RegExp(HALF_CHARACTER, 'gu'), '\ufffd');
+export const labelName = (name: string): string =>
+  name.replace(new RegExp(LONE_SURROGATE, 'gu'), '\ufffd');

@@ -1,20 +1,24 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { Registers, type Weather, wrongClock } from '../../../test/support/registers.ts';
+import {
+  FaultyRegisters,
+  type NetworkFaults,
+  skewedClock,
+} from '../../../test/support/registers.ts';
 import { seededRandom } from '../../core/random.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
-import { type Limit, policyOf } from '../../policies/limit.ts';
+import { createPolicy, type Limit } from '../../policies/limit.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
-import type { RemoteShareMaker } from '../remote-backend.ts';
-import { RegisterShare } from './backend.ts';
-import type { RegisterServer } from './store.ts';
+import type { RemoteBackendFactory } from '../remote-backend.ts';
+import { EtcdBackend } from './backend.ts';
+import type { RegisterStore } from './store.ts';
 
 const HOUR_MS = 3_600_000;
 const DEADLINE_MS = 200;
-const SLACK_MS = 5;
+const START_TOLERANCE_MS = 5;
 /** How much later than it was decided a permit of a bucket may begin, and a process may be held up besides. */
-const LATE_MS_MAX = DEADLINE_MS + 30;
+const MAX_LATE_MS = DEADLINE_MS + 30;
 
 /** Lets time pass a little at a time, and everybody finish what they do. */
 async function pass(world: VirtualClock, ms: number): Promise<void> {
@@ -24,13 +28,13 @@ async function pass(world: VirtualClock, ms: number): Promise<void> {
   }
 }
 
-function makerOf(registers: Registers): RemoteShareMaker {
-  const server = registers.server(DEADLINE_MS / 3);
-  const times = { deadlineMs: DEADLINE_MS, slackMs: SLACK_MS };
+function factoryOf(registers: FaultyRegisters): RemoteBackendFactory {
+  const store = registers.server(DEADLINE_MS / 3);
+  const times = { deadlineMs: DEADLINE_MS, startToleranceMs: START_TOLERANCE_MS };
   const options = { prefix: '/', ...times, onUnavailable: 'deny' } as const;
   return {
     isRemote: true,
-    make: (policy, setting) => new RegisterShare(policy, setting, server, options),
+    create: (policy, context) => new EtcdBackend(policy, context, store, options),
   };
 }
 
@@ -44,30 +48,30 @@ interface Played {
 interface Play {
   readonly seed: number;
   readonly limit: Limit;
-  readonly weather: Weather;
+  readonly faults: NetworkFaults;
   readonly processes?: number;
   readonly ms?: number;
 }
 
 /** Some processes wait for permits all the time, others ask now and then. */
-async function play({ seed, limit, weather, processes = 6, ms = 4000 }: Play): Promise<Played> {
+async function play({ seed, limit, faults, processes = 6, ms = 4000 }: Play): Promise<Played> {
   const random = seededRandom(seed);
   const world = new VirtualClock(1_000_000);
-  const registers = new Registers(world, random, weather);
+  const registers = new FaultyRegisters(world, random, faults);
   const starts: number[] = [];
   let refused = 0;
   let isOver = false;
   const made = Array.from({ length: processes }, () => {
     const wrong = { aheadMs: (2 * random() - 1) * HOUR_MS, faster: (random() - 0.5) * 0.0005 };
-    const clock = wrongClock(world, wrong, weather, random);
-    return limiter({ name: 'api', limit, share: makerOf(registers), clock, random });
+    const clock = skewedClock(world, wrong, faults, random);
+    return limiter({ name: 'api', limit, backend: factoryOf(registers), clock, random });
   });
   const tell = (verdict: string): unknown =>
     verdict === 'allow' ? starts.push(world.now()) : refused++;
   const wait = async (api: RemoteLimiter): Promise<void> => {
     while (!isOver) {
-      const waitMsMax = random() < 0.5 ? Infinity : 200 * random(); // some give back what they have reserved
-      tell((await api.acquire('token', 1, { wait: waitMsMax })).verdict);
+      const maxWaitMs = random() < 0.5 ? Infinity : 200 * random(); // some give back what they have reserved
+      tell((await api.acquire('token', 1, { wait: maxWaitMs })).verdict);
     }
   };
   const ask = async (api: RemoteLimiter): Promise<void> => {
@@ -85,16 +89,16 @@ async function play({ seed, limit, weather, processes = 6, ms = 4000 }: Play): P
   const closing = Promise.all(made.map((api) => api.close()));
   await pass(world, 500);
   await closing;
-  return { starts: starts.sort((a, b) => a - b), refused, unheard: registers.unheard };
+  return { starts: starts.sort((a, b) => a - b), refused, unheard: registers.unacknowledged };
 }
 
 const leastGap = (starts: readonly number[]): number =>
   Math.min(...starts.slice(1).map((at, n) => at - starts[n]));
 
-const weathers = fc.record({
-  lost: fc.constantFrom(0, 0.02, 0.1),
-  slowMs: fc.constantFrom(10, 100, 400),
-  heldUp: fc.constantFrom(0, 0.1),
+const faultSets = fc.record({
+  lossRate: fc.constantFrom(0, 0.02, 0.1),
+  maxDelayMs: fc.constantFrom(10, 100, 400),
+  stallRate: fc.constantFrom(0, 0.1),
 });
 
 describe('a limit decided by registers', () => {
@@ -106,8 +110,8 @@ describe('a limit decided by registers', () => {
       reserve: fc.constantFrom(0, 0, 3),
     });
     await fc.assert(
-      fc.asyncProperty(fc.nat(), spacings, weathers, async (seed, spacing, weather) => {
-        const played = await play({ seed, limit: { spacing }, weather, ms: 1500 });
+      fc.asyncProperty(fc.nat(), spacings, faultSets, async (seed, spacing, faults) => {
+        const played = await play({ seed, limit: { spacing }, faults, ms: 1500 });
         begun += played.starts.length;
         unheard += played.unheard;
         expect(leastGap(played.starts)).toBeGreaterThanOrEqual(spacing.every);
@@ -122,15 +126,19 @@ describe('a limit decided by registers', () => {
     const every = 2000; // with the slack and the drift a round number: no dust tells one place from the other
     const world = new VirtualClock(1_000_000);
     const random = seededRandom(1);
-    const registers = new Registers(world, random, { lost: 0, slowMs: 0, heldUp: 0 });
+    const registers = new FaultyRegisters(world, random, {
+      lossRate: 0,
+      maxDelayMs: 0,
+      stallRate: 0,
+    });
     const made = (): RemoteLimiter => {
       const limit = { spacing: { every, reserve: 3 } };
-      return limiter({ name: 'api', limit, share: makerOf(registers), clock: world, random });
+      return limiter({ name: 'api', limit, backend: factoryOf(registers), clock: world, random });
     };
     const [a, b] = [made(), made()];
     /** When a place is due that is asked for now. */
     const ask = async (api: RemoteLimiter): Promise<number> => {
-      const asked = api.ask('token').then((told) => {
+      const asked = api.check('token').then((told) => {
         if (told.verdict === 'deny') throw new Error('it was refused');
         return world.now() + (told.verdict === 'wait' ? told.waitMs : 0);
       });
@@ -139,22 +147,22 @@ describe('a limit decided by registers', () => {
     };
     await ask(b);
     const mine = await ask(b);
-    a.give('token', 1, await ask(a)); // it wrote last, and the other knows little of its clock
+    a.giveBack('token', 1, await ask(a)); // it wrote last, and the other knows little of its clock
     await pass(world, 60);
-    b.give('token', 1, mine);
+    b.giveBack('token', 1, mine);
     const again = await ask(b);
     expect((await ask(a)) - again).toBeGreaterThanOrEqual(every);
   });
 
   test('lets through no more than a bucket holds, in any stretch of time, and what flows in until it begins', async () => {
     await fc.assert(
-      fc.asyncProperty(fc.nat(), weathers, async (seed, weather) => {
+      fc.asyncProperty(fc.nat(), faultSets, async (seed, faults) => {
         const limit = { bucket: { rate: 50, burst: 5 } };
-        const { starts } = await play({ seed, limit, weather, ms: 1500 });
+        const { starts } = await play({ seed, limit, faults, ms: 1500 });
         expect(starts.length).toBeGreaterThan(10);
         for (const [from, since] of starts.entries()) {
           for (const [more, until] of starts.slice(from).entries()) {
-            const spanMs = until - since + LATE_MS_MAX;
+            const spanMs = until - since + MAX_LATE_MS;
             expect(more + 1).toBeLessThanOrEqual(5.001 + 0.05 * spanMs * 1.0005);
           }
         }
@@ -166,51 +174,56 @@ describe('a limit decided by registers', () => {
   describe.each(['deny', 'allow'] as const)('when nobody can decide: %s', (onUnavailable) => {
     const isIn = onUnavailable === 'allow';
 
-    function unreachable(swap: RegisterServer['swap']) {
+    function unreachable(compareAndSwap: RegisterStore['compareAndSwap']) {
       const clock = new VirtualClock(1_000_000);
-      const server = { swap, lease: async () => 'lease', close() {} };
-      const options = { prefix: '/', deadlineMs: DEADLINE_MS, slackMs: SLACK_MS, onUnavailable };
-      const setting = {
-        ...{ name: 'api', isNamed: true, clock, random: seededRandom(1), keysMax: 10 },
-        ...{ waitersMax: 10, keepAlive: false, onRoom() {}, onReach() {} },
+      const store = { compareAndSwap, grantLease: async () => 'lease', close() {} };
+      const options = {
+        prefix: '/',
+        deadlineMs: DEADLINE_MS,
+        startToleranceMs: START_TOLERANCE_MS,
+        onUnavailable,
       };
-      const policy = policyOf({ bucket: { rate: 1, burst: 5 } }, seededRandom(1));
-      return { clock, share: new RegisterShare(policy, setting, server, options) };
+      const context = {
+        ...{ name: 'api', hasExplicitName: true, clock, random: seededRandom(1), maxKeys: 10 },
+        ...{ maxWaiters: 10, keepAlive: false, onCapacity() {}, onAvailability() {} },
+      };
+      const policy = createPolicy({ bucket: { rate: 1, burst: 5 } }, seededRandom(1));
+      return { clock, backend: new EtcdBackend(policy, context, store, options) };
     }
 
     test('every way to ask is told the same, and none of it is given to others', async () => {
-      const { share } = unreachable(() => Promise.reject(new Error('no quorum')));
-      expect(await share.ask('k', 1)).toMatchObject({
+      const { backend } = unreachable(() => Promise.reject(new Error('no quorum')));
+      expect(await backend.check('k', 1)).toMatchObject({
         decision: { verdict: onUnavailable },
-        isMakeshift: true,
+        fromFallback: true,
       });
-      expect(await share.askLine('k', [1, 1])).toMatchObject({
+      expect(await backend.checkBatch('k', [1, 1])).toMatchObject({
         granted: isIn ? 1 : 0,
-        refused: isIn ? undefined : { verdict: 'deny', retryAfterMs: 500 },
-        isMakeshift: true,
+        refusal: isIn ? undefined : { verdict: 'deny', retryAfterMs: 500 },
+        fromFallback: true,
       });
-      expect(await share.take('k', 3)).toBe(isIn ? 1 : 0);
-      expect(await share.take('k', 0.5)).toBe(0);
-      expect(await share.spare('k', 3, 0)).toBe(0);
-      await share.gain('k', 3, 5); // lost, as if it had not come
-      expect(await share.look('k')).toBeUndefined();
-      expect(share.isReachable).toBe(false);
-      await share.close();
+      expect(await backend.takeUpTo('k', 3)).toBe(isIn ? 1 : 0);
+      expect(await backend.takeUpTo('k', 0.5)).toBe(0);
+      expect(await backend.takeSurplus('k', 3, 0)).toBe(0);
+      await backend.credit('k', 3, 5); // lost, as if it had not come
+      expect(await backend.readState('k')).toBeUndefined();
+      expect(backend.isAvailable).toBe(false);
+      await backend.close();
     });
 
     test('too much at once is answered at once, and is no reason to think it gone', async () => {
-      const { share } = unreachable(() => new Promise(() => {}));
-      for (let n = 0; n < 10_000; n++) void share.ask(`key ${n}`, 1);
-      expect((await share.ask('one more', 1)).decision.verdict).toBe(onUnavailable);
-      expect(share.isReachable).toBe(true);
-      await share.close();
+      const { backend } = unreachable(() => new Promise(() => {}));
+      for (let n = 0; n < 10_000; n++) void backend.check(`key ${n}`, 1);
+      expect((await backend.check('one more', 1)).decision.verdict).toBe(onUnavailable);
+      expect(backend.isAvailable).toBe(true);
+      await backend.close();
     });
   });
 
-  test('uses nearly all of it when the weather is fine', async () => {
+  test('uses nearly all of it when the network is fine', async () => {
     const limit = { spacing: { every: 100 } };
-    const weather = { lost: 0, slowMs: 5, heldUp: 0 };
-    const { starts } = await play({ seed: 1, limit, weather });
+    const faults = { lossRate: 0, maxDelayMs: 5, stallRate: 0 };
+    const { starts } = await play({ seed: 1, limit, faults });
     const use = (100 * (starts.length - 1)) / (starts[starts.length - 1] - starts[0]);
 
     expect(use).toBeGreaterThan(0.85);

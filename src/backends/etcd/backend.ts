@@ -7,44 +7,44 @@
  * refused within the deadline.
  */
 
-import { atEndOfTurn, type Clock, type Millis } from '../../core/clock.ts';
-import { Outstanding } from '../../core/deadline-set.ts';
+import { type Clock, type Millis, onImmediate } from '../../core/clock.ts';
+import { DeadlineSet } from '../../core/deadline-set.ts';
 import { allow, type Decision, deny, wait } from '../../core/decision.ts';
 import { UnavailableError } from '../../core/errors.ts';
 import type { Policy, Settlement, State } from '../../policies/policy.ts';
-import { Breaker, Refuser } from '../circuit-breaker.ts';
+import { CircuitBreaker, RejectionPacer } from '../circuit-breaker.ts';
 import {
-  type Answer,
-  jitterMsMax,
-  type LineAnswer,
-  lineOfOne,
-  type RemoteSetting,
-  type RemoteShare,
+  type BatchDecision,
+  maxJitterMs,
+  type RemoteBackend,
+  type RemoteBackendContext,
+  type RemoteDecision,
+  toBatchDecision,
 } from '../remote-backend.ts';
-import { type Desk, type Errand, Register } from './cas-register.ts';
-import { Clocks } from './clock-offsets.ts';
+import { CasRegister, type RegisterContext, type RegisterOperation } from './cas-register.ts';
+import { ClockOffsets } from './clock-offsets.ts';
 import {
+  type DecisionTime,
+  DelayedRule,
   everyMsOf,
   type Grant,
-  type LineTold,
-  type Moment,
-  Rule,
-  type Told,
+  type TimedDecision,
+  type TimedDecisions,
 } from './delayed-rule.ts';
-import { keysOf, ownName } from './keys.ts';
-import { Leases } from './leases.ts';
-import { Trips } from './rtt-estimator.ts';
-import { Turns } from './semaphore.ts';
-import { NO_REVISION, type RegisterServer } from './store.ts';
+import { createEtcdKeyMapper, randomClockId } from './keys.ts';
+import { LeaseCache } from './leases.ts';
+import { RttEstimator } from './rtt-estimator.ts';
+import { Semaphore } from './semaphore.ts';
+import { NO_REVISION, type RegisterStore } from './store.ts';
 
 /** What a call is told while there is no quorum. */
 export type OnNoQuorum = 'deny' | 'allow';
 
-export interface RegisterOptions {
+export interface EtcdBackendOptions {
   readonly prefix: string;
   readonly deadlineMs: Millis;
   /** How long after its place opened a permit may begin. */
-  readonly slackMs: Millis;
+  readonly startToleranceMs: Millis;
   readonly onUnavailable: OnNoQuorum;
 }
 
@@ -52,71 +52,73 @@ export interface RegisterOptions {
 const UNAVAILABLE_RETRY_MS: Millis = 500;
 
 /** Timers are late by a millisecond or two; a busy process by a few more. */
-const TIMER_MS: Millis = 5;
+const TIMER_LATENESS_MS: Millis = 5;
 
 /** The most that is asked and not answered. */
-const ERRANDS_MAX = 10_000;
+const MAX_PENDING_OPERATIONS = 10_000;
 
 /** The longest key: etcd would not take one of half a million bytes, and many of them are remembered. */
-const KEY_CHARS_MAX = 32_768;
+const MAX_KEY_CHARS = 32_768;
 
 /** Registers that are remembered. One that is not costs a look, and may seem to open later than it does. */
-const REGISTERS_MAX = 10_000;
+const MAX_REGISTERS = 10_000;
 
-interface Dated extends Errand {
-  readonly heldAt: Millis;
+interface PendingOperation extends RegisterOperation {
+  readonly issuedAt: Millis;
 }
 
-export class RegisterShare implements RemoteShare {
-  readonly #desk: Desk;
+export class EtcdBackend implements RemoteBackend {
+  readonly #context: RegisterContext;
   readonly #clock: Clock;
-  readonly #rule: Rule;
-  readonly #options: RegisterOptions;
+  readonly #rule: DelayedRule;
+  readonly #options: EtcdBackendOptions;
   readonly onUnavailable: OnNoQuorum;
-  readonly #keyOf: (key: string) => string;
-  readonly #aheadMs: Millis;
-  readonly #registers = new Map<string, Register>();
-  readonly #errands: Outstanding<Dated>;
-  readonly #breaker: Breaker;
-  readonly #refuser = new Refuser();
-  #heardAt: Millis = -Infinity;
+  readonly #etcdKeyOf: (key: string) => string;
+  readonly #lookaheadMs: Millis;
+  readonly #registers = new Map<string, CasRegister>();
+  readonly #pending: DeadlineSet<PendingOperation>;
+  readonly #breaker: CircuitBreaker;
+  readonly #rejectionPacer = new RejectionPacer();
+  #lastReplyAt: Millis = -Infinity;
   #isClosed = false;
 
   constructor(
     policy: Policy,
-    setting: RemoteSetting,
-    server: RegisterServer,
-    options: RegisterOptions,
+    context: RemoteBackendContext,
+    store: RegisterStore,
+    options: EtcdBackendOptions,
   ) {
-    const { clock, random } = setting;
+    const { clock, random } = context;
     this.#clock = clock;
     this.#options = options;
     this.onUnavailable = options.onUnavailable;
-    this.#rule = new Rule(policy, options.slackMs);
-    this.#keyOf = keysOf(options.prefix, setting, policy);
+    this.#rule = new DelayedRule(policy, options.startToleranceMs);
+    this.#etcdKeyOf = createEtcdKeyMapper(options.prefix, context, policy);
     const everyMs = everyMsOf(policy);
-    this.#aheadMs = everyMs > 0 ? TIMER_MS + jitterMsMax(everyMs) : 0;
-    this.#errands = new Outstanding(clock, options.deadlineMs, (errand) => this.#giveUp(errand));
-    this.#breaker = new Breaker(
-      clock,
-      () => server.swap(this.#keyOf(''), NO_REVISION),
-      setting.onReach,
+    this.#lookaheadMs = everyMs > 0 ? TIMER_LATENESS_MS + maxJitterMs(everyMs) : 0;
+    this.#pending = new DeadlineSet(clock, options.deadlineMs, (operation) =>
+      this.#timeOut(operation),
     );
-    const trips = new Trips(options.deadlineMs);
-    this.#desk = {
+    this.#breaker = new CircuitBreaker(
+      clock,
+      () => store.compareAndSwap(this.#etcdKeyOf(''), NO_REVISION),
+      context.onAvailability,
+    );
+    const rtt = new RttEstimator(options.deadlineMs);
+    this.#context = {
       policy: this.#rule.policy,
-      server,
+      store,
       clock,
       random,
-      id: ownName(),
-      clocks: new Clocks(),
-      leases: new Leases(server, clock, trips),
-      trips,
-      turns: new Turns(),
-      heard: () => {
-        this.#heardAt = clock.now();
+      clockId: randomClockId(),
+      clockOffsets: new ClockOffsets(),
+      leases: new LeaseCache(store, clock, rtt),
+      rtt,
+      semaphore: new Semaphore(),
+      onReply: () => {
+        this.#lastReplyAt = clock.now();
       },
-      lost: (error) => this.#lose(error),
+      onFailure: (error) => this.#openBreaker(error),
     };
   }
 
@@ -124,158 +126,166 @@ export class RegisterShare implements RemoteShare {
     return this.#rule.policy;
   }
 
-  get isReachable(): boolean {
+  get isAvailable(): boolean {
     return !this.#breaker.isOpen;
   }
 
-  ask(key: string, cost: number): Promise<Answer> {
-    return this.#ask(key, cost, true);
+  check(key: string, cost: number): Promise<RemoteDecision> {
+    return this.#check(key, cost, true);
   }
 
-  askNow(key: string, cost: number): Promise<Answer> {
-    return this.#ask(key, cost, false);
+  checkNow(key: string, cost: number): Promise<RemoteDecision> {
+    return this.#check(key, cost, false);
   }
 
-  async #ask(key: string, cost: number, mayReserve: boolean): Promise<Answer> {
+  async #check(key: string, cost: number, mayReserve: boolean): Promise<RemoteDecision> {
     try {
-      const told = await this.#send(
+      const told = await this.#submit(
         key,
-        (state, moment): Told => this.#rule.ask(state, cost, moment, mayReserve),
+        (state, moment): TimedDecision => this.#rule.check(state, cost, moment, mayReserve),
       );
       const at = this.#clock.now();
-      return { decision: decisionAt(told, at), at, latest: latestOf(told) };
+      return { decision: decisionAt(told, at), decidedAt: at, usableUntil: usableUntilOf(told) };
     } catch {
-      return this.#makeshift();
+      return this.#fallbackDecision();
     }
   }
 
-  async askLine(key: string, costs: readonly number[]): Promise<LineAnswer> {
-    const aheadMs = this.#aheadMs > 0 ? this.#aheadMs + this.#desk.trips.mostMs : 0;
+  async checkBatch(key: string, costs: readonly number[]): Promise<BatchDecision> {
+    const lookaheadMs =
+      this.#lookaheadMs > 0 ? this.#lookaheadMs + this.#context.rtt.upperBoundMs : 0;
     try {
-      const told = await this.#send(
+      const told = await this.#submit(
         key,
-        (state, moment): LineTold => this.#rule.line(state, costs, moment, aheadMs),
+        (state, moment): TimedDecisions => this.#rule.checkBatch(state, costs, moment, lookaheadMs),
       );
-      return { ...lineAt(told, this.#clock.now()), aheadMs };
+      return { ...batchDecisionAt(told, this.#clock.now()), lookaheadMs };
     } catch {
-      return lineOfOne(this.#makeshift());
+      return toBatchDecision(this.#fallbackDecision());
     }
   }
 
-  async take(key: string, most: number): Promise<number> {
+  async takeUpTo(key: string, most: number): Promise<number> {
     if (most < 1) return 0;
     try {
-      const told = await this.#send(
+      const told = await this.#submit(
         key,
-        (state, moment): Told => this.#rule.take(state, most, moment),
+        (state, moment): TimedDecision => this.#rule.takeUpTo(state, most, moment),
       );
       return told.verdict === 'grant' && isInTime(told, this.#clock.now()) ? told.remaining : 0;
     } catch {
-      return this.#makeshift().decision.verdict === 'allow' ? 1 : 0;
+      return this.#fallbackDecision().decision.verdict === 'allow' ? 1 : 0;
     }
   }
 
-  async spare(key: string, most: number, leave: number): Promise<number> {
-    const act = (state: State, moment: Moment): Told => {
+  async takeSurplus(key: string, most: number, leave: number): Promise<number> {
+    const apply = (state: State, moment: DecisionTime): TimedDecision => {
       const spare = this.#rule.policy.available(state, 0, moment.now) - leave;
-      return this.#rule.take(state, Math.min(most, Math.floor(spare)), moment);
+      return this.#rule.takeUpTo(state, Math.min(most, Math.floor(spare)), moment);
     };
-    const told = await this.#send(key, act).catch(() => undefined);
+    const told = await this.#submit(key, apply).catch(() => undefined);
     return told?.verdict === 'grant' ? told.remaining : 0;
   }
 
-  async gain(key: string, units: number, upTo: number): Promise<void> {
+  async credit(key: string, units: number, upTo: number): Promise<void> {
     const { policy } = this.#rule;
-    const act = (state: State, { now }: Moment): void => policy.gain?.(state, 0, units, upTo, now);
-    await this.#send(key, act, true).catch(() => {}); // lost, as if it had not come
+    const apply = (state: State, { now }: DecisionTime): void =>
+      policy.credit?.(state, 0, units, upTo, now);
+    await this.#submit(key, apply, true).catch(() => {}); // lost, as if it had not come
   }
 
   /** What cannot be told is lost: what was not used stays taken. */
   async settle(key: string, settlement: Settlement): Promise<void> {
     const { outcome, cost, used = cost } = settlement;
-    const isGift = outcome === 'ignored' || used < cost;
-    const act = (state: State, { now }: Moment): void => this.#rule.settle(state, settlement, now);
-    await this.#send(key, act, isGift).catch(() => {});
+    const isCredit = outcome === 'ignored' || used < cost;
+    const apply = (state: State, { now }: DecisionTime): void =>
+      this.#rule.settle(state, settlement, now);
+    await this.#submit(key, apply, isCredit).catch(() => {});
   }
 
-  async hits(key: string, count: number): Promise<void> {
-    await this.#send(key, (state, { now }) => this.#rule.hits(state, count, now)).catch(() => {});
+  async addHits(key: string, count: number): Promise<void> {
+    await this.#submit(key, (state, { now }) => this.#rule.hits(state, count, now)).catch(() => {});
   }
 
-  async look(key: string): Promise<{ state: State; at: Millis } | undefined> {
+  async readState(key: string): Promise<{ state: State; at: Millis } | undefined> {
     // As it stands when this is known: a permit is reserved until it begins.
-    const look = (state: State, { now, tripMs }: Moment) => ({
+    const look = (state: State, { now, maxDelayMs }: DecisionTime) => ({
       state: state.slice(),
-      at: now + tripMs,
+      at: now + maxDelayMs,
     });
-    return this.#send(key, look).catch(() => undefined);
+    return this.#submit(key, look).catch(() => undefined);
   }
 
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#breaker.stop();
-    this.#desk.server.close();
+    this.#context.store.close();
   }
 
-  #makeshift(): Answer {
+  #fallbackDecision(): RemoteDecision {
     const decision = this.onUnavailable === 'allow' ? allow(0) : deny(UNAVAILABLE_RETRY_MS);
-    return { decision, at: this.#clock.now(), isMakeshift: true };
+    return { decision, decidedAt: this.#clock.now(), fromFallback: true };
   }
 
   /** Rejects if nobody can decide in time. */
-  #send<T>(key: string, act: (state: State, moment: Moment) => T, isGift = false): Promise<T> {
-    if (this.#breaker.isOpen) return this.#refuser.refuse(new UnavailableError('etcd'));
-    if (key.length > KEY_CHARS_MAX)
-      return this.#refuser.refuse(new UnavailableError('etcd', 'the key is too long'));
-    if (this.#errands.size >= ERRANDS_MAX)
-      return this.#refuser.refuse(new UnavailableError('etcd', 'too much is asked at once'));
+  #submit<T>(
+    key: string,
+    apply: (state: State, moment: DecisionTime) => T,
+    isCredit = false,
+  ): Promise<T> {
+    if (this.#breaker.isOpen) return this.#rejectionPacer.reject(new UnavailableError('etcd'));
+    if (key.length > MAX_KEY_CHARS)
+      return this.#rejectionPacer.reject(new UnavailableError('etcd', 'the key is too long'));
+    if (this.#pending.size >= MAX_PENDING_OPERATIONS)
+      return this.#rejectionPacer.reject(new UnavailableError('etcd', 'too much is asked at once'));
     return new Promise<T>((resolve, reject) => {
-      const errand: Dated = {
-        heldAt: this.#clock.now(),
+      const operation: PendingOperation = {
+        issuedAt: this.#clock.now(),
         isWaiting: true,
-        isGift,
-        act,
-        resolve: (told) => this.#end(errand) && resolve(told as T),
-        reject: (error) => this.#end(errand) && reject(error),
+        isCredit,
+        apply,
+        resolve: (told) => this.#complete(operation) && resolve(told as T),
+        reject: (error) => this.#complete(operation) && reject(error),
       };
-      this.#errands.add(errand);
-      this.#registerOf(key).add(errand);
+      this.#pending.add(operation);
+      this.#registerOf(key).enqueue(operation);
     });
   }
 
   /** False if it was over already. */
-  #end(errand: Dated): boolean {
-    const { isWaiting } = errand;
-    errand.isWaiting = false;
-    this.#errands.remove(errand);
+  #complete(operation: PendingOperation): boolean {
+    const { isWaiting } = operation;
+    operation.isWaiting = false;
+    this.#pending.remove(operation);
     return isWaiting;
   }
 
   /** If it was this process that was busy, the answer is there and is read before the turn is over. */
-  #giveUp(errand: Dated): void {
-    atEndOfTurn(() => {
+  #timeOut(operation: PendingOperation): void {
+    onImmediate(() => {
       const { deadlineMs } = this.#options;
       const error = new UnavailableError('etcd', `no decision within ${deadlineMs} ms`);
       // Where others were faster all the time, it has answered, and will again.
-      if (errand.isWaiting && this.#heardAt < errand.heldAt) this.#lose(error);
-      errand.reject(error);
+      if (operation.isWaiting && this.#lastReplyAt < operation.issuedAt) this.#openBreaker(error);
+      operation.reject(error);
     });
   }
 
   /** Nobody is sent there until it answers again. */
-  #lose(error: unknown): void {
-    if (!this.#isClosed) this.#breaker.open(error);
+  #openBreaker(error: unknown): void {
+    if (!this.#isClosed) this.#breaker.trip(error);
   }
 
-  #registerOf(key: string): Register {
-    const register = this.#registers.get(key) ?? new Register(this.#keyOf(key), this.#desk);
+  #registerOf(key: string): CasRegister {
+    const register =
+      this.#registers.get(key) ?? new CasRegister(this.#etcdKeyOf(key), this.#context);
     this.#registers.delete(key);
     this.#registers.set(key, register); // the one used last is the last to go
-    if (this.#registers.size > REGISTERS_MAX) this.#forgetOne();
+    if (this.#registers.size > MAX_REGISTERS) this.#evictIdle();
     return register;
   }
 
-  #forgetOne(): void {
+  #evictIdle(): void {
     for (const [key, register] of this.#registers) {
       if (!register.isIdle) continue;
       this.#registers.delete(key);
@@ -284,13 +294,14 @@ export class RegisterShare implements RemoteShare {
   }
 }
 
-const latestOf = (told: Told): Millis => (told.verdict === 'grant' ? told.latest : Infinity);
+const usableUntilOf = (told: TimedDecision): Millis =>
+  told.verdict === 'grant' ? told.usableUntil : Infinity;
 
-const isInTime = ({ latest }: Grant, now: Millis): boolean => now <= latest;
+const isInTime = ({ usableUntil }: Grant, now: Millis): boolean => now <= usableUntil;
 
-function decisionAt(told: Told, now: Millis): Decision {
+function decisionAt(told: TimedDecision, now: Millis): Decision {
   if (told.verdict === 'deny') return told;
-  if (!isInTime(told, now)) return told.missed;
+  if (!isInTime(told, now)) return told.refusalIfLate;
   return told.dueAt > now ? wait(told.dueAt - now) : allow(told.remaining);
 }
 
@@ -298,12 +309,12 @@ function decisionAt(told: Told, now: Millis): Decision {
  * Of two, the first may have come too late for its place and the second is early for the next: then one of them begins in
  * between, where nobody else does.
  */
-function lineAt(told: LineTold, at: Millis): LineAnswer {
+function batchDecisionAt(told: TimedDecisions, at: Millis): BatchDecision {
   const decisions = told.map((one) => decisionAt(one, at));
-  const refused = decisions.find(({ verdict }) => verdict === 'deny');
+  const refusal = decisions.find(({ verdict }) => verdict === 'deny');
   const granted = decisions.filter(({ verdict }) => verdict !== 'deny').length;
-  const latests = told.map(latestOf).filter((_, n) => decisions[n].verdict !== 'deny');
+  const usableUntils = told.map(usableUntilOf).filter((_, n) => decisions[n].verdict !== 'deny');
   const last = decisions[granted - 1];
   const dueInMs = last?.verdict === 'wait' ? last.waitMs : 0;
-  return { granted, dueInMs, latests, refused, at };
+  return { granted, lastDueInMs: dueInMs, usableUntils, refusal, decidedAt: at };
 }

@@ -14,240 +14,242 @@
  * did not answer, one that is lost may have been lost to itself: asks are decided anew, gifts are lost.
  */
 
-import { alarm, type Clock, endOfTick, type Millis } from '../../core/clock.ts';
+import { type Clock, type Millis, onNextTick, schedule } from '../../core/clock.ts';
 import { UnavailableError } from '../../core/errors.ts';
 import type { Random } from '../../core/random.ts';
 import type { Policy, State } from '../../policies/policy.ts';
-import type { Clocks } from './clock-offsets.ts';
-import { INSTANT_OF, type Moment } from './delayed-rule.ts';
-import type { Leases } from './leases.ts';
-import { type Record, recordOf, textOf } from './register-value.ts';
-import type { Trips } from './rtt-estimator.ts';
-import type { Turns } from './semaphore.ts';
-import { NO_REVISION, type RegisterServer, type Swapped } from './store.ts';
+import type { ClockOffsets } from './clock-offsets.ts';
+import { type DecisionTime, INSTANT_INDEX } from './delayed-rule.ts';
+import type { LeaseCache } from './leases.ts';
+import { decodeValue, encodeValue, type RegisterValue } from './register-value.ts';
+import type { RttEstimator } from './rtt-estimator.ts';
+import type { Semaphore } from './semaphore.ts';
+import { NO_REVISION, type RegisterStore, type SwapResult } from './store.ts';
 
 /** One who wants something: it reads the numbers, may change them, and is told what it made of them. */
-export interface Errand {
-  act(state: State, moment: Moment): unknown;
+export interface RegisterOperation {
+  apply(state: State, moment: DecisionTime): unknown;
   resolve(told: unknown): void;
   reject(error: unknown): void;
   /** False once nobody waits for it. */
   isWaiting: boolean;
   /** True if it gives something: done twice it would give twice, and so it had better not be done. */
-  readonly isGift: boolean;
+  readonly isCredit: boolean;
 }
 
 /** What all registers of a limit have in common. */
-export interface Desk {
+export interface RegisterContext {
   readonly policy: Policy;
-  readonly server: RegisterServer;
+  readonly store: RegisterStore;
   readonly clock: Clock;
   readonly random: Random;
   /** By what name others know our clock. */
-  readonly id: string;
-  readonly clocks: Clocks;
-  readonly leases: Leases;
-  readonly trips: Trips;
-  readonly turns: Turns;
+  readonly clockId: string;
+  readonly clockOffsets: ClockOffsets;
+  readonly leases: LeaseCache;
+  readonly rtt: RttEstimator;
+  readonly semaphore: Semaphore;
   /** The server has answered, or it has not. */
-  heard(): void;
-  lost(error: unknown): void;
+  onReply(): void;
+  onFailure(error: unknown): void;
 }
 
 /** The most that is decided in one swap. */
-const ERRANDS_MAX = 512;
+const MAX_BATCH_SIZE = 512;
 
 /** For so many swaps there are rivals, once one was lost. */
-const RIVALS_MAX = 8;
+const CONTENTION_SWAPS = 8;
 
 /** What was seen so long ago may have changed since; where there are rivals, a trip is long ago. */
-const FRESH_MS: Millis = 10_000;
+const MAX_VALUE_AGE_MS: Millis = 10_000;
 
 /** Whoever lost often waits for so many trips at most. */
-const PAUSE_TRIPS_MAX = 4;
+const MAX_BACKOFF_RTTS = 4;
 
 /** How often those who know of no rivals let others in: else they would never know. */
-const YIELDS = 1 / 8;
+const YIELD_PROBABILITY = 1 / 8;
 
-export class Register {
+export class CasRegister {
   readonly #key: string;
-  readonly #desk: Desk;
-  readonly #instant: number;
-  #queue: Errand[] = [];
-  #isServed = false;
+  readonly #context: RegisterContext;
+  readonly #instantIndex: number;
+  #queue: RegisterOperation[] = [];
+  #isDraining = false;
   /** Above zero if others seem to swap it at the same time: swaps to be won until that is forgotten. */
-  #rivals = 0;
-  #wonAt: Millis = -Infinity;
+  #contention = 0;
+  #lastSwapAt: Millis = -Infinity;
   /** When it was surely as it was seen last. */
-  #seenAt: Millis = -Infinity;
+  #validAt: Millis = -Infinity;
   /** What was seen last, */
   #revision = NO_REVISION;
-  #record: Record | undefined;
+  #value: RegisterValue | undefined;
   /** and its instant on our clock, as early as it could be told so far. */
-  #instantHere: Millis = Infinity;
+  #localInstant: Millis = Infinity;
 
-  constructor(key: string, desk: Desk) {
+  constructor(key: string, context: RegisterContext) {
     this.#key = key;
-    this.#desk = desk;
-    this.#instant = INSTANT_OF[desk.policy.kind];
+    this.#context = context;
+    this.#instantIndex = INSTANT_INDEX[context.policy.kind];
   }
 
   get isIdle(): boolean {
-    return !this.#isServed;
+    return !this.#isDraining;
   }
 
   /** Whatever is wanted in one tick is decided together; what comes during a swap, in the next. */
-  add(errand: Errand): void {
-    this.#queue.push(errand);
-    if (this.#isServed) return;
-    this.#isServed = true;
-    endOfTick(() => this.#serve());
+  enqueue(operation: RegisterOperation): void {
+    this.#queue.push(operation);
+    if (this.#isDraining) return;
+    this.#isDraining = true;
+    onNextTick(() => this.#drain());
   }
 
-  async #serve(): Promise<void> {
+  async #drain(): Promise<void> {
     while (this.#queue.length > 0) {
-      await this.#yield();
-      await this.#desk.turns.take(() => this.#serveFront());
+      await this.#yieldToContenders();
+      await this.#context.semaphore.run(() => this.#runBatch());
     }
-    this.#isServed = false;
+    this.#isDraining = false;
   }
 
-  async #serveFront(): Promise<void> {
-    const errands = this.#queue.splice(0, ERRANDS_MAX);
+  async #runBatch(): Promise<void> {
+    const operations = this.#queue.splice(0, MAX_BATCH_SIZE);
     try {
-      await this.#decide(errands);
+      await this.#decideBatch(operations);
     } catch (error) {
-      this.#desk.lost(error);
-      for (const { reject } of errands) reject(error);
+      this.#context.onFailure(error);
+      for (const { reject } of operations) reject(error);
     }
   }
 
-  async #decide(errands: readonly Errand[]): Promise<void> {
-    const { clock, trips, policy, leases } = this.#desk;
+  async #decideBatch(operations: readonly RegisterOperation[]): Promise<void> {
+    const { clock, rtt, policy, leases } = this.#context;
     const since = clock.now();
     for (let lost = 0; ; ) {
-      const asking = errands.filter(({ isWaiting }) => isWaiting);
+      const asking = operations.filter(({ isWaiting }) => isWaiting);
       if (asking.length === 0) return;
-      if (this.#isOld()) await this.#look();
-      const state = this.#stateHere();
-      const moment = { now: clock.now(), tripMs: trips.mostMs };
+      if (this.#isStale()) await this.#refresh();
+      const state = this.#localState();
+      const moment = { now: clock.now(), maxDelayMs: rtt.upperBoundMs };
       let isChanged = false;
-      const told = asking.map((errand) => {
+      const told = asking.map((operation) => {
         const before = state.slice();
-        const one = errand.act(state, moment);
+        const one = operation.apply(state, moment);
         isChanged ||= state.some((number, n) => number !== before[n]);
         return one;
       });
       // A place that one gave back and another took is written, too: where it lies is news to the others.
       if (!isChanged) {
-        if (this.#seenAt >= since) return tellAll(asking, told);
-        await this.#look();
+        if (this.#validAt >= since) return resolveAll(asking, told);
+        await this.#refresh();
         continue;
       }
-      const goesAt = policy.forgetAt(state, 0);
-      const lease = leases.until(goesAt);
+      const goesAt = policy.removableAt(state, 0);
+      const leaseId = leases.findValidUntil(goesAt);
       // Asking for a lease takes a while, and so does letting others pass: then it is decided again.
-      if (lease === undefined) {
-        await leases.ask(goesAt);
+      if (leaseId === undefined) {
+        await leases.request(goesAt);
         continue;
       }
-      const swapped = await this.#put(state, moment.now, lease);
-      if (swapped.isSame) return tellAll(asking, told);
-      if (swapped.isDoubtful) loseGifts(asking);
-      if (++lost > 1) await this.#pause(Math.min(lost, PAUSE_TRIPS_MAX));
+      const swapped = await this.#compareAndSwap(state, moment.now, leaseId);
+      if (swapped.isMatch) return resolveAll(asking, told);
+      if (swapped.isAmbiguous) rejectCredits(asking);
+      if (++lost > 1) await this.#backOff(Math.min(lost, MAX_BACKOFF_RTTS));
     }
   }
 
   /** Looking costs less than a swap that is lost, and more than none. */
-  #isOld(): boolean {
-    const { clock, trips } = this.#desk;
-    return clock.now() - this.#seenAt > (this.#rivals > 0 ? trips.meanMs : FRESH_MS);
+  #isStale(): boolean {
+    const { clock, rtt } = this.#context;
+    return clock.now() - this.#validAt > (this.#contention > 0 ? rtt.meanMs : MAX_VALUE_AGE_MS);
   }
 
-  async #look(): Promise<void> {
-    const { server, clock } = this.#desk;
+  async #refresh(): Promise<void> {
+    const { store, clock } = this.#context;
     const askedAt = clock.now();
-    this.#hear(await server.swap(this.#key, this.#revision), askedAt);
+    this.#onReply(await store.compareAndSwap(this.#key, this.#revision), askedAt);
   }
 
   /** Puts the numbers in place of what was seen last, unless somebody else was faster. */
-  async #put(state: State, now: Millis, lease: string): Promise<Swapped> {
-    const { server, clock, id, trips, leases } = this.#desk;
-    const record = { by: id, at: now, numbers: [...state] };
-    const put = { text: textOf(record), lease };
-    const swapped = await server.swap(this.#key, this.#revision, put).catch((error: unknown) => {
-      leases.forget(); // it may be the lease that is gone
-      throw error;
-    });
-    trips.seen(clock.now() - now);
-    this.#hear(swapped, now);
-    if (!swapped.isSame) {
-      this.#rivals = RIVALS_MAX;
+  async #compareAndSwap(state: State, now: Millis, leaseId: string): Promise<SwapResult> {
+    const { store, clock, clockId, rtt, leases } = this.#context;
+    const value = { by: clockId, at: now, numbers: [...state] };
+    const replacement = { text: encodeValue(value), leaseId };
+    const swapped = await store
+      .compareAndSwap(this.#key, this.#revision, replacement)
+      .catch((error: unknown) => {
+        leases.clear(); // it may be the lease that is gone
+        throw error;
+      });
+    rtt.observe(clock.now() - now);
+    this.#onReply(swapped, now);
+    if (!swapped.isMatch) {
+      this.#contention = CONTENTION_SWAPS;
       return swapped;
     }
-    this.#remember(swapped.revision, record);
-    this.#wonAt = clock.now();
-    this.#rivals = Math.max(0, this.#rivals - 1);
+    this.#setValue(swapped.revision, value);
+    this.#lastSwapAt = clock.now();
+    this.#contention = Math.max(0, this.#contention - 1);
     return swapped;
   }
 
   /** What is there was so after it was asked, whenever that was heard. */
-  #hear(swapped: Swapped, askedAt: Millis): void {
-    const { policy, clocks, clock } = this.#desk;
-    this.#desk.heard();
-    this.#seenAt = askedAt;
-    if (swapped.isSame) return;
-    const { found } = swapped;
-    const record = found && recordOf(found.text, policy.width, this.#key);
-    if (record) clocks.heard(record.by, record.at, clock.now());
-    this.#remember(found?.revision ?? NO_REVISION, record);
+  #onReply(swapped: SwapResult, askedAt: Millis): void {
+    const { policy, clockOffsets, clock } = this.#context;
+    this.#context.onReply();
+    this.#validAt = askedAt;
+    if (swapped.isMatch) return;
+    const { current } = swapped;
+    const value = current && decodeValue(current.text, policy.width, this.#key);
+    if (value) clockOffsets.observe(value.by, value.at, clock.now());
+    this.#setValue(current?.revision ?? NO_REVISION, value);
   }
 
-  #remember(revision: string, record: Record | undefined): void {
+  #setValue(revision: string, value: RegisterValue | undefined): void {
     this.#revision = revision;
-    this.#record = record;
-    this.#instantHere = Infinity;
+    this.#value = value;
+    this.#localInstant = Infinity;
   }
 
   /** The numbers on our clock: what happened on another's happened at the latest it can have. */
-  #stateHere(): State {
-    const { policy, clock, clocks, id } = this.#desk;
+  #localState(): State {
+    const { policy, clock, clockOffsets, clockId } = this.#context;
     const state = new Float64Array(policy.width);
-    if (!this.#record) {
-      policy.start(state, 0, clock.now());
+    if (!this.#value) {
+      policy.init(state, 0, clock.now());
       return state;
     }
-    const { by, numbers } = this.#record;
-    const theirs = numbers[this.#instant];
+    const { by, numbers } = this.#value;
+    const theirs = numbers[this.#instantIndex];
     state.set(numbers);
-    const here = by === id ? theirs : clocks.reaches(by, theirs);
-    this.#instantHere = Math.min(this.#instantHere, here);
-    state[this.#instant] = this.#instantHere;
+    const here = by === clockId ? theirs : clockOffsets.latestLocalTimeOf(by, theirs);
+    this.#localInstant = Math.min(this.#localInstant, here);
+    state[this.#instantIndex] = this.#localInstant;
     return state;
   }
 
   /** Who has won is the first to know what is there, and would win for ever: others are let in between. */
-  async #yield(): Promise<void> {
-    const { clock, random, trips } = this.#desk;
-    const isWinning = clock.now() - this.#wonAt < trips.meanMs;
-    if (isWinning && (this.#rivals > 0 || random() < YIELDS)) await this.#pause(1);
+  async #yieldToContenders(): Promise<void> {
+    const { clock, random, rtt } = this.#context;
+    const isWinning = clock.now() - this.#lastSwapAt < rtt.meanMs;
+    if (isWinning && (this.#contention > 0 || random() < YIELD_PROBABILITY)) await this.#backOff(1);
   }
 
   /** For a random part of so many trips. */
-  #pause(mostTrips: number): Promise<void> {
-    const { clock, random, trips } = this.#desk;
-    const at = clock.now() + trips.meanMs * mostTrips * random();
+  #backOff(mostTrips: number): Promise<void> {
+    const { clock, random, rtt } = this.#context;
+    const at = clock.now() + rtt.meanMs * mostTrips * random();
     return new Promise((over) => {
-      alarm(clock, at, over, false);
+      schedule(clock, at, over, false);
     });
   }
 }
 
-function tellAll(errands: readonly Errand[], told: readonly unknown[]): void {
-  for (const [n, errand] of errands.entries()) errand.resolve(told[n]);
+function resolveAll(operations: readonly RegisterOperation[], told: readonly unknown[]): void {
+  for (const [n, operation] of operations.entries()) operation.resolve(told[n]);
 }
 
-function loseGifts(errands: readonly Errand[]): void {
+function rejectCredits(operations: readonly RegisterOperation[]): void {
   const error = new UnavailableError('etcd', 'nobody knows whether it was given');
-  for (const { isGift, reject } of errands) if (isGift) reject(error);
+  for (const { isCredit, reject } of operations) if (isCredit) reject(error);
 }

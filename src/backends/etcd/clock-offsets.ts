@@ -13,55 +13,55 @@
  */
 
 import type { Millis } from '../../core/clock.ts';
-import { Ahead } from '../../core/clock-offset.ts';
+import { ClockOffset } from '../../core/clock-offset.ts';
 
-interface Known {
+interface OffsetWindow {
   /** What its registers said in this span and the one before, */
-  ahead: Ahead;
+  offset: ClockOffset;
   /** and in this one alone: what is known when the next begins. */
-  lately: Ahead;
-  since: Millis;
+  recentOffset: ClockOffset;
+  startedAt: Millis;
 }
 
 /** How long a span is. */
-const SPAN_MS: Millis = 30_000;
+const WINDOW_MS: Millis = 30_000;
 
 /** Those not heard of for longest are forgotten: their registers then look as young as they can be. */
-const PROCESSES_MAX = 1000;
+const MAX_PROCESSES = 1000;
 
-export class Clocks {
-  readonly #known = new Map<string, Known>();
+export class ClockOffsets {
+  readonly #byProcess = new Map<string, OffsetWindow>();
 
   /** A process wrote that it sent something then, on its clock, and now it is here. */
-  heard(id: string, sentAt: Millis, now: Millis): void {
-    const known = this.#lately(id, now);
+  observe(id: string, sentAt: Millis, now: Millis): void {
+    const known = this.#currentWindow(id, now);
     const told = { from: sentAt, to: Infinity };
-    known.ahead.learn(told, now, now);
-    known.lately.learn(told, now, now);
+    known.offset.observe(told, now, now);
+    known.recentOffset.observe(told, now, now);
   }
 
   /** When a process's clock shows an instant, on ours, at the latest. */
-  reaches(id: string, theirs: Millis): Millis {
-    return this.#known.get(id)?.ahead.reaches(theirs).surely ?? Infinity;
+  latestLocalTimeOf(id: string, theirs: Millis): Millis {
+    return this.#byProcess.get(id)?.offset.localTimesOf(theirs).surely ?? Infinity;
   }
 
-  #lately(id: string, now: Millis): Known {
-    const known = this.#known.get(id) ?? this.#meet(now);
-    this.#known.delete(id);
-    this.#known.set(id, known); // whoever was heard of last is the last to go
-    const agoMs = now - known.since;
-    if (agoMs < SPAN_MS) return known;
-    known.ahead = agoMs < 2 * SPAN_MS ? known.lately : new Ahead();
-    known.lately = new Ahead();
-    known.since = now;
+  #currentWindow(id: string, now: Millis): OffsetWindow {
+    const known = this.#byProcess.get(id) ?? this.#createWindow(now);
+    this.#byProcess.delete(id);
+    this.#byProcess.set(id, known); // whoever was heard of last is the last to go
+    const agoMs = now - known.startedAt;
+    if (agoMs < WINDOW_MS) return known;
+    known.offset = agoMs < 2 * WINDOW_MS ? known.recentOffset : new ClockOffset();
+    known.recentOffset = new ClockOffset();
+    known.startedAt = now;
     return known;
   }
 
-  #meet(now: Millis): Known {
-    if (this.#known.size >= PROCESSES_MAX) {
-      const [oldest] = this.#known.keys();
-      this.#known.delete(oldest);
+  #createWindow(now: Millis): OffsetWindow {
+    if (this.#byProcess.size >= MAX_PROCESSES) {
+      const [oldest] = this.#byProcess.keys();
+      this.#byProcess.delete(oldest);
     }
-    return { ahead: new Ahead(), lately: new Ahead(), since: now };
+    return { offset: new ClockOffset(), recentOffset: new ClockOffset(), startedAt: now };
   }
 }

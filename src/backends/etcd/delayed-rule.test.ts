@@ -1,21 +1,21 @@
 import { describe, expect, test } from 'vitest';
-import { DRIFT } from '../../core/clock-offset.ts';
+import { CLOCK_DRIFT_RATE } from '../../core/clock-offset.ts';
 import { seededRandom } from '../../core/random.ts';
-import { policyOf } from '../../policies/limit.ts';
-import { type Grant, Rule, type Told } from './delayed-rule.ts';
+import { createPolicy } from '../../policies/limit.ts';
+import { DelayedRule, type Grant, type TimedDecision } from './delayed-rule.ts';
 
-const SLACK_MS = 5;
+const START_TOLERANCE_MS = 5;
 const EVERY_MS = 100;
 /** As far apart as places are: a clock may go faster, and a permit begin late. */
-const WIDE_MS = EVERY_MS * (1 + DRIFT) + SLACK_MS;
+const WIDE_MS = EVERY_MS * (1 + CLOCK_DRIFT_RATE) + START_TOLERANCE_MS;
 
-function spaced(reserve = 0): { rule: Rule; state: Float64Array } {
-  const policy = policyOf({ spacing: { every: EVERY_MS, reserve } }, seededRandom(1));
+function spaced(reserve = 0): { rule: DelayedRule; state: Float64Array } {
+  const policy = createPolicy({ spacing: { every: EVERY_MS, reserve } }, seededRandom(1));
   const state = new Float64Array([1000]);
-  return { rule: new Rule(policy, SLACK_MS), state };
+  return { rule: new DelayedRule(policy, START_TOLERANCE_MS), state };
 }
 
-const granted = (told: Told): Grant => {
+const granted = (told: TimedDecision): Grant => {
   if (told.verdict === 'grant') return told;
   throw new Error('it was refused');
 };
@@ -23,11 +23,11 @@ const granted = (told: Told): Grant => {
 describe('a spacing', () => {
   test('is handed out for the time a swap may take, and the next one keeps its distance from the end of that', () => {
     const { rule, state } = spaced();
-    const told = granted(rule.ask(state, 1, { now: 2000, tripMs: 10 }, false));
-    expect(told).toMatchObject({ dueAt: 2000, latest: 2015 });
+    const told = granted(rule.check(state, 1, { now: 2000, maxDelayMs: 10 }, false));
+    expect(told).toMatchObject({ dueAt: 2000, usableUntil: 2015 });
     expect(state[0]).toBeCloseTo(2010 + WIDE_MS, 6);
-    expect(state[0] - told.latest).toBeGreaterThanOrEqual(EVERY_MS);
-    expect(rule.ask(state, 1, { now: 2110, tripMs: 10 }, false)).toEqual({
+    expect(state[0] - told.usableUntil).toBeGreaterThanOrEqual(EVERY_MS);
+    expect(rule.check(state, 1, { now: 2110, maxDelayMs: 10 }, false)).toEqual({
       verdict: 'deny',
       retryAfterMs: 6,
     });
@@ -35,56 +35,61 @@ describe('a spacing', () => {
 
   test('a line has its place ahead, and loses nothing by the swap', () => {
     const { rule, state } = spaced();
-    rule.ask(state, 1, { now: 2000, tripMs: 10 }, false);
+    rule.check(state, 1, { now: 2000, maxDelayMs: 10 }, false);
     const opensAt = state[0];
-    const moment = { now: opensAt - 20, tripMs: 10 };
-    expect(rule.line(state, [1, 1], moment, 19)).toMatchObject([{ verdict: 'deny' }]);
-    const told = rule.line(state, [1, 1], moment, 21);
-    expect(told).toMatchObject([{ verdict: 'grant', dueAt: opensAt, latest: opensAt + SLACK_MS }]);
+    const moment = { now: opensAt - 20, maxDelayMs: 10 };
+    expect(rule.checkBatch(state, [1, 1], moment, 19)).toMatchObject([{ verdict: 'deny' }]);
+    const told = rule.checkBatch(state, [1, 1], moment, 21);
+    expect(told).toMatchObject([
+      { verdict: 'grant', dueAt: opensAt, usableUntil: opensAt + START_TOLERANCE_MS },
+    ]);
     expect(state[0]).toBeCloseTo(opensAt + WIDE_MS, 6);
   });
 
   test('places are reserved ahead, so many and no more', () => {
     const { rule, state } = spaced(2);
-    const moment = { now: 2000, tripMs: 10 };
-    const due = [1, 2, 3].map(() => granted(rule.ask(state, 1, moment, true)).dueAt);
+    const moment = { now: 2000, maxDelayMs: 10 };
+    const due = [1, 2, 3].map(() => granted(rule.check(state, 1, moment, true)).dueAt);
     expect(due[1] - due[0]).toBeCloseTo(10 + WIDE_MS, 6);
     expect(due[2] - due[1]).toBeCloseTo(WIDE_MS, 6);
-    expect(rule.ask(state, 1, moment, true).verdict).toBe('deny');
+    expect(rule.check(state, 1, moment, true).verdict).toBe('deny');
   });
 
   test('a place comes back if it was the last, whenever in its span it was handed out', () => {
     for (const lateMs of [0, 10, 15]) {
       const { rule, state } = spaced();
-      rule.ask(state, 1, { now: 2000, tripMs: 10 }, false);
+      rule.check(state, 1, { now: 2000, maxDelayMs: 10 }, false);
       rule.settle(state, { outcome: 'ignored', cost: 1, dueAt: 2000 + lateMs }, 2020);
       expect(state[0]).toBeCloseTo(2010, 6);
     }
     const { rule, state } = spaced();
-    rule.ask(state, 1, { now: 2000, tripMs: 10 }, false);
-    rule.ask(state, 1, { now: 2200, tripMs: 10 }, false);
+    rule.check(state, 1, { now: 2000, maxDelayMs: 10 }, false);
+    rule.check(state, 1, { now: 2200, maxDelayMs: 10 }, false);
     rule.settle(state, { outcome: 'ignored', cost: 1, dueAt: 2015 }, 2220);
     expect(state[0]).toBeCloseTo(2210 + WIDE_MS, 6);
   });
 });
 
 describe('a bucket', () => {
-  const rule = new Rule(policyOf({ bucket: { rate: 10, burst: 3 } }, seededRandom(1)), SLACK_MS);
-  const moment = { now: 2000, tripMs: 10 };
+  const rule = new DelayedRule(
+    createPolicy({ bucket: { rate: 10, burst: 3 } }, seededRandom(1)),
+    START_TOLERANCE_MS,
+  );
+  const moment = { now: 2000, maxDelayMs: 10 };
 
   test('counts when it is decided, and is never too late', () => {
     const state = new Float64Array([0, 1000]);
-    const told = granted(rule.ask(state, 2, moment, false));
-    expect(told).toMatchObject({ remaining: 1, latest: Infinity });
+    const told = granted(rule.check(state, 2, moment, false));
+    expect(told).toMatchObject({ remaining: 1, usableUntil: Infinity });
     expect([...state]).toEqual([2, 2000]);
-    expect(rule.take(state, 5, moment)).toMatchObject({ remaining: 1 });
-    expect(rule.take(state, 5, moment)).toMatchObject({ verdict: 'deny' });
-    expect(rule.ask(state, 1, moment, false)).toEqual({ verdict: 'deny', retryAfterMs: 100 });
+    expect(rule.takeUpTo(state, 5, moment)).toMatchObject({ remaining: 1 });
+    expect(rule.takeUpTo(state, 5, moment)).toMatchObject({ verdict: 'deny' });
+    expect(rule.check(state, 1, moment, false)).toEqual({ verdict: 'deny', retryAfterMs: 100 });
   });
 
   test('a look takes nothing', () => {
     const state = new Float64Array([1, 2000]);
-    expect(rule.ask(state, 0, moment, true)).toMatchObject({ verdict: 'grant', remaining: 2 });
+    expect(rule.check(state, 0, moment, true)).toMatchObject({ verdict: 'grant', remaining: 2 });
     expect([...state]).toEqual([1, 2000]);
   });
 });

@@ -16,18 +16,18 @@
  */
 
 import type { Millis } from '../../core/clock.ts';
-import { DRIFT } from '../../core/clock-offset.ts';
+import { CLOCK_DRIFT_RATE } from '../../core/clock-offset.ts';
 import type { Decision } from '../../core/decision.ts';
 import type { Policy, Settlement, State } from '../../policies/policy.ts';
 import { spacing } from '../../policies/spacing.ts';
 
 /** Where the instant stands among the numbers of a rule; and so which rules can be shared this way. */
-export const INSTANT_OF: Readonly<Record<string, number>> = { spacing: 0, bucket: 1 };
+export const INSTANT_INDEX: Readonly<Record<string, number>> = { spacing: 0, bucket: 1 };
 
 /** When something is decided, and how much later that may be known. */
-export interface Moment {
+export interface DecisionTime {
   readonly now: Millis;
-  readonly tripMs: Millis;
+  readonly maxDelayMs: Millis;
 }
 
 /** What somebody is told who may begin within a span of time: if that is over by then, `missed` instead. */
@@ -35,48 +35,55 @@ export interface Grant {
   readonly verdict: 'grant';
   readonly remaining: number;
   readonly dueAt: Millis;
-  readonly latest: Millis;
-  readonly missed: Refusal;
+  readonly usableUntil: Millis;
+  readonly refusalIfLate: Refusal;
 }
 
 type Refusal = Extract<Decision, { verdict: 'deny' }>;
 
-export type Told = Grant | Refusal;
+export type TimedDecision = Grant | Refusal;
 
 /** How many of a line got in, each with what it was told; the last may be a refusal. */
-export type LineTold = readonly Told[];
+export type TimedDecisions = readonly TimedDecision[];
 
-export class Rule {
+export class DelayedRule {
   /** What is run: the rule itself, or one whose places are further apart. */
   readonly policy: Policy;
-  readonly #slackMs: Millis;
+  readonly #startToleranceMs: Millis;
   /** The distance between two places, where that is the rule. */
   readonly #everyMs: Millis;
 
-  constructor(policy: Policy, slackMs: Millis) {
+  constructor(policy: Policy, startToleranceMs: Millis) {
     const everyMs = everyMsOf(policy);
-    this.policy = everyMs > 0 ? widened(policy, slackMs) : policy;
+    this.policy = everyMs > 0 ? withTolerance(policy, startToleranceMs) : policy;
     this.#everyMs = everyMsOf(this.policy);
-    this.#slackMs = slackMs;
+    this.#startToleranceMs = startToleranceMs;
   }
 
-  ask(state: State, cost: number, moment: Moment, mayReserve: boolean): Told {
-    const { now, tripMs } = moment;
+  check(state: State, cost: number, moment: DecisionTime, mayReserve: boolean): TimedDecision {
+    const { now, maxDelayMs } = moment;
     // How many are reserved when this is known: those who begin until then are not.
-    const isAhead = mayReserve && this.policy.reserves;
-    const seen = this.policy.ask(state.slice(), 0, cost, isAhead ? now + tripMs : now);
+    const isAhead = mayReserve && this.policy.canReserve;
+    const seen = this.policy.check(state.slice(), 0, cost, isAhead ? now + maxDelayMs : now);
     if (seen.verdict === 'deny') return seen;
     if (seen.verdict === 'wait' && !mayReserve) return refuse(Math.ceil(seen.waitMs));
     const remaining = seen.verdict === 'allow' ? seen.remaining : 0;
-    return cost > 0 ? this.#grant(state, cost, moment, remaining) : untimed(remaining, now);
+    return cost > 0
+      ? this.#grant(state, cost, moment, remaining)
+      : grantWithoutExpiry(remaining, now);
   }
 
   /** First come first served. Where calls are kept apart, a place that opens that soon is handed out ahead. */
-  line(state: State, costs: readonly number[], moment: Moment, aheadMs: Millis): LineTold {
-    const told: Told[] = [];
+  checkBatch(
+    state: State,
+    costs: readonly number[],
+    moment: DecisionTime,
+    lookaheadMs: Millis,
+  ): TimedDecisions {
+    const told: TimedDecision[] = [];
     for (const cost of costs) {
-      const next = this.ask(state, cost, moment, false);
-      const isSoon = next.verdict === 'deny' && next.retryAfterMs <= aheadMs;
+      const next = this.check(state, cost, moment, false);
+      const isSoon = next.verdict === 'deny' && next.retryAfterMs <= lookaheadMs;
       if (isSoon) told.push(this.#grant(state, cost, moment, 0));
       else told.push(next);
       if (next.verdict === 'deny') break;
@@ -84,10 +91,10 @@ export class Rule {
     return told;
   }
 
-  take(state: State, most: number, moment: Moment): Told {
+  takeUpTo(state: State, most: number, moment: DecisionTime): TimedDecision {
     const cost = Math.min(most, this.policy.available(state, 0, moment.now));
     if (cost <= 0) return refuse(0);
-    const told = this.ask(state, cost, moment, false);
+    const told = this.check(state, cost, moment, false);
     return told.verdict === 'grant' ? { ...told, remaining: cost } : told;
   }
 
@@ -98,48 +105,59 @@ export class Rule {
   settle(state: State, settlement: Settlement, now: Millis): void {
     const lastAt = state[0] - this.#everyMs;
     const sinceMs = lastAt - settlement.dueAt;
-    const isLast = sinceMs >= -this.#slackMs && sinceMs < this.#everyMs - this.#slackMs;
+    const isLast =
+      sinceMs >= -this.#startToleranceMs && sinceMs < this.#everyMs - this.#startToleranceMs;
     const dueAt = isLast ? lastAt : settlement.dueAt;
     this.policy.settle(state, 0, { ...settlement, dueAt }, now);
   }
 
   hits(state: State, hits: number, now: Millis): void {
-    this.policy.hear(state, 0, { hits }, now);
+    this.policy.update(state, 0, { hits }, now);
   }
 
-  #grant(state: State, cost: number, { now, tripMs }: Moment, remaining: number): Grant {
+  #grant(state: State, cost: number, { now, maxDelayMs }: DecisionTime, remaining: number): Grant {
     if (this.#everyMs === 0) {
-      this.policy.ask(state, 0, cost, now);
-      return untimed(remaining, now);
+      this.policy.check(state, 0, cost, now);
+      return grantWithoutExpiry(remaining, now);
     }
     const dueAt = Math.max(now, state[0]);
-    const usableAt = Math.max(dueAt, now + tripMs);
-    this.policy.ask(state, 0, cost, usableAt);
-    const missed = refuse(Math.ceil(this.#everyMs));
-    return { verdict: 'grant', remaining, dueAt, latest: usableAt + this.#slackMs, missed };
+    const usableAt = Math.max(dueAt, now + maxDelayMs);
+    this.policy.check(state, 0, cost, usableAt);
+    const refusalIfLate = refuse(Math.ceil(this.#everyMs));
+    return {
+      verdict: 'grant',
+      remaining,
+      dueAt,
+      usableUntil: usableAt + this.#startToleranceMs,
+      refusalIfLate,
+    };
   }
 }
 
 /** The `every` of a spacing; 0 of anything else. */
-export function everyMsOf({ formulas = [] }: Policy): Millis {
-  const [formula] = formulas;
-  return formula?.kind === 'spacing' ? formula.numbers[0] : 0;
+export function everyMsOf({ specs = [] }: Policy): Millis {
+  const [spec] = specs;
+  return spec?.kind === 'spacing' ? spec.params[0] : 0;
 }
 
 /** By the slack, and by as much as the clock of whoever looks at it may go faster. */
-function widened({ formulas = [] }: Policy, slackMs: Millis): Policy {
-  const [everyMs, reserve, expireMs] = formulas[0].numbers;
+function withTolerance({ specs = [] }: Policy, startToleranceMs: Millis): Policy {
+  const [everyMs, reserve, expireMs] = specs[0].params;
   const expire = expireMs < Infinity ? { expire: expireMs } : {};
-  return spacing({ every: everyMs * (1 + DRIFT) + slackMs, reserve, ...expire });
+  return spacing({
+    every: everyMs * (1 + CLOCK_DRIFT_RATE) + startToleranceMs,
+    reserve,
+    ...expire,
+  });
 }
 
 const refuse = (retryAfterMs: Millis): Refusal => ({ verdict: 'deny', retryAfterMs });
 
 /** One that cannot be too late. */
-const untimed = (remaining: number, now: Millis): Grant => ({
+const grantWithoutExpiry = (remaining: number, now: Millis): Grant => ({
   verdict: 'grant',
   remaining,
   dueAt: now,
-  latest: Infinity,
-  missed: refuse(0),
+  usableUntil: Infinity,
+  refusalIfLate: refuse(0),
 });

@@ -1,68 +1,70 @@
 /** Where an etcd is, and how one gets in: what everything that is kept there is told first. */
 
 import { ConfigError } from '../../core/errors.ts';
-import { Fields, isRecord, readEach } from '../../core/options.ts';
+import { isRecord, OptionReader, readEach } from '../../core/options.ts';
 import type { EtcdHttpOptions, EtcdTls } from './transport.ts';
 
 /** Where etcd is, and who we are there. */
-export interface EtcdPlace {
+export interface EtcdConnectionOptions {
   /** Servers of one cluster, such as `https://etcd-0:2379`: the first is asked until it fails, then the next. */
   readonly endpoints: readonly string[];
   readonly auth?: { readonly name: string; readonly password: string };
   readonly tls?: EtcdTls;
 }
 
-const ENDPOINTS_MAX = 20;
+const MAX_ENDPOINTS = 20;
 
 /** @throws {ConfigError} if it makes no sense. */
-export function readPlace(fields: Fields): Pick<EtcdHttpOptions, 'endpoints' | 'auth' | 'tls'> {
-  const auth = fields.attempt(() => readAuth(fields));
-  const tls = fields.attempt(() => readTls(fields));
-  const endpoints = fields.attempt(() => readEndpoints(fields));
+export function readConnectionOptions(
+  fields: OptionReader,
+): Pick<EtcdHttpOptions, 'endpoints' | 'auth' | 'tls'> {
+  const auth = fields.tryRead(() => readAuth(fields));
+  const tls = fields.tryRead(() => readTls(fields));
+  const endpoints = fields.tryRead(() => readEndpoints(fields));
   return { endpoints: endpoints as readonly URL[], auth, tls };
 }
 
 /** A certificate under a misspelt name would be none. What is wrong with one is not shown: it may be a key. */
-function readTls(fields: Fields): EtcdTls | undefined {
+function readTls(fields: OptionReader): EtcdTls | undefined {
   const given = fields.optional('tls', isRecord, '{ ca, cert, key }');
   if (!given) return undefined;
-  const tls = new Fields(fields.at('tls'), given);
+  const tls = new OptionReader(fields.pathOf('tls'), given);
   for (const name of ['ca', 'cert', 'key']) {
-    const pem = tls.raw(name);
-    if (pem !== undefined && !isText(pem) && !Buffer.isBuffer(pem))
-      throw new ConfigError(tls.at(name), 'a text or a Buffer', 'something else');
+    const pem = tls.get(name);
+    if (pem !== undefined && !isString(pem) && !Buffer.isBuffer(pem))
+      throw new ConfigError(tls.pathOf(name), 'a text or a Buffer', 'something else');
   }
-  tls.done();
+  tls.finish();
   return given;
 }
 
 /** What is wrong with it is not shown: it may be a password. */
-function readAuth(fields: Fields): EtcdPlace['auth'] {
-  const auth = fields.raw('auth');
-  if (auth === undefined || isAuth(auth)) return auth;
-  throw new ConfigError(fields.at('auth'), '{ name, password }', 'something else');
+function readAuth(fields: OptionReader): EtcdConnectionOptions['auth'] {
+  const auth = fields.get('auth');
+  if (auth === undefined || isCredentials(auth)) return auth;
+  throw new ConfigError(fields.pathOf('auth'), '{ name, password }', 'something else');
 }
 
-function readEndpoints(fields: Fields): readonly URL[] {
-  const given = fields.raw('endpoints');
-  const isList = Array.isArray(given) && given.length > 0 && given.length <= ENDPOINTS_MAX;
+function readEndpoints(fields: OptionReader): readonly URL[] {
+  const given = fields.get('endpoints');
+  const isList = Array.isArray(given) && given.length > 0 && given.length <= MAX_ENDPOINTS;
   if (!isList) {
-    throw new ConfigError(fields.at('endpoints'), `1 to ${ENDPOINTS_MAX} addresses`, given);
+    throw new ConfigError(fields.pathOf('endpoints'), `1 to ${MAX_ENDPOINTS} addresses`, given);
   }
   return readEach(given, (text: unknown, n) => {
     const url = typeof text === 'string' && URL.canParse(text) ? new URL(text) : undefined;
-    if (url && isAddress(url)) return url;
+    if (url && isServerUrl(url)) return url;
     const shown = typeof text === 'string' ? text.replace(/^(\w+:\/\/)?.*@/s, '$1') : text;
     const expected = 'an address such as http://etcd:2379';
-    throw new ConfigError(`${fields.at('endpoints')}[${n}]`, expected, shown);
+    throw new ConfigError(`${fields.pathOf('endpoints')}[${n}]`, expected, shown);
   });
 }
 
 /** Of a server alone: a name and a password stand elsewhere, and a path would be passed over. */
-const isAddress = ({ protocol, username, password, pathname, search }: URL): boolean =>
+const isServerUrl = ({ protocol, username, password, pathname, search }: URL): boolean =>
   /^https?:$/.test(protocol) && username + password + search === '' && pathname === '/';
 
-const isText = (value: unknown): value is string => typeof value === 'string';
+const isString = (value: unknown): value is string => typeof value === 'string';
 
-const isAuth = (value: unknown): value is { name: string; password: string } =>
-  isRecord(value) && isText(value.name) && isText(value.password);
+const isCredentials = (value: unknown): value is { name: string; password: string } =>
+  isRecord(value) && isString(value.name) && isString(value.password);

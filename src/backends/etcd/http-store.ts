@@ -2,30 +2,35 @@
 
 import { UnavailableError } from '../../core/errors.ts';
 import { isRecord } from '../../core/options.ts';
-import type { Found, RegisterServer } from './store.ts';
-import { base64, type EtcdHttp, textIn } from './transport.ts';
+import type { RegisterStore, StoredValue } from './store.ts';
+import { type EtcdHttp, fromBase64, toBase64 } from './transport.ts';
 
-export const etcdRegisters = (http: EtcdHttp): RegisterServer => ({
+export const etcdRegisterStore = (http: EtcdHttp): RegisterStore => ({
   /**
    * Compared and put in one step, by a quorum. What is not the same is read in that step, too; nothing here says
    * `serializable`, so a server that has lost touch with the others cannot answer even what only looks.
    */
-  async swap(name, revision, put) {
-    const key = base64(name);
-    const request_put = put && { key, value: base64(put.text), lease: put.lease };
-    let isDoubtful = false;
+  async compareAndSwap(name, revision, replacement) {
+    const key = toBase64(name);
+    const request_put = replacement && {
+      key,
+      value: toBase64(replacement.text),
+      lease: replacement.leaseId,
+    };
+    let isAmbiguous = false;
     const swap = {
       compare: [{ key, target: 'MOD', result: 'EQUAL', mod_revision: revision }],
       success: request_put ? [{ request_put }] : [],
       failure: [{ request_range: { key } }],
     };
     const answer = await http.post('/v3/kv/txn', swap, () => {
-      isDoubtful = true;
+      isAmbiguous = true;
     });
-    if (answer.succeeded !== true) return { isSame: false, found: foundIn(answer), isDoubtful };
-    return { isSame: true, revision: put ? revisionIn(answer) : revision };
+    if (answer.succeeded !== true)
+      return { isMatch: false, current: storedValueIn(answer), isAmbiguous };
+    return { isMatch: true, revision: replacement ? revisionOf(answer) : revision };
   },
-  async lease(seconds) {
+  async grantLease(seconds) {
     const { ID } = await http.post('/v3/lease/grant', { TTL: seconds });
     return String(ID);
   },
@@ -34,14 +39,14 @@ export const etcdRegisters = (http: EtcdHttp): RegisterServer => ({
 
 type Json = Readonly<Record<string, unknown>>;
 
-function foundIn({ responses }: Json): Found | undefined {
+function storedValueIn({ responses }: Json): StoredValue | undefined {
   const [response] = Array.isArray(responses) ? responses : [];
-  const [found] = response?.response_range?.kvs ?? [];
-  return found && { text: textIn(found.value), revision: String(found.mod_revision) };
+  const [stored] = response?.response_range?.kvs ?? [];
+  return stored && { text: fromBase64(stored.value), revision: String(stored.mod_revision) };
 }
 
 /** What was put has the revision of the transaction. */
-function revisionIn({ header }: Json): string {
+function revisionOf({ header }: Json): string {
   if (isRecord(header) && typeof header.revision === 'string') return header.revision;
   throw new UnavailableError('etcd', 'an answer without a revision');
 }

@@ -1,21 +1,21 @@
 import { expect, test } from 'vitest';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
-import { Leases } from './leases.ts';
-import { Trips } from './rtt-estimator.ts';
-import type { RegisterServer } from './store.ts';
+import { LeaseCache } from './leases.ts';
+import { RttEstimator } from './rtt-estimator.ts';
+import type { RegisterStore } from './store.ts';
 
 function setUp() {
   const clock = new VirtualClock(1_000_000);
   const asked: number[] = [];
-  const server: Pick<RegisterServer, 'lease'> = {
-    lease: async (seconds) => `lease ${asked.push(seconds)}`,
+  const store: Pick<RegisterStore, 'grantLease'> = {
+    grantLease: async (seconds) => `lease ${asked.push(seconds)}`,
   };
-  const leases = new Leases(server as RegisterServer, clock, new Trips(1000));
+  const leases = new LeaseCache(store as RegisterStore, clock, new RttEstimator(1000));
   /** The lease of something that matters for so long. */
   const of = async (ms: number): Promise<string | undefined> => {
     const at = clock.now() + ms;
-    if (leases.until(at) === undefined) await leases.ask(at);
-    return leases.until(at);
+    if (leases.findValidUntil(at) === undefined) await leases.request(at);
+    return leases.findValidUntil(at);
   };
   return { clock, asked, leases, of };
 }
@@ -41,8 +41,8 @@ test('what matters for long has a lease that lasts, and never one that may end b
 test('many who need one at once ask once', async () => {
   const { clock, asked, leases } = setUp();
   const at = clock.now() + 100;
-  await Promise.all([leases.ask(at), leases.ask(at), leases.ask(at)]);
+  await Promise.all([leases.request(at), leases.request(at), leases.request(at)]);
   expect(asked).toEqual([64]);
-  leases.forget();
-  expect(leases.until(at)).toBeUndefined();
+  leases.clear();
+  expect(leases.findValidUntil(at)).toBeUndefined();
 });

@@ -7,9 +7,9 @@
  */
 
 import type { Clock, Millis } from '../../core/clock.ts';
-import { DRIFT } from '../../core/clock-offset.ts';
-import type { Trips } from './rtt-estimator.ts';
-import type { RegisterServer } from './store.ts';
+import { CLOCK_DRIFT_RATE } from '../../core/clock-offset.ts';
+import type { RttEstimator } from './rtt-estimator.ts';
+import type { RegisterStore } from './store.ts';
 
 interface Lease {
   readonly id: string;
@@ -17,56 +17,56 @@ interface Lease {
   readonly endsAt: Millis;
 }
 
-const SECONDS_MIN = 64;
+const MIN_TTL_SECONDS = 64;
 /** As long as etcd lets a lease be, in powers of two: 272 years. */
-const SECONDS_MAX = 2 ** 33;
+const MAX_TTL_SECONDS = 2 ** 33;
 
-export class Leases {
-  readonly #server: RegisterServer;
+export class LeaseCache {
+  readonly #store: RegisterStore;
   readonly #clock: Clock;
   /** By how long they last: powers of two, so there are few. */
   readonly #leases = new Map<number, Lease>();
   /** Those that are on their way: one is enough for all who need one. */
-  readonly #asking = new Map<number, Promise<void>>();
-  readonly #trips: Trips;
+  readonly #requests = new Map<number, Promise<void>>();
+  readonly #rtt: RttEstimator;
 
-  constructor(server: RegisterServer, clock: Clock, trips: Trips) {
-    this.#server = server;
+  constructor(store: RegisterStore, clock: Clock, rtt: RttEstimator) {
+    this.#store = store;
     this.#clock = clock;
-    this.#trips = trips;
+    this.#rtt = rtt;
   }
 
   /** One that lasts until then, if there is one at hand. */
-  until(at: Millis): string | undefined {
-    const seconds = secondsFor(at - this.#clock.now());
+  findValidUntil(at: Millis): string | undefined {
+    const seconds = ttlSecondsFor(at - this.#clock.now());
     const lease = this.#leases.get(seconds);
-    return lease && (lease.endsAt >= at || seconds === SECONDS_MAX) ? lease.id : undefined;
+    return lease && (lease.endsAt >= at || seconds === MAX_TTL_SECONDS) ? lease.id : undefined;
   }
 
   /** Asks for one that lasts until then. */
-  async ask(at: Millis): Promise<void> {
-    const seconds = secondsFor(at - this.#clock.now());
-    const asking = this.#asking.get(seconds) ?? this.#ask(seconds);
-    this.#asking.set(seconds, asking);
-    await asking.finally(() => this.#asking.delete(seconds));
+  async request(at: Millis): Promise<void> {
+    const seconds = ttlSecondsFor(at - this.#clock.now());
+    const asking = this.#requests.get(seconds) ?? this.#grant(seconds);
+    this.#requests.set(seconds, asking);
+    await asking.finally(() => this.#requests.delete(seconds));
   }
 
   /** One of them may be gone: somebody revoked it, or the server was set up anew. */
-  forget(): void {
+  clear(): void {
     this.#leases.clear();
   }
 
-  async #ask(seconds: number): Promise<void> {
+  async #grant(seconds: number): Promise<void> {
     const sentAt = this.#clock.now();
-    const id = await this.#server.lease(seconds);
+    const id = await this.#store.grantLease(seconds);
     // A write like any other: so it is known how long one takes before the first permit has to wait for it.
-    this.#trips.seen(this.#clock.now() - sentAt);
-    this.#leases.set(seconds, { id, endsAt: sentAt + seconds * 1000 * (1 - DRIFT) });
+    this.#rtt.observe(this.#clock.now() - sentAt);
+    this.#leases.set(seconds, { id, endsAt: sentAt + seconds * 1000 * (1 - CLOCK_DRIFT_RATE) });
   }
 }
 
-function secondsFor(ms: Millis): number {
-  let seconds = SECONDS_MIN;
-  while (seconds * 500 < ms && seconds < SECONDS_MAX) seconds *= 2;
+function ttlSecondsFor(ms: Millis): number {
+  let seconds = MIN_TTL_SECONDS;
+  while (seconds * 500 < ms && seconds < MAX_TTL_SECONDS) seconds *= 2;
   return seconds;
 }

@@ -3,7 +3,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import { deciderStories, perSecond } from '../../../test/support/decider-contract.ts';
+import { bucketLimit, remoteLimiterContract } from '../../../test/support/decider-contract.ts';
 import {
   etcdServer,
   freePort,
@@ -15,7 +15,7 @@ import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import type { Limit } from '../../policies/limit.ts';
 import { groups } from '../groups/options.ts';
-import type { Want } from '../groups/transport.ts';
+import type { BorrowRequest } from '../groups/transport.ts';
 import { type EtcdOptions, etcd } from './options.ts';
 
 const addressOf = ({ port }: Service): string => `http://127.0.0.1:${port}`;
@@ -63,8 +63,8 @@ if (etcdServer() !== undefined) {
     let server: Service;
     const made: RemoteLimiter[] = [];
     const shared = (limit: Limit, options: Partial<EtcdOptions> = {}, queue = {}) => {
-      const share = etcd({ endpoints: [addressOf(server)], ...options });
-      const api = limiter({ name: 'api', limit, share, queue });
+      const backend = etcd({ endpoints: [addressOf(server)], ...options });
+      const api = limiter({ name: 'api', limit, backend, queue });
       made.push(api);
       return api;
     };
@@ -79,10 +79,10 @@ if (etcdServer() !== undefined) {
       for (const api of made.splice(0)) await api.close();
     });
 
-    deciderStories({
-      shared: (limit, { isOther: _, deadlineMs, queue, ...options } = {}) =>
+    remoteLimiterContract({
+      createShared: (limit, { isSecondProcess: _, deadlineMs, queue, ...options } = {}) =>
         shared(limit, { ...options, ...(deadlineMs && { deadline: deadlineMs }) }, queue),
-      async inSilence(act) {
+      async whileUnavailable(act) {
         server.pause();
         try {
           await act();
@@ -96,28 +96,30 @@ if (etcdServer() !== undefined) {
     test('keeps a group’s bucket: what was stolen is in it, and what is above the line can be', async () => {
       const limit: Limit = { bucket: { rate: 0.001, burst: 40 } };
       const two = { a: {}, b: {} };
-      const quiet = groups({ own: 'b', groups: two, door: { steal: async () => [] } });
-      limiter({ name: 'api', limit, share: quiet });
-      const door = { steal: (_: string, wants: readonly Want[]) => quiet.give(wants) };
+      const quiet = groups({ self: 'b', groups: two, transport: { borrow: async () => [] } });
+      limiter({ name: 'api', limit, backend: quiet });
+      const transport = {
+        borrow: (_: string, wants: readonly BorrowRequest[]) => quiet.lend(wants),
+      };
       const bucket = etcd({ endpoints: [addressOf(server)] });
-      const place = groups({ own: 'a', groups: two, door, bucket });
-      const api = limiter({ name: 'api', limit, share: place });
+      const place = groups({ self: 'a', groups: two, transport, bucket });
+      const api = limiter({ name: 'api', limit, backend: place });
       made.push(api);
-      expect(await place.give([{ limit: 'api', key: 'k', units: 25 }])).toEqual([10]);
+      expect(await place.lend([{ limit: 'api', key: 'k', units: 25 }])).toEqual([10]);
       let got = 0;
-      while ((await api.ask('k')).verdict === 'allow') got++;
+      while ((await api.check('k')).verdict === 'allow') got++;
       expect(got).toBeGreaterThanOrEqual(10);
       await vi.waitFor(async () => {
-        if ((await api.ask('k')).verdict === 'allow') got++;
+        if ((await api.check('k')).verdict === 'allow') got++;
         expect(got).toBe(20); // its own half, and what the other had above its line
       }, 10_000);
-      expect(quiet.view().given).toBe(10);
+      expect(quiet.view().lent).toBe(10);
       place.close();
     });
 
     test('keys disappear by themselves, many with one lease', async () => {
-      const api = shared(perSecond(10, 2));
-      await Promise.all(Array.from({ length: 20 }, (_, n) => api.ask(`key ${n}`)));
+      const api = shared(bucketLimit(10, 2));
+      await Promise.all(Array.from({ length: 20 }, (_, n) => api.check(`key ${n}`)));
       const { kvs = [] } = await call(server, 'kv/range', EVERYTHING);
       expect(kvs.length).toBe(20);
       const leases = new Set(kvs.map(({ lease }) => lease));
@@ -129,72 +131,72 @@ if (etcdServer() !== undefined) {
       await call(server, 'lease/revoke', { ID });
       expect((await call(server, 'kv/range', EVERYTHING)).kvs ?? []).toEqual([]);
       // Who does not know that its lease is gone is refused once, and asks for another.
-      await api.ask('key 1');
-      await vi.waitFor(async () => expect((await api.ask('key 1')).verdict).toBe('allow'));
+      await api.check('key 1');
+      await vi.waitFor(async () => expect((await api.check('key 1')).verdict).toBe('allow'));
     });
 
     test('a state that matters for long has a lease that lasts', async () => {
-      await shared({ spacing: { every: '1h' } }).ask('x');
+      await shared({ spacing: { every: '1h' } }).check('x');
       const { kvs = [] } = await call(server, 'kv/range', EVERYTHING);
       const { TTL } = await call(server, 'lease/timetolive', { ID: kvs[0].lease });
       expect(Number(TTL)).toBeGreaterThan(3600);
     });
 
     test('limits of other names and kinds, and keys with slashes, are apart', async () => {
-      const share = etcd({ endpoints: [addressOf(server)] });
-      const limit = perSecond(0.01, 1);
-      const names = ['a/b', 'a', 'a%2Fb'].map((name) => limiter({ name, limit, share }));
-      const nameless = limiter({ limit, share });
+      const backend = etcd({ endpoints: [addressOf(server)] });
+      const limit = bucketLimit(0.01, 1);
+      const names = ['a/b', 'a', 'a%2Fb'].map((name) => limiter({ name, limit, backend }));
+      const nameless = limiter({ limit, backend });
       made.push(...names, nameless);
       for (const api of made) {
         for (const key of ['', 'b/bucket/', 'x'.repeat(10_000), '🔑'])
-          expect((await api.ask(key)).verdict).toBe('allow');
+          expect((await api.check(key)).verdict).toBe('allow');
       }
-      expect((await nameless.ask('')).verdict).toBe('deny');
+      expect((await nameless.check('')).verdict).toBe('deny');
     });
 
     test('what somebody else keeps under a key stays', async () => {
       const key = btoa('/sluice/limits/api/bucket/x');
       await call(server, 'kv/put', { key, value: btoa('mine') });
-      expect((await shared(perSecond(1, 1)).ask('x')).verdict).toBe('deny');
+      expect((await shared(bucketLimit(1, 1)).check('x')).verdict).toBe('deny');
       const { kvs } = await call(server, 'kv/range', { key });
       expect(kvs).toMatchObject([{ value: btoa('mine') }]);
     });
 
     test('and costs no lease, however often it is asked for', async () => {
-      const api = shared(perSecond(1000, 1000));
+      const api = shared(bucketLimit(1000, 1000));
       const isBack = () =>
-        vi.waitFor(async () => expect((await api.ask('fine')).verdict).toBe('allow'));
+        vi.waitFor(async () => expect((await api.check('fine')).verdict).toBe('allow'));
       await isBack();
       const { leases: before = [] } = await call(server, 'lease/leases');
       await call(server, 'kv/put', { key: btoa('/sluice/limits/api/bucket/x'), value: 'bWluZQ==' });
       for (let n = 0; n < 3; n++) {
-        expect((await api.ask('x')).verdict).toBe('deny');
+        expect((await api.check('x')).verdict).toBe('deny');
         await isBack();
       }
       expect((await call(server, 'lease/leases')).leases).toEqual(before);
     });
 
     test('a key that is too long is refused, and others are not', async () => {
-      const api = shared(perSecond(1, 5));
-      expect((await api.ask('x')).verdict).toBe('allow');
-      expect((await api.ask('x'.repeat(3_000_000))).verdict).toBe('deny');
-      expect((await api.ask('x')).verdict).toBe('allow');
+      const api = shared(bucketLimit(1, 5));
+      expect((await api.check('x')).verdict).toBe('allow');
+      expect((await api.check('x'.repeat(3_000_000))).verdict).toBe('deny');
+      expect((await api.check('x')).verdict).toBe('allow');
     });
 
     test('a server that is not there is passed over', async () => {
       const gone = `http://127.0.0.1:${await freePort()}`;
-      const api = shared(perSecond(1, 1), { endpoints: [gone, addressOf(server)] });
-      expect((await api.ask('x')).verdict).toBe('allow');
+      const api = shared(bucketLimit(1, 1), { endpoints: [gone, addressOf(server)] });
+      expect((await api.check('x')).verdict).toBe('allow');
     });
 
     test('what is given back comes back once, also if a server did it and died before it said so', async () => {
       const way = await startWay(addressOf(server));
-      const api = shared(perSecond(0.001, 10), { endpoints: [way.address, addressOf(server)] });
+      const api = shared(bucketLimit(0.001, 10), { endpoints: [way.address, addressOf(server)] });
       try {
-        expect(await api.take('x', 10)).toBe(10);
+        expect(await api.takeUpTo('x', 10)).toBe(10);
         way.losesAnswers = true;
-        await api.give('x', 1); // so little that the lease will do
+        await api.giveBack('x', 1); // so little that the lease will do
         expect((await api.inspect('x'))?.remaining).toBe(1);
       } finally {
         await way.stop();
@@ -202,11 +204,11 @@ if (etcdServer() !== undefined) {
     });
 
     test('whoever would rather not be strict is let through while there is nobody to decide', async () => {
-      const api = shared(perSecond(1, 1), { endpoints: NOBODY, onUnavailable: 'allow' });
-      expect((await api.ask('x')).verdict).toBe('allow');
+      const api = shared(bucketLimit(1, 1), { endpoints: NOBODY, onUnavailable: 'allow' });
+      expect((await api.check('x')).verdict).toBe('allow');
       expect((await api.acquire('x')).verdict).toBe('allow');
-      expect(await api.take('x', 5)).toBe(1);
-      expect(api.stats()).toMatchObject({ isReachable: false, makeshift: 2 });
+      expect(await api.takeUpTo('x', 5)).toBe(1);
+      expect(api.stats()).toMatchObject({ isAvailable: false, fallback: 2 });
       expect(await api.inspect('x')).toBeUndefined();
     });
   });
@@ -217,9 +219,9 @@ if (etcdServer() !== undefined) {
     const DEADLINE_MS = 900;
     beforeEach(async () => {
       members = await startEtcdCluster();
-      const share = etcd({ endpoints: members.map(addressOf), deadline: DEADLINE_MS });
-      api = limiter({ name: 'api', limit: { spacing: { every: 10 } }, share });
-      expect((await api.ask('x')).verdict).toBe('allow');
+      const backend = etcd({ endpoints: members.map(addressOf), deadline: DEADLINE_MS });
+      api = limiter({ name: 'api', limit: { spacing: { every: 10 } }, backend });
+      expect((await api.check('x')).verdict).toBe('allow');
     }, 60_000);
     afterEach(async () => {
       await api?.close();
@@ -261,7 +263,7 @@ if (etcdServer() !== undefined) {
       await members[2].kill();
       for (let n = 0; n < 20; n++) {
         const since = performance.now();
-        const asks = [api.ask('x'), api.ask('new'), api.tryAcquire('y')];
+        const asks = [api.check('x'), api.check('new'), api.tryAcquire('y')];
         for (const { verdict } of await Promise.all(asks)) expect(verdict).toBe('deny');
         expect(performance.now() - since).toBeLessThan(DEADLINE_MS + 200);
       }
@@ -273,24 +275,24 @@ if (etcdServer() !== undefined) {
 
 describe('etcd', () => {
   test.each([
-    [{}, /`share.endpoints` to be 1 to 20 addresses, got nothing/],
-    [{ endpoints: ['etcd:2379'] }, /`share.endpoints\[0\]` to be an address .* got "etcd:2379"/],
+    [{}, /`backend.endpoints` to be 1 to 20 addresses, got nothing/],
+    [{ endpoints: ['etcd:2379'] }, /`backend.endpoints\[0\]` to be an address .* got "etcd:2379"/],
     [
       { endpoints: ['http://a/b'] },
-      /`share.endpoints\[0\]` to be an address .* got "http:\/\/a\/b"/,
+      /`backend.endpoints\[0\]` to be an address .* got "http:\/\/a\/b"/,
     ],
-    [{ endpoints: ['http://me:secret@a'] }, /`share.endpoints\[0\]` .* got "http:\/\/a"/],
+    [{ endpoints: ['http://me:secret@a'] }, /`backend.endpoints\[0\]` .* got "http:\/\/a"/],
     [
       { endpoints: NOBODY, tls: { key: 5 } },
-      /`share.tls.key` to be a text or a Buffer, got "somet/,
+      /`backend.tls.key` to be a text or a Buffer, got "somet/,
     ],
-    [{ endpoints: NOBODY, auth: { name: 'root' } }, /`share.auth`.*got "something else"/],
+    [{ endpoints: NOBODY, auth: { name: 'root' } }, /`backend.auth`.*got "something else"/],
     [
       { endpoints: NOBODY, onUnavailable: 'local' },
-      /`share.onUnavailable` to be one of deny, allow/,
+      /`backend.onUnavailable` to be one of deny, allow/,
     ],
-    [{ endpoints: NOBODY, slack: 0 }, /`share.slack`/],
-    [{ endpoints: NOBODY, user: 'root' }, /`share.user`/],
+    [{ endpoints: NOBODY, startTolerance: 0 }, /`backend.startTolerance`/],
+    [{ endpoints: NOBODY, user: 'root' }, /`backend.user`/],
   ])('names options that make no sense: %o', (options, message) => {
     expect(() => etcd(options as never)).toThrow(message);
   });
@@ -299,10 +301,10 @@ describe('etcd', () => {
     { ramp: { min: 1, max: 2, over: '1m' } },
     { adaptive: {} },
     { busy: {} },
-    { all: [perSecond(1, 1)] },
+    { all: [bucketLimit(1, 1)] },
   ])('and limits that it cannot decide: %o', (limit) => {
-    const share = etcd({ endpoints: NOBODY });
-    expect(() => limiter({ limit: limit as Limit, share })).toThrow(
+    const backend = etcd({ endpoints: NOBODY });
+    expect(() => limiter({ limit: limit as Limit, backend })).toThrow(
       /`limit` to be a bucket or a spacing/,
     );
   });

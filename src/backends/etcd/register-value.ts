@@ -6,10 +6,10 @@
 
 import type { Millis } from '../../core/clock.ts';
 import { UnavailableError } from '../../core/errors.ts';
-import { jsonIn } from '../../core/json.ts';
+import { tryParseJson } from '../../core/json.ts';
 import { isRecord } from '../../core/options.ts';
 
-export interface Record {
+export interface RegisterValue {
   /** Whose clock it is. */
   readonly by: string;
   /** When it was sent, or a moment before. */
@@ -17,15 +17,15 @@ export interface Record {
   readonly numbers: readonly number[];
 }
 
-export const textOf = (record: Record): string => JSON.stringify(record);
+export const encodeValue = (value: RegisterValue): string => JSON.stringify(value);
 
 /** Whatever a key holds that is not of this kind is somebody else's, and stays. */
-export function recordOf(text: string, width: number, key: string): Record {
-  const value = jsonIn(text);
+export function decodeValue(text: string, width: number, key: string): RegisterValue {
+  const value = tryParseJson(text);
   if (isRecord(value) && typeof value.by === 'string' && Number.isFinite(value.at)) {
     const { numbers } = value;
     const isOurs = Array.isArray(numbers) && numbers.length === width;
-    if (isOurs && numbers.every(Number.isFinite)) return value as unknown as Record;
+    if (isOurs && numbers.every(Number.isFinite)) return value as unknown as RegisterValue;
   }
   throw new UnavailableError(`the register ${key}`, 'it holds something else');
 }

@@ -8,17 +8,17 @@
 import type { Millis } from '../../core/clock.ts';
 
 /** How much a single trip counts. */
-const NEWEST = 0.125;
-const NEWEST_DEVIATION = 0.25;
-const DEVIATIONS = 4;
+const MEAN_WEIGHT = 0.125;
+const DEVIATION_WEIGHT = 0.25;
+const DEVIATION_FACTOR = 4;
 
 /** What part of the deadline a trip counts as at most: one through an election says nothing of the next. */
-const PART_MAX = 0.25;
+const MAX_SAMPLE_FRACTION = 0.25;
 
 /** What part of it a trip is taken to last at most, also before one was seen. */
-const MOST_PART_MAX = 0.5;
+const MAX_BOUND_FRACTION = 0.5;
 
-export class Trips {
+export class RttEstimator {
   readonly #deadlineMs: Millis;
   #meanMs: Millis | undefined;
   #deviationMs: Millis = 0;
@@ -27,24 +27,24 @@ export class Trips {
     this.#deadlineMs = deadlineMs;
   }
 
-  get mostMs(): Millis {
-    const mostMs = (this.#meanMs ?? Infinity) + DEVIATIONS * this.#deviationMs;
-    return Math.min(this.#deadlineMs * MOST_PART_MAX, mostMs);
+  get upperBoundMs(): Millis {
+    const boundMs = (this.#meanMs ?? Infinity) + DEVIATION_FACTOR * this.#deviationMs;
+    return Math.min(this.#deadlineMs * MAX_BOUND_FRACTION, boundMs);
   }
 
   get meanMs(): Millis {
     return this.#meanMs ?? 0;
   }
 
-  seen(ms: Millis): void {
-    const tripMs = Math.min(ms, this.#deadlineMs * PART_MAX);
+  observe(ms: Millis): void {
+    const tripMs = Math.min(ms, this.#deadlineMs * MAX_SAMPLE_FRACTION);
     if (this.#meanMs === undefined) {
       this.#meanMs = tripMs;
       this.#deviationMs = tripMs / 2;
       return;
     }
     const offMs = Math.abs(tripMs - this.#meanMs);
-    this.#deviationMs += (offMs - this.#deviationMs) * NEWEST_DEVIATION;
-    this.#meanMs += (tripMs - this.#meanMs) * NEWEST;
+    this.#deviationMs += (offMs - this.#deviationMs) * DEVIATION_WEIGHT;
+    this.#meanMs += (tripMs - this.#meanMs) * MEAN_WEIGHT;
   }
 }

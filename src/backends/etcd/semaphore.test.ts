@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest';
-import { Turns } from './semaphore.ts';
+import { Semaphore } from './semaphore.ts';
 
 test('so much is under way at once; the others come in order, also behind one that failed', async () => {
-  const turns = new Turns();
+  const turns = new Semaphore();
   const begun: number[] = [];
   const ends: (() => void)[] = [];
   let [underway, most] = [0, 0];
@@ -18,7 +18,7 @@ test('so much is under way at once; the others come in order, also behind one th
     });
   const numbers = Array.from({ length: 80 }, (_, n) => n);
   const taken: Promise<number>[] = [];
-  const take = (some: number[]): unknown => taken.push(...some.map((n) => turns.take(work(n))));
+  const take = (some: number[]): unknown => taken.push(...some.map((n) => turns.run(work(n))));
   take(numbers.slice(0, 40));
   for (const n of numbers) {
     await expect.poll(() => ends.length).toBeGreaterThan(n);

@@ -3,21 +3,21 @@
  * taken for a server that does not answer.
  */
 
-const UNDERWAY_MAX = 32;
+const MAX_IN_FLIGHT = 32;
 
-export class Turns {
-  #underway = 0;
-  readonly #waiting: (() => void)[] = [];
+export class Semaphore {
+  #inUse = 0;
+  readonly #waiters: (() => void)[] = [];
 
-  async take<T>(work: () => Promise<T>): Promise<T> {
-    if (this.#underway >= UNDERWAY_MAX) await new Promise<void>((go) => this.#waiting.push(go));
-    else this.#underway++;
+  async run<T>(work: () => Promise<T>): Promise<T> {
+    if (this.#inUse >= MAX_IN_FLIGHT) await new Promise<void>((go) => this.#waiters.push(go));
+    else this.#inUse++;
     try {
       return await work();
     } finally {
-      const next = this.#waiting.shift();
+      const next = this.#waiters.shift();
       if (next) next();
-      else this.#underway--;
+      else this.#inUse--;
     }
   }
 }

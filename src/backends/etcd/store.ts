@@ -8,31 +8,31 @@
 /** The revision of what is not there. */
 export const NO_REVISION = '0';
 
-export interface Found {
+export interface StoredValue {
   readonly text: string;
   readonly revision: string;
 }
 
-export type Swapped =
-  | { readonly isSame: true; readonly revision: string }
+export type SwapResult =
+  | { readonly isMatch: true; readonly revision: string }
   /** Somebody else was faster, and this is what is there now, if anything. */
   | {
-      readonly isSame: false;
-      readonly found: Found | undefined;
+      readonly isMatch: false;
+      readonly current: StoredValue | undefined;
       /** It may have been this very swap: it was tried before, and that was not answered. */
-      readonly isDoubtful: boolean;
+      readonly isAmbiguous: boolean;
     };
 
 /** What is put in place of a revision, and with which lease it goes. */
-export interface Put {
+export interface Replacement {
   readonly text: string;
-  readonly lease: string;
+  readonly leaseId: string;
 }
 
-export interface RegisterServer {
+export interface RegisterStore {
   /** Puts it if the key still has that revision; without `put` it only looks whether it has. */
-  swap(key: string, revision: string, put?: Put): Promise<Swapped>;
+  compareAndSwap(key: string, revision: string, replacement?: Replacement): Promise<SwapResult>;
   /** A lease that ends in so many seconds, no sooner, and takes with it what was put under it last. */
-  lease(seconds: number): Promise<string>;
+  grantLease(seconds: number): Promise<string>;
   close(): void;
 }

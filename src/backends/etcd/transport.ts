@@ -7,8 +7,8 @@
 
 import { Agent, type IncomingMessage, request } from 'node:http';
 import { request as requestTls, Agent as TlsAgent } from 'node:https';
-import { alarm, type Clock, type Millis } from '../../core/clock.ts';
-import { reasonOf, UnavailableError } from '../../core/errors.ts';
+import { type Clock, type Millis, schedule } from '../../core/clock.ts';
+import { errorMessageOf, UnavailableError } from '../../core/errors.ts';
 import { isRecord } from '../../core/options.ts';
 
 /** As `node:tls` has them. */
@@ -27,31 +27,31 @@ export interface EtcdHttpOptions {
   readonly tls: EtcdTls | undefined;
 }
 
-interface Answer {
+interface HttpResponse {
   readonly status: number;
   readonly body: Record<string, unknown>;
 }
 
 /** More than etcd itself keeps under a key. */
-const BODY_BYTES_MAX = 4 * 1024 * 1024;
+const MAX_BODY_BYTES = 4 * 1024 * 1024;
 
 const UNAUTHORIZED = 401;
 /** From here on it is the server that failed, and another may do better. */
-const FAILED = 500;
+const SERVER_ERROR = 500;
 
 export class EtcdHttp {
   /** Hears what time a server says it is, in whole seconds. */
-  onDate: (at: Millis, sentAt: Millis, heardAt: Millis) => void = () => {};
+  onServerDate: (at: Millis, sentAt: Millis, heardAt: Millis) => void = () => {};
   readonly #options: EtcdHttpOptions;
-  readonly #plain = new Agent({ keepAlive: true });
-  readonly #secure: TlsAgent;
-  #asked = 0;
+  readonly #httpAgent = new Agent({ keepAlive: true });
+  readonly #httpsAgent: TlsAgent;
+  #endpointIndex = 0;
   #token: string | undefined;
-  #loggingIn: Promise<void> | undefined;
+  #pendingLogin: Promise<void> | undefined;
 
   constructor(options: EtcdHttpOptions) {
     this.#options = options;
-    this.#secure = new TlsAgent({ keepAlive: true, ...options.tls });
+    this.#httpsAgent = new TlsAgent({ keepAlive: true, ...options.tls });
   }
 
   /** Rejects with what etcd said if it would not. `onDoubt` hears of each server that failed: it may have done it. */
@@ -61,52 +61,57 @@ export class EtcdHttp {
       if (auth && this.#token === undefined) await this.#logIn(auth);
       const token = this.#token;
       const answer = await this.#send('POST', path, body, onDoubt);
-      if (!auth || isSecond || !isTokenSpent(answer)) return accepted(answer);
+      if (!auth || isSecond || !isTokenExpired(answer)) return bodyOrThrow(answer);
       if (this.#token === token) this.#token = undefined; // unless somebody else has got another already
     }
   }
 
   /** Asks for nothing but the time. */
-  async look(): Promise<void> {
+  async pollServerDate(): Promise<void> {
     await this.#send('GET', '/version');
   }
 
   close(): void {
-    this.#plain.destroy();
-    this.#secure.destroy();
+    this.#httpAgent.destroy();
+    this.#httpsAgent.destroy();
   }
 
   /** Once for all who need it: etcd takes a tenth of a second to look at a password, and longer for many. */
   #logIn(auth: object): Promise<void> {
-    this.#loggingIn ??= this.#askForToken(auth).finally(() => {
-      this.#loggingIn = undefined;
+    this.#pendingLogin ??= this.#requestToken(auth).finally(() => {
+      this.#pendingLogin = undefined;
     });
-    return this.#loggingIn;
+    return this.#pendingLogin;
   }
 
-  async #askForToken(auth: object): Promise<void> {
-    const { token } = accepted(await this.#send('POST', '/v3/auth/authenticate', auth));
+  async #requestToken(auth: object): Promise<void> {
+    const { token } = bodyOrThrow(await this.#send('POST', '/v3/auth/authenticate', auth));
     this.#token = String(token);
   }
 
   /** Once to each server at most, beginning with the one that answered last. */
-  async #send(method: string, path: string, body?: object, onDoubt = () => {}): Promise<Answer> {
+  async #send(
+    method: string,
+    path: string,
+    body?: object,
+    onDoubt = () => {},
+  ): Promise<HttpResponse> {
     const { endpoints } = this.#options;
     for (let failed = 1; ; failed++) {
-      const asked = this.#asked;
+      const asked = this.#endpointIndex;
       const endpoint = endpoints[asked % endpoints.length];
       try {
         return await this.#sendTo(new URL(path, endpoint), method, body);
       } catch (error) {
         onDoubt();
-        if (this.#asked === asked) this.#asked++; // unless somebody else has given it up already
+        if (this.#endpointIndex === asked) this.#endpointIndex++; // unless somebody else has given it up already
         if (failed < endpoints.length) continue;
-        throw new UnavailableError(`etcd at ${endpoint.host}`, reasonOf(error));
+        throw new UnavailableError(`etcd at ${endpoint.host}`, errorMessageOf(error));
       }
     }
   }
 
-  #sendTo(url: URL, method: string, body?: object): Promise<Answer> {
+  #sendTo(url: URL, method: string, body?: object): Promise<HttpResponse> {
     const { clock, deadlineMs } = this.#options;
     const sentAt = clock.now();
     const isSecure = url.protocol === 'https:';
@@ -114,37 +119,37 @@ export class EtcdHttp {
       'content-type': 'application/json',
       ...(this.#token !== undefined && { authorization: this.#token }),
     };
-    const agent = isSecure ? this.#secure : this.#plain;
+    const agent = isSecure ? this.#httpsAgent : this.#httpAgent;
     return new Promise((done, failed) => {
       const sending = (isSecure ? requestTls : request)(url, { method, headers, agent });
       const late = (): unknown => sending.destroy(new Error(`no answer within ${deadlineMs} ms`));
-      const cancel = alarm(clock, sentAt + deadlineMs, late, false);
+      const cancel = schedule(clock, sentAt + deadlineMs, late, false);
       sending.once('error', failed).once('close', cancel);
       sending.once('response', (response) => {
         const date = Date.parse(response.headers.date ?? '');
-        if (Number.isFinite(date)) this.onDate(date, sentAt, clock.now());
-        read(response).then(done, failed);
+        if (Number.isFinite(date)) this.onServerDate(date, sentAt, clock.now());
+        readResponse(response).then(done, failed);
       });
       sending.end(body && JSON.stringify(body));
     });
   }
 }
 
-async function read(response: IncomingMessage): Promise<Answer> {
+async function readResponse(response: IncomingMessage): Promise<HttpResponse> {
   const chunks: Buffer[] = [];
   let bytes = 0;
   for await (const chunk of response) {
     bytes += chunk.length;
-    if (bytes > BODY_BYTES_MAX) throw new Error(`an answer of more than ${BODY_BYTES_MAX} bytes`);
+    if (bytes > MAX_BODY_BYTES) throw new Error(`an answer of more than ${MAX_BODY_BYTES} bytes`);
     chunks.push(chunk);
   }
   const text = Buffer.concat(chunks).toString();
-  const answer = { status: response.statusCode ?? 0, body: bodyOf(text) };
-  if (answer.status >= FAILED) throw new Error(refusalOf(answer)); // such as one that has no leader
+  const answer = { status: response.statusCode ?? 0, body: parseBody(text) };
+  if (answer.status >= SERVER_ERROR) throw new Error(responseErrorOf(answer)); // such as one that has no leader
   return answer;
 }
 
-function bodyOf(text: string): Record<string, unknown> {
+function parseBody(text: string): Record<string, unknown> {
   try {
     const body: unknown = JSON.parse(text);
     if (isRecord(body)) return body;
@@ -152,20 +157,20 @@ function bodyOf(text: string): Record<string, unknown> {
   throw new Error('an answer that is no JSON: is this etcd?');
 }
 
-function accepted(answer: Answer): Record<string, unknown> {
+function bodyOrThrow(answer: HttpResponse): Record<string, unknown> {
   if (answer.status === 200) return answer.body;
-  throw new UnavailableError('etcd', refusalOf(answer));
+  throw new UnavailableError('etcd', responseErrorOf(answer));
 }
 
 /** A signed token, which etcd does not keep, is also spent when users or roles have changed since. */
-const isTokenSpent = ({ status, body }: Answer): boolean =>
+const isTokenExpired = ({ status, body }: HttpResponse): boolean =>
   status === UNAUTHORIZED || /auth store is old/.test(String(body.message ?? body.error));
 
-const refusalOf = ({ status, body }: Answer): string =>
+const responseErrorOf = ({ status, body }: HttpResponse): string =>
   `it says ${status}: ${String(body.message ?? body.error)}`;
 
 /** Keys and values travel like this. */
-export const base64 = (text: string): string => Buffer.from(text).toString('base64');
+export const toBase64 = (text: string): string => Buffer.from(text).toString('base64');
 
-export const textIn = (value: unknown): string =>
+export const fromBase64 = (value: unknown): string =>
   Buffer.from(String(value ?? ''), 'base64').toString();

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { partsOf } from './allotments.ts';
+import { groupFractions } from './allotments.ts';
 
 const groups = (...claims: [weight: number, min?: number][]) =>
   new Map(claims.map(([weight, min = 0], n) => ['abcdefghij'[n], { weight, min }]));
@@ -14,7 +14,9 @@ test.each([
   [groups([7, 0.1], [2, 0.2], [1, 0.2]), [0.6, 0.2, 0.2]],
   [groups([1, 0.5], [1, 0.5]), [0.5, 0.5]],
 ])('%o', (claims, expected) => {
-  expect([...partsOf(claims).values()]).toEqual(expected.map((part) => expect.closeTo(part, 9)));
+  expect([...groupFractions(claims).values()]).toEqual(
+    expected.map((part) => expect.closeTo(part, 9)),
+  );
 });
 
 test('add up to one, and nobody has less than it was guaranteed', () => {
@@ -25,7 +27,7 @@ test('add up to one, and nobody has less than it was guaranteed', () => {
   fc.assert(
     fc.property(fc.array(claim, { minLength: 2, maxLength: 10 }), (claims) => {
       const named = new Map(claims.map((own, n) => [`${n}`, own]));
-      const parts = partsOf(named);
+      const parts = groupFractions(named);
       const sum = [...parts.values()].reduce((all, part) => all + part, 0);
       expect(sum).toBeCloseTo(1, 9);
       for (const [name, { min }] of named)
@@ -35,10 +37,10 @@ test('add up to one, and nobody has less than it was guaranteed', () => {
 });
 
 test('refuses to give nobody what is not guaranteed', () => {
-  expect(() => partsOf(groups([0, 0.5], [0]))).toThrow('one has a `weight` above 0');
-  expect([...partsOf(groups([0, 0.5], [0, 0.5])).values()]).toEqual([0.5, 0.5]);
+  expect(() => groupFractions(groups([0, 0.5], [0]))).toThrow('one has a `weight` above 0');
+  expect([...groupFractions(groups([0, 0.5], [0, 0.5])).values()]).toEqual([0.5, 0.5]);
 });
 
 test('refuses to guarantee more than there is', () => {
-  expect(() => partsOf(groups([1, 0.6], [1, 0.6]))).toThrow('guaranteed at most 1 in all');
+  expect(() => groupFractions(groups([1, 0.6], [1, 0.6]))).toThrow('guaranteed at most 1 in all');
 });

@@ -2,7 +2,7 @@
 
 import { ConfigError } from '../../core/errors.ts';
 
-export interface Claimed {
+export interface GroupWeight {
   /** How much of the limit compared to others. */
   readonly weight: number;
   /** At least this part of the limit, from 0 to 1. */
@@ -15,7 +15,7 @@ export interface Claimed {
  *
  * @throws {ConfigError} if more is guaranteed than there is.
  */
-export function partsOf(groups: ReadonlyMap<string, Claimed>): Map<string, number> {
+export function groupFractions(groups: ReadonlyMap<string, GroupWeight>): Map<string, number> {
   const guaranteed = [...groups.values()].reduce((sum, { min }) => sum + min, 0);
   if (guaranteed > 1 + 1e-9) {
     throw new ConfigError('groups', 'guaranteed at most 1 in all by their `min`', guaranteed);

@@ -7,16 +7,16 @@
 
 import type { Millis } from '../../core/clock.ts';
 import { type Decision, NEVER } from '../../core/decision.ts';
-import type { Share } from '../backend.ts';
-import { ShareAround } from '../delegating-backend.ts';
+import type { Backend } from '../backend.ts';
+import { DelegatingBackend } from '../delegating-backend.ts';
 import type { GroupLimit } from './limits.ts';
 
 /** What a share needs of its group. */
-export interface OwnGroup {
+export interface GroupHandle {
   /** Others may steal from it, until what comes back is called. */
-  add(limit: GroupLimit): () => void;
+  register(limit: GroupLimit): () => void;
   /** So much was asked of a bucket that is low. */
-  want(limit: GroupLimit, key: string, units: number): void;
+  recordDemand(limit: GroupLimit, key: string, units: number): void;
 }
 
 export interface GroupBucket {
@@ -26,68 +26,73 @@ export interface GroupBucket {
   /** of its burst, */
   readonly burst: number;
   /** and what of that it keeps for its own calls. */
-  readonly line: number;
+  readonly reserveLevel: number;
   /** Units have come for a key: whoever waits may try again. */
-  readonly onRoom?: ((key: string) => void) | undefined;
+  readonly onCapacity?: ((key: string) => void) | undefined;
 }
 
 /** Below this part of the line a bucket is low: one that gives is near the line, and should not steal what would not fit. */
-const LOW = 0.5;
+const LOW_FRACTION = 0.5;
 
 /** Whether a call's bucket is low, as its decision tells. */
-export function isLow({ perMs, line }: GroupBucket, cost: number, decision: Decision): boolean {
-  if (decision.verdict === 'allow') return cost > 0 && decision.remaining < line * LOW;
+export function isBucketLow(
+  { perMs, reserveLevel }: GroupBucket,
+  cost: number,
+  decision: Decision,
+): boolean {
+  if (decision.verdict === 'allow')
+    return cost > 0 && decision.remaining < reserveLevel * LOW_FRACTION;
   const ms = decision.verdict === 'deny' ? decision.retryAfterMs : decision.waitMs;
-  return ms !== NEVER && cost - ms * perMs < line * LOW;
+  return ms !== NEVER && cost - ms * perMs < reserveLevel * LOW_FRACTION;
 }
 
-export class GroupShare extends ShareAround {
+export class GroupsBackend extends DelegatingBackend {
   /** What is stolen is stolen for a key by its name. */
-  readonly wantsNames = true;
-  readonly #group: OwnGroup;
+  readonly needsKeyNames = true;
+  readonly #group: GroupHandle;
   readonly #limit: GroupLimit;
   readonly #bucket: GroupBucket;
-  readonly #leaveGroup: () => void;
+  readonly #unregister: () => void;
 
-  constructor(inner: Share, bucket: GroupBucket, group: OwnGroup) {
+  constructor(inner: Backend, bucket: GroupBucket, group: GroupHandle) {
     super(inner);
     this.#group = group;
     this.#bucket = bucket;
-    const { name, line, onRoom } = bucket;
+    const { name, reserveLevel, onCapacity } = bucket;
     this.#limit = {
       name,
-      line,
-      spare: (key, most) => inner.spare?.(key, most, line) ?? 0,
-      gain(key, units) {
-        inner.gain?.(key, units, line);
-        onRoom?.(key);
+      reserveLevel,
+      takeSurplus: (key, most) => inner.takeSurplus?.(key, most, reserveLevel) ?? 0,
+      credit(key, units) {
+        inner.credit?.(key, units, reserveLevel);
+        onCapacity?.(key);
       },
     };
-    this.#leaveGroup = group.add(this.#limit);
+    this.#unregister = group.register(this.#limit);
   }
 
-  override ask(key: string, cost: number, part?: number): Decision {
-    return this.#watched(key, cost, super.ask(key, cost, part));
+  override check(key: string, cost: number, part?: number): Decision {
+    return this.#trackDemand(key, cost, super.check(key, cost, part));
   }
 
-  override askNow(key: string, cost: number, now: Millis, part?: number): Decision {
-    return this.#watched(key, cost, super.askNow(key, cost, now, part));
+  override checkNow(key: string, cost: number, now: Millis, part?: number): Decision {
+    return this.#trackDemand(key, cost, super.checkNow(key, cost, now, part));
   }
 
-  override take(key: string, most: number): number {
-    const taken = super.take(key, most);
+  override takeUpTo(key: string, most: number): number {
+    const taken = super.takeUpTo(key, most);
     const wanted = Math.min(most, this.#bucket.burst);
-    if (taken < wanted) this.#group.want(this.#limit, key, wanted);
+    if (taken < wanted) this.#group.recordDemand(this.#limit, key, wanted);
     return taken;
   }
 
-  override leave(): void {
-    this.#leaveGroup();
-    super.leave();
+  override detach(): void {
+    this.#unregister();
+    super.detach();
   }
 
-  #watched(key: string, cost: number, decision: Decision): Decision {
-    if (isLow(this.#bucket, cost, decision)) this.#group.want(this.#limit, key, cost);
+  #trackDemand(key: string, cost: number, decision: Decision): Decision {
+    if (isBucketLow(this.#bucket, cost, decision)) this.#group.recordDemand(this.#limit, key, cost);
     return decision;
   }
 }

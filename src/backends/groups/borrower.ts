@@ -16,109 +16,109 @@
  *     calls let through in any span ≤ burst + rate × (span + deadline)
  */
 
-import { alarm, type Clock, type Millis } from '../../core/clock.ts';
-import { reasonOf } from '../../core/errors.ts';
+import { type Clock, type Millis, schedule } from '../../core/clock.ts';
+import { errorMessageOf } from '../../core/errors.ts';
 import type { GroupLimit } from './limits.ts';
-import type { Door, Want } from './transport.ts';
+import type { BorrowRequest, GroupTransport } from './transport.ts';
 
 /** Keys that are stolen for at the same time, from one group: who comes later waits for its group's own. */
-const WANTS_MAX = 1000;
+const MAX_WANTS = 1000;
 
 /** So long it is waited for more wants before a group is asked again, */
-const GATHER_MS: Millis = 20;
+const BATCH_WINDOW_MS: Millis = 20;
 /** whether it has answered or not: what a small bucket cannot hold is lost while an answer is on its way. */
-const ASKING_MAX = 8;
+const MAX_ASKING = 8;
 /** And so long if it had nothing, at first and at most. */
-const AGAIN_MS_FIRST: Millis = 50;
-const AGAIN_MS_MAX: Millis = 1000;
+const INITIAL_BACKOFF_MS: Millis = 50;
+const MAX_AGAIN_MS: Millis = 1000;
 
 /** What is known of another group. */
-export interface DonorView {
+export interface LenderView {
   readonly group: string;
   /** Units that came from there in time. */
-  readonly stolen: number;
+  readonly borrowed: number;
   readonly requests: number;
   readonly failures: number;
   /** Why it could not be reached, if the last request failed. */
   readonly reason?: string;
 }
 
-export interface ThiefOptions {
+export interface BorrowerOptions {
   /** Whom to steal from. */
-  readonly groups: readonly string[];
+  readonly lenders: readonly string[];
   /** What takes longer counts as lost. */
   readonly deadlineMs: Millis;
 }
 
-export class Thief {
-  readonly #donors: readonly Donor[];
+export class Borrower {
+  readonly #lenders: readonly Lender[];
 
-  constructor(door: Door, clock: Clock, { groups, deadlineMs }: ThiefOptions) {
-    this.#donors = groups.map((group) => new Donor(group, door, clock, deadlineMs));
+  constructor(transport: GroupTransport, clock: Clock, { lenders, deadlineMs }: BorrowerOptions) {
+    this.#lenders = lenders.map((group) => new Lender(group, transport, clock, deadlineMs));
   }
 
   /** So much was asked for, of a bucket that is low. */
-  want(limit: GroupLimit, key: string, units: number): void {
-    const generous = this.#donors.filter(({ isGenerous }) => isGenerous).length;
-    const each = units / Math.max(1, generous);
-    for (const donor of this.#donors) donor.want(limit, key, each);
+  recordDemand(limit: GroupLimit, key: string, units: number): void {
+    const withSurplus = this.#lenders.filter(({ hasSurplus }) => hasSurplus).length;
+    const each = units / Math.max(1, withSurplus);
+    for (const lender of this.#lenders) lender.recordDemand(limit, key, each);
   }
 
-  view(): DonorView[] {
-    return this.#donors.map((donor) => donor.view());
+  view(): LenderView[] {
+    return this.#lenders.map((lender) => lender.view());
   }
 
   close(): void {
-    for (const donor of this.#donors) donor.close();
+    for (const lender of this.#lenders) lender.close();
   }
 }
 
-interface Wanted {
+interface PendingDemand {
   readonly limit: GroupLimit;
   readonly key: string;
   units: number;
 }
 
 /** One group that is stolen from. */
-class Donor {
+class Lender {
   readonly #group: string;
-  readonly #door: Door;
+  readonly #transport: GroupTransport;
   readonly #clock: Clock;
   readonly #deadlineMs: Millis;
-  #wanted = new Map<string, Wanted>();
-  #againMs: Millis = 0;
-  #asking = 0;
+  #demand = new Map<string, PendingDemand>();
+  #backoffMs: Millis = 0;
+  #inFlight = 0;
   #isClosed = false;
   #cancel: (() => void) | undefined;
-  #stolen = 0;
+  #borrowed = 0;
   #requests = 0;
   #failures = 0;
   #reason: string | undefined;
 
-  constructor(group: string, door: Door, clock: Clock, deadlineMs: Millis) {
+  constructor(group: string, transport: GroupTransport, clock: Clock, deadlineMs: Millis) {
     this.#group = group;
-    this.#door = door;
+    this.#transport = transport;
     this.#clock = clock;
     this.#deadlineMs = deadlineMs;
   }
 
   /** False once it had nothing to give, until it has. */
-  get isGenerous(): boolean {
-    return this.#againMs === 0;
+  get hasSurplus(): boolean {
+    return this.#backoffMs === 0;
   }
 
-  want(limit: GroupLimit, key: string, units: number): void {
+  recordDemand(limit: GroupLimit, key: string, units: number): void {
     const id = `${limit.name}\0${key}`;
-    const own = this.#wanted.get(id);
+    const own = this.#demand.get(id);
     if (own) own.units += units;
-    else if (this.#wanted.size < WANTS_MAX) this.#wanted.set(id, { limit, key, units });
-    this.#askSoon();
+    else if (this.#demand.size < MAX_WANTS) this.#demand.set(id, { limit, key, units });
+    this.#scheduleRequest();
   }
 
-  view(): DonorView {
+  view(): LenderView {
     return {
       group: this.#group,
-      stolen: this.#stolen,
+      borrowed: this.#borrowed,
       requests: this.#requests,
       failures: this.#failures,
       ...(this.#reason !== undefined && { reason: this.#reason }),
@@ -130,45 +130,45 @@ class Donor {
     this.#cancel?.();
   }
 
-  #askSoon(): void {
-    const isBusy = this.#asking >= (this.isGenerous ? ASKING_MAX : 1);
-    if (isBusy || this.#cancel || this.#isClosed || this.#wanted.size === 0) return;
-    const at = this.#clock.now() + Math.max(GATHER_MS, this.#againMs);
-    this.#cancel = alarm(this.#clock, at, () => void this.#ask(), false);
+  #scheduleRequest(): void {
+    const isBusy = this.#inFlight >= (this.hasSurplus ? MAX_ASKING : 1);
+    if (isBusy || this.#cancel || this.#isClosed || this.#demand.size === 0) return;
+    const at = this.#clock.now() + Math.max(BATCH_WINDOW_MS, this.#backoffMs);
+    this.#cancel = schedule(this.#clock, at, () => void this.#sendRequest(), false);
   }
 
-  async #ask(): Promise<void> {
+  async #sendRequest(): Promise<void> {
     this.#cancel = undefined;
-    this.#asking++;
-    const wanted = [...this.#wanted.values()];
-    this.#wanted = new Map();
-    const wants: Want[] = wanted.map(({ limit, key, units }) => ({
+    this.#inFlight++;
+    const wanted = [...this.#demand.values()];
+    this.#demand = new Map();
+    const wants: BorrowRequest[] = wanted.map(({ limit, key, units }) => ({
       limit: limit.name,
       key,
-      units: Math.ceil(Math.min(units, limit.line)), // more would not fit
+      units: Math.ceil(Math.min(units, limit.reserveLevel)), // more would not fit
     }));
     const sentAt = this.#clock.now();
     this.#requests++;
     try {
-      const told = await this.#inTime(this.#door.steal(this.#group, wants), sentAt);
+      const told = await this.#withDeadline(this.#transport.borrow(this.#group, wants), sentAt);
       this.#reason = undefined;
-      this.#take(wanted, givenIn(told, wants));
+      this.#applyGrants(wanted, clampGrants(told, wants));
     } catch (error) {
       this.#failures++;
-      this.#reason = reasonOf(error);
-      this.#askLess();
+      this.#reason = errorMessageOf(error);
+      this.#backOff();
     }
-    this.#asking--;
-    this.#askSoon();
+    this.#inFlight--;
+    this.#scheduleRequest();
   }
 
   /** Whatever the door does: one that never answers must not keep a place, and a late answer is none. */
-  async #inTime<T>(answer: Promise<T>, sentAt: Millis): Promise<T> {
+  async #withDeadline<T>(answer: Promise<T>, sentAt: Millis): Promise<T> {
     const byAt = sentAt + this.#deadlineMs;
     const late = (): Error => new Error(`it took longer than ${this.#deadlineMs} ms`);
     let cancel = (): void => {};
     const tooLate = new Promise<never>((_, giveUp) => {
-      cancel = alarm(this.#clock, byAt, () => giveUp(late()), false);
+      cancel = schedule(this.#clock, byAt, () => giveUp(late()), false);
     });
     try {
       const told = await Promise.race([answer, tooLate]);
@@ -179,24 +179,25 @@ class Donor {
     }
   }
 
-  #take(wanted: readonly Wanted[], given: readonly number[]): void {
+  #applyGrants(wanted: readonly PendingDemand[], given: readonly number[]): void {
     const units = given.reduce((sum, own) => sum + own, 0);
     if (units === 0) {
-      this.#askLess();
+      this.#backOff();
       return;
     }
-    this.#againMs = 0;
-    this.#stolen += units;
-    for (const [n, { limit, key }] of wanted.entries()) if (given[n] > 0) limit.gain(key, given[n]);
+    this.#backoffMs = 0;
+    this.#borrowed += units;
+    for (const [n, { limit, key }] of wanted.entries())
+      if (given[n] > 0) limit.credit(key, given[n]);
   }
 
-  #askLess(): void {
-    this.#againMs = Math.min(AGAIN_MS_MAX, Math.max(AGAIN_MS_FIRST, this.#againMs * 2));
+  #backOff(): void {
+    this.#backoffMs = Math.min(MAX_AGAIN_MS, Math.max(INITIAL_BACKOFF_MS, this.#backoffMs * 2));
   }
 }
 
 /** Never more than was wanted, whatever the other side says. */
-const givenIn = (told: readonly unknown[], wants: readonly Want[]): number[] =>
+const clampGrants = (told: readonly unknown[], wants: readonly BorrowRequest[]): number[] =>
   wants.map(({ units }, n) => {
     const own = told[n];
     return typeof own === 'number' && own > 0 ? Math.min(units, Math.floor(own)) : 0;

@@ -13,50 +13,50 @@ import http from 'node:http';
 import https from 'node:https';
 import type { Millis } from '../../core/clock.ts';
 import { isRecord } from '../../core/options.ts';
-import type { Door, Want } from './transport.ts';
+import type { BorrowRequest, GroupTransport } from './transport.ts';
 
-export interface HttpDoorOptions {
+export interface HttpTransportOptions {
   /** By group. */
   readonly addresses: ReadonlyMap<string, readonly string[]>;
   readonly key: string;
   readonly deadlineMs: Millis;
 }
 
-export interface HttpListen {
+export interface HttpListenOptions {
   readonly port: number;
   readonly host: string;
 }
 
 /** A thousand wants of long keys. */
-const BODY_BYTES_MAX = 1_000_000;
-const WANTS_MAX = 1000;
+const MAX_BODY_BYTES = 1_000_000;
+const MAX_WANTS = 1000;
 
-const PATH = '/steal';
+const BORROW_PATH = '/borrow';
 
-export class HttpDoor implements Door {
-  readonly #options: HttpDoorOptions;
+export class HttpGroupTransport implements GroupTransport {
+  readonly #options: HttpTransportOptions;
   readonly #agents = {
     'http:': new http.Agent({ keepAlive: true }),
     'https:': new https.Agent({ keepAlive: true }),
   };
   /** By group, which of its addresses answered last. */
-  readonly #turns = new Map<string, number>();
+  readonly #addressIndexes = new Map<string, number>();
 
-  constructor(options: HttpDoorOptions) {
+  constructor(options: HttpTransportOptions) {
     this.#options = options;
   }
 
-  async steal(group: string, wants: readonly Want[]): Promise<readonly number[]> {
+  async borrow(group: string, wants: readonly BorrowRequest[]): Promise<readonly number[]> {
     const addresses = this.#options.addresses.get(group) ?? [];
-    const turn = this.#turns.get(group) ?? 0;
+    const turn = this.#addressIndexes.get(group) ?? 0;
     try {
-      const { body, sent } = packed(wants);
-      const given = givenIn(await this.#post(addresses[turn % addresses.length], body));
+      const { body, sent } = packRequests(wants);
+      const given = parseGrants(await this.#post(addresses[turn % addresses.length], body));
       const byWant = wants.map(() => 0);
       for (const [at, n] of sent.entries()) byWant[n] = given[at];
       return byWant;
     } catch (error) {
-      this.#turns.set(group, turn + 1);
+      this.#addressIndexes.set(group, turn + 1);
       throw error;
     }
   }
@@ -68,7 +68,7 @@ export class HttpDoor implements Door {
   #post(address: string, body: string): Promise<string> {
     const { key, deadlineMs } = this.#options;
     const url = new URL(address);
-    url.pathname = url.pathname.replace(/\/$/, '') + PATH; // a proxy may have it under a path of its own
+    url.pathname = url.pathname.replace(/\/$/, '') + BORROW_PATH; // a proxy may have it under a path of its own
     const protocol = url.protocol as 'http:' | 'https:';
     const { request } = protocol === 'https:' ? https : http;
     const signal = AbortSignal.timeout(Math.ceil(deadlineMs));
@@ -89,7 +89,7 @@ export class HttpDoor implements Door {
         reject(new Error(signal.aborted ? late : why, { cause: error }));
       });
       asked.on('response', (response) => {
-        readBody(response, BODY_BYTES_MAX).then((text) => {
+        readBody(response, MAX_BODY_BYTES).then((text) => {
           if (response.statusCode === 200) resolve(text);
           else reject(new Error(`${url.host} says ${response.statusCode}: ${text.slice(0, 200)}`));
         }, reject);
@@ -100,7 +100,7 @@ export class HttpDoor implements Door {
 }
 
 /** The wants that fit into one request, and which they are: keys may be long, and one must not keep all others from being stolen for. */
-function packed(wants: readonly Want[]): { body: string; sent: readonly number[] } {
+function packRequests(wants: readonly BorrowRequest[]): { body: string; sent: readonly number[] } {
   const [start, end] = ['{"wants":[', ']}'];
   const sent: number[] = [];
   const texts: string[] = [];
@@ -108,7 +108,7 @@ function packed(wants: readonly Want[]): { body: string; sent: readonly number[]
   for (const [n, { limit, key, units }] of wants.entries()) {
     const text = JSON.stringify([limit, key, units]);
     const more = Buffer.byteLength(text) + 1;
-    if (bytes + more > BODY_BYTES_MAX) continue;
+    if (bytes + more > MAX_BODY_BYTES) continue;
     bytes += more;
     sent.push(n);
     texts.push(text);
@@ -116,23 +116,23 @@ function packed(wants: readonly Want[]): { body: string; sent: readonly number[]
   return { body: start + texts.join(',') + end, sent };
 }
 
-function givenIn(text: string): readonly number[] {
+function parseGrants(text: string): readonly number[] {
   const told: unknown = JSON.parse(text);
   if (!isRecord(told) || !Array.isArray(told.given)) throw new Error('an answer without `given`');
   return told.given;
 }
 
-export interface OpenDoor {
+export interface LendingServer {
   readonly address: string;
   close(): Promise<void>;
 }
 
-type Give = (wants: readonly Want[]) => Promise<readonly number[]>;
+type LendHandler = (wants: readonly BorrowRequest[]) => Promise<readonly number[]>;
 
 /** The other end, where others steal: a server that does not listen yet. */
-export function httpDoorServer(
-  { key, deadlineMs }: Pick<HttpDoorOptions, 'key' | 'deadlineMs'>,
-  give: Give,
+export function createLendingServer(
+  { key, deadlineMs }: Pick<HttpTransportOptions, 'key' | 'deadlineMs'>,
+  lend: LendHandler,
 ): http.Server {
   const server = http.createServer((request, response) => {
     answer(request).then(
@@ -145,23 +145,25 @@ export function httpDoorServer(
   });
   const answer = async (request: http.IncomingMessage) => {
     const refused = (status: number, error: string) => ({ status, body: { error } });
-    if (!isKnown(request.headers.authorization, key)) return refused(401, 'the key is another');
-    if (request.method !== 'POST' || request.url !== PATH) return refused(404, `POST ${PATH}`);
-    const wants = wantsIn(await readBody(request, BODY_BYTES_MAX));
+    if (!isAuthorized(request.headers.authorization, key))
+      return refused(401, 'the key is another');
+    if (request.method !== 'POST' || request.url !== BORROW_PATH)
+      return refused(404, `POST ${BORROW_PATH}`);
+    const wants = parseBorrowRequests(await readBody(request, MAX_BODY_BYTES));
     if (!wants) return refused(400, 'expected {"wants": [["limit", "key", units], …]}');
-    return { status: 200, body: { given: await give(wants) } };
+    return { status: 200, body: { given: await lend(wants) } };
   };
   server.requestTimeout = Math.max(1000, deadlineMs * 2);
   return server;
 }
 
 /** Lets others steal. Rejects if it cannot listen. */
-export async function openHttpDoor(
-  options: HttpDoorOptions,
-  { port, host }: HttpListen,
-  give: Give,
-): Promise<OpenDoor> {
-  const server = httpDoorServer(options, give);
+export async function startLendingServer(
+  options: HttpTransportOptions,
+  { port, host }: HttpListenOptions,
+  lend: LendHandler,
+): Promise<LendingServer> {
+  const server = createLendingServer(options, lend);
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject);
     server.listen(port, host, resolve);
@@ -181,33 +183,33 @@ export async function openHttpDoor(
 }
 
 /** Compared in the same time whatever is given. */
-function isKnown(given: string | undefined, key: string): boolean {
+function isAuthorized(given: string | undefined, key: string): boolean {
   const digest = (text: string): Buffer => createHash('sha256').update(text).digest();
   return timingSafeEqual(digest(given ?? ''), digest(`Bearer ${key}`));
 }
 
-function wantsIn(text: string): Want[] | undefined {
+function parseBorrowRequests(text: string): BorrowRequest[] | undefined {
   let told: unknown;
   try {
     told = JSON.parse(text);
   } catch {
     return undefined;
   }
-  if (!isRecord(told) || !Array.isArray(told.wants) || told.wants.length > WANTS_MAX)
+  if (!isRecord(told) || !Array.isArray(told.wants) || told.wants.length > MAX_WANTS)
     return undefined;
   const wants = told.wants.map((want: unknown) => (Array.isArray(want) ? want : []));
   const isWant = ([limit, key, units]: unknown[]): boolean =>
     typeof limit === 'string' && typeof key === 'string' && Number.isSafeInteger(units);
   if (!wants.every(isWant)) return undefined;
-  return wants.map(([limit, key, units]) => ({ limit, key, units }) as Want);
+  return wants.map(([limit, key, units]) => ({ limit, key, units }) as BorrowRequest);
 }
 
-async function readBody(stream: http.IncomingMessage, bytesMax: number): Promise<string> {
+async function readBody(stream: http.IncomingMessage, maxBytes: number): Promise<string> {
   const chunks: Buffer[] = [];
   let bytes = 0;
   for await (const chunk of stream) {
     bytes += (chunk as Buffer).length;
-    if (bytes > bytesMax) throw new Error(`more than ${bytesMax} bytes`);
+    if (bytes > maxBytes) throw new Error(`more than ${maxBytes} bytes`);
     chunks.push(chunk as Buffer);
   }
   return Buffer.concat(chunks).toString();

@@ -1,13 +1,13 @@
 /** A limit over regions far apart: `sluice/groups`. */
 
-export type { DonorView } from './borrower.ts';
+export type { LenderView } from './borrower.ts';
 export type { GroupsView } from './membership.ts';
 export {
   type GroupOptions,
+  type GroupsMembership,
   type GroupsOptions,
-  type GroupsPlace,
   groups,
-  type OwnBucket,
-  type RemoteBucket,
+  type LocalBucketOptions,
+  type RemoteBucketOptions,
 } from './options.ts';
-export type { Door, Want } from './transport.ts';
+export type { BorrowRequest, GroupTransport } from './transport.ts';

@@ -6,25 +6,25 @@
  */
 
 import type { GroupLimit } from './limits.ts';
-import type { Want } from './transport.ts';
+import type { BorrowRequest } from './transport.ts';
 
-export class Giver {
+export class LocalLender {
   readonly #limits: ReadonlyMap<string, GroupLimit>;
   /** Units given so far. */
-  given = 0;
+  lent = 0;
 
   constructor(limits: ReadonlyMap<string, GroupLimit>) {
     this.#limits = limits;
   }
 
   /** What each of them gets. It is taken before anybody is told. */
-  give(wants: readonly Want[]): Promise<number[]> {
-    return Promise.all(wants.map((want) => this.#giveOne(want)));
+  lend(wants: readonly BorrowRequest[]): Promise<number[]> {
+    return Promise.all(wants.map((want) => this.#lendOne(want)));
   }
 
-  async #giveOne({ limit, key, units }: Want): Promise<number> {
-    const given = units > 0 ? ((await this.#limits.get(limit)?.spare(key, units)) ?? 0) : 0;
-    this.given += given;
+  async #lendOne({ limit, key, units }: BorrowRequest): Promise<number> {
+    const given = units > 0 ? ((await this.#limits.get(limit)?.takeSurplus(key, units)) ?? 0) : 0;
+    this.lent += given;
     return given;
   }
 }

@@ -14,9 +14,9 @@
 export interface GroupLimit {
   readonly name: string;
   /** What it keeps for its own calls, and steals up to. */
-  readonly line: number;
+  readonly reserveLevel: number;
   /** Takes up to so many whole units of what is above the line. */
-  spare(key: string, most: number): number | Promise<number>;
+  takeSurplus(key: string, most: number): number | Promise<number>;
   /** Units came from elsewhere: they fill it up to the line, and what does not fit is gone. */
-  gain(key: string, units: number): void;
+  credit(key: string, units: number): void;
 }

@@ -6,22 +6,22 @@ import type { Clock, Millis } from '../../core/clock.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { bucket } from '../../policies/bucket.ts';
 import type { Policy } from '../../policies/policy.ts';
-import type { ShareMaker } from '../backend.ts';
-import { LocalShare } from '../local/backend.ts';
-import type { RemoteShareMaker } from '../remote-backend.ts';
-import { type Claimed, partsOf } from './allotments.ts';
-import { type GroupBucket, GroupShare, type OwnGroup } from './backend.ts';
-import { type DonorView, Thief } from './borrower.ts';
-import { Giver } from './lender.ts';
+import type { BackendFactory } from '../backend.ts';
+import { LocalBackend } from '../local/backend.ts';
+import type { RemoteBackendFactory } from '../remote-backend.ts';
+import { type GroupWeight, groupFractions } from './allotments.ts';
+import { type GroupBucket, type GroupHandle, GroupsBackend } from './backend.ts';
+import { Borrower, type LenderView } from './borrower.ts';
+import { LocalLender } from './lender.ts';
 import type { GroupLimit } from './limits.ts';
-import { RemoteGroupShare } from './remote-backend.ts';
-import type { Door, Want } from './transport.ts';
+import { RemoteGroupsBackend } from './remote-backend.ts';
+import type { BorrowRequest, GroupTransport } from './transport.ts';
 
-export interface GroupSetting {
-  readonly own: string;
-  readonly groups: ReadonlyMap<string, Claimed>;
+export interface ResolvedGroupsOptions {
+  readonly self: string;
+  readonly groups: ReadonlyMap<string, GroupWeight>;
   /** What part of its burst a group keeps for its own calls. */
-  readonly keep: number;
+  readonly reserve: number;
   readonly deadlineMs: Millis;
   /** Whether a limit takes the place of one of the same name, as when it is made anew. Default: that is a mistake. */
   readonly replaces?: boolean;
@@ -33,83 +33,85 @@ export interface GroupsView {
   /** What part of the limits it has before anybody steals. */
   readonly part: number;
   /** Units that others stole from here, through this process. */
-  readonly given: number;
-  readonly others: readonly DonorView[];
+  readonly lent: number;
+  readonly others: readonly LenderView[];
 }
 
 export class Group {
-  readonly #own: string;
-  readonly #part: number;
-  readonly #replaces: boolean;
-  readonly #keep: number;
+  readonly #self: string;
+  readonly #fraction: number;
+  readonly #canReplace: boolean;
+  readonly #reserve: number;
   readonly #limits = new Map<string, GroupLimit>();
-  readonly #giver: Giver;
-  readonly #thief: Thief;
-  readonly #forShares: OwnGroup = {
-    add: (limit) => this.#add(limit),
-    want: (limit, key, units) => this.#thief.want(limit, key, units),
+  readonly #lender: LocalLender;
+  readonly #borrower: Borrower;
+  readonly #handle: GroupHandle = {
+    register: (limit) => this.#register(limit),
+    recordDemand: (limit, key, units) => this.#borrower.recordDemand(limit, key, units),
   };
 
   /** @throws {ConfigError} if more is guaranteed to groups than there is. */
-  constructor(options: GroupSetting, door: Door, clock: Clock) {
-    const { own, groups, keep, deadlineMs, replaces = false } = options;
-    this.#own = own;
-    this.#replaces = replaces;
-    this.#part = partsOf(groups).get(own) ?? 0;
-    this.#keep = keep;
-    this.#giver = new Giver(this.#limits);
-    const others = [...groups.keys()].filter((name) => name !== own);
-    this.#thief = new Thief(door, clock, { groups: others, deadlineMs });
+  constructor(options: ResolvedGroupsOptions, transport: GroupTransport, clock: Clock) {
+    const { self, groups, reserve, deadlineMs, replaces = false } = options;
+    this.#self = self;
+    this.#canReplace = replaces;
+    this.#fraction = groupFractions(groups).get(self) ?? 0;
+    this.#reserve = reserve;
+    this.#lender = new LocalLender(this.#limits);
+    const others = [...groups.keys()].filter((name) => name !== self);
+    this.#borrower = new Borrower(transport, clock, { lenders: others, deadlineMs });
   }
 
   /** Limits whose bucket is kept as `within` says: by the group's processes, or by somebody else. */
-  maker(within?: RemoteShareMaker | ShareMaker): RemoteShareMaker | ShareMaker {
-    return within?.isRemote ? this.remoteMaker(within) : this.ownMaker(within);
+  createFactory(
+    within?: RemoteBackendFactory | BackendFactory,
+  ): RemoteBackendFactory | BackendFactory {
+    return within?.isRemote ? this.createRemoteFactory(within) : this.createLocalFactory(within);
   }
 
   /** Limits whose bucket the group's processes keep: this one alone, or as `within` says. */
-  ownMaker(within?: ShareMaker): ShareMaker {
+  createLocalFactory(within?: BackendFactory): BackendFactory {
     return {
       isRemote: false,
-      make: (policy, made) => {
-        const own = this.#partOf(policy);
-        const inner = within ? within.make(own.policy, made) : new LocalShare(own.policy, made);
-        if (!inner.gain) throw new ConfigError('bucket', 'redis(client) or peers(...)', within);
-        return new GroupShare(inner, { ...made, ...own }, this.#forShares);
+      create: (policy, made) => {
+        const own = this.#groupBucketOf(policy);
+        const inner = within ? within.create(own.policy, made) : new LocalBackend(own.policy, made);
+        if (!inner.credit) throw new ConfigError('bucket', 'redis(client) or peers(...)', within);
+        return new GroupsBackend(inner, { ...made, ...own }, this.#handle);
       },
     };
   }
 
   /** Limits whose bucket somebody else keeps for the group. */
-  remoteMaker(within: RemoteShareMaker): RemoteShareMaker {
+  createRemoteFactory(within: RemoteBackendFactory): RemoteBackendFactory {
     return {
       isRemote: true,
-      make: (policy, made) => {
-        const own = this.#partOf(policy);
-        const inner = within.make(own.policy, made);
-        return new RemoteGroupShare(inner, own.policy, { ...made, ...own }, this.#forShares);
+      create: (policy, made) => {
+        const own = this.#groupBucketOf(policy);
+        const inner = within.create(own.policy, made);
+        return new RemoteGroupsBackend(inner, own.policy, { ...made, ...own }, this.#handle);
       },
     };
   }
 
   /** What others get of what they want. */
-  give(wants: readonly Want[]): Promise<number[]> {
-    return this.#giver.give(wants);
+  lend(wants: readonly BorrowRequest[]): Promise<number[]> {
+    return this.#lender.lend(wants);
   }
 
   view(): GroupsView {
-    const others = this.#thief.view();
-    return { own: this.#own, part: this.#part, given: this.#giver.given, others };
+    const others = this.#borrower.view();
+    return { own: this.#self, part: this.#fraction, lent: this.#lender.lent, others };
   }
 
   /** Steals no more. */
   close(): void {
-    this.#thief.close();
+    this.#borrower.close();
   }
 
-  #add(limit: GroupLimit): () => void {
+  #register(limit: GroupLimit): () => void {
     const { name } = limit;
-    if (this.#limits.has(name) && !this.#replaces) {
+    if (this.#limits.has(name) && !this.#canReplace) {
       throw new ConfigError('name', 'different for each limit of the groups', name);
     }
     this.#limits.set(name, limit);
@@ -119,25 +121,27 @@ export class Group {
   }
 
   /** A bucket with the group's part of the rate and of the burst. */
-  #partOf(policy: Policy): { policy: Policy } & Pick<GroupBucket, 'perMs' | 'burst' | 'line'> {
-    const [formula] = policy.formulas ?? [];
-    if (policy.kind !== 'bucket' || !formula) {
-      const expected = 'a bucket: only its tokens can be stored and stolen';
+  #groupBucketOf(
+    policy: Policy,
+  ): { policy: Policy } & Pick<GroupBucket, 'perMs' | 'burst' | 'reserveLevel'> {
+    const [spec] = policy.specs ?? [];
+    if (policy.kind !== 'bucket' || !spec) {
+      const expected = 'a bucket: only its tokens can be stored and borrowed';
       throw new ConfigError('limit', expected, policy.kind);
     }
-    const [perMs, wholeBurst, debtMax] = formula.numbers;
-    const part = this.#part;
+    const [perMs, wholeBurst, maxDebt] = spec.params;
+    const part = this.#fraction;
     const burst = wholeBurst * part;
     if (part === 0) {
-      const least = 'above 0, or a `min`: what it steals needs a bucket, too';
-      throw new ConfigError(`groups.${this.#own}.weight`, least, 0);
+      const least = 'above 0, or a `min`: what it borrows needs a bucket, too';
+      throw new ConfigError(`groups.${this.#self}.weight`, least, 0);
     }
     if (burst < 1) {
-      const least = `at least ${Math.ceil(1 / part)}, so that group ${this.#own} has one token of it`;
+      const least = `at least ${Math.ceil(1 / part)}, so that group ${this.#self} has one token of it`;
       throw new ConfigError('limit.bucket.burst', least, wholeBurst);
     }
-    const debt = debtMax === Infinity ? {} : { debtMax: debtMax * part };
+    const debt = maxDebt === Infinity ? {} : { maxDebt: maxDebt * part };
     const own = bucket({ rate: perMs * 1000 * part, burst, ...debt });
-    return { policy: own, perMs: perMs * part, burst, line: burst * this.#keep };
+    return { policy: own, perMs: perMs * part, burst, reserveLevel: burst * this.#reserve };
   }
 }

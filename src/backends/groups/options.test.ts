@@ -1,22 +1,22 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, describe, expect, test } from 'vitest';
-import { type Client, nodeRedis } from '../../../test/support/redis-clients.ts';
+import { nodeRedis, type RedisConnection } from '../../../test/support/redis-clients.ts';
 import { freePort, redisServer, type Service, startRedis } from '../../../test/support/services.ts';
 import { seededRandom } from '../../core/random.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import type { Limiter } from '../../limiter/sync-limiter.ts';
 import type { Limit } from '../../policies/limit.ts';
-import { excessOf } from '../../simulator/groups/figures.ts';
+import { overshootOf } from '../../simulator/groups/figures.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
-import type { ShareMaker } from '../backend.ts';
+import type { BackendFactory } from '../backend.ts';
 import { MemoryHub } from '../peers/memory-transport.ts';
 import { peers } from '../peers/options.ts';
 import { redis } from '../redis/index.ts';
-import { HttpDoor } from './http-transport.ts';
-import { type GroupsOptions, type GroupsPlace, groups } from './options.ts';
-import type { Door, Want } from './transport.ts';
+import { HttpGroupTransport } from './http-transport.ts';
+import { type GroupsMembership, type GroupsOptions, groups } from './options.ts';
+import type { BorrowRequest, GroupTransport } from './transport.ts';
 
 const KEY = 'sixteen letters or more';
 const LIMIT: Limit = { bucket: { rate: 20, burst: 20 } };
@@ -34,40 +34,40 @@ function world(
   names: readonly string[] = ['a', 'b'],
 ) {
   const clock = new VirtualClock(1_000_000);
-  const places = new Map<string, GroupsPlace>();
+  const places = new Map<string, GroupsMembership>();
   const sleep = (ms: number): Promise<void> =>
     new Promise((wake) => {
       clock.wakeAt(clock.now() + ms, wake);
     });
-  const wanted: (readonly Want[])[] = [];
+  const wanted: (readonly BorrowRequest[])[] = [];
   const [there, back] = typeof rttMs === 'number' ? [rttMs / 2, rttMs / 2] : rttMs;
-  const door: Door = {
-    async steal(to, wants) {
+  const transport: GroupTransport = {
+    async borrow(to, wants) {
       wanted.push(wants);
       await sleep(there);
-      const given = (await places.get(to)?.give(wants)) ?? [];
+      const given = (await places.get(to)?.lend(wants)) ?? [];
       await sleep(back);
       return given;
     },
   };
   const start = (own: string, limit = LIMIT) => {
     const claims = more.groups ?? Object.fromEntries(names.map((name) => [name, {}]));
-    const place = groups({ clock, door, ...more, own, groups: claims });
+    const place = groups({ clock, transport, ...more, self: own, groups: claims });
     places.set(own, place);
-    return { place, api: limiter({ name: 'api', limit, share: place, clock }) };
+    return { place, api: limiter({ name: 'api', limit, backend: place, clock }) };
   };
   return { clock, start, wanted };
 }
 
 /** How many calls go through at once. */
 const takeAll = (api: Limiter): number => {
-  for (let got = 0; ; got++) if (api.ask('k').verdict !== 'allow') return got;
+  for (let got = 0; ; got++) if (api.check('k').verdict !== 'allow') return got;
 };
 
 /** The same, and so many more are asked for as a theft may bring. */
 const takeAllAndMore = (api: Limiter, more = 10): number => {
   const got = takeAll(api);
-  for (let n = 0; n < more; n++) api.ask('k');
+  for (let n = 0; n < more; n++) api.check('k');
   return got;
 };
 
@@ -83,11 +83,11 @@ describe('groups', () => {
     const { clock, start } = world(100);
     const [a, b] = [start('a'), start('b')];
     expect(takeAllAndMore(a.api)).toBe(10);
-    await clock.pass(150);
+    await clock.advanceAsync(150);
     expect(b.api.inspect('k').remaining).toBe(5); // it kept half
-    const { given } = b.place.view();
-    expect(given).toBeGreaterThanOrEqual(5);
-    expect(a.place.view().others).toMatchObject([{ group: 'b', stolen: given, failures: 0 }]);
+    const { lent } = b.place.view();
+    expect(lent).toBeGreaterThanOrEqual(5);
+    expect(a.place.view().others).toMatchObject([{ group: 'b', borrowed: lent, failures: 0 }]);
     expect(takeAll(a.api)).toBeGreaterThanOrEqual(5);
   });
 
@@ -99,14 +99,14 @@ describe('groups', () => {
       start('c'),
     ];
     expect(takeAll(a.api)).toBe(10);
-    await clock.pass(500);
+    await clock.advanceAsync(500);
     takeAll(a.api);
     const since = clock.now();
     let waitedMs = Number.NaN;
     void a.api.acquire('k').then(() => {
       waitedMs = clock.now() - since;
     });
-    await clock.pass(5000);
+    await clock.advanceAsync(5000);
     expect(waitedMs).toBeLessThan(1200); // its own next token would be there in 100 seconds
   });
 
@@ -117,10 +117,10 @@ describe('groups', () => {
       start('b', { bucket: { rate: 100, burst: 20 } }),
     ];
     expect(takeAllAndMore(a.api)).toBe(10);
-    await clock.pass(415); // both are full again, and what was stolen has yet to come
+    await clock.advanceAsync(415); // both are full again, and what was stolen has yet to come
     let got = takeAll(a.api) + takeAll(b.api);
     expect(got).toBe(20);
-    await clock.pass(10);
+    await clock.advanceAsync(10);
     got += takeAll(a.api);
     const excess = got - 20 - (100 * 10) / 1000;
     expect(excess).toBeGreaterThan(3);
@@ -134,13 +134,13 @@ describe('groups', () => {
     for (const api of apis) takeAll(api);
     for (let n = 0; n < 2000; n++) {
       // Too dear by a hair, again and again: both steal, nobody spends.
-      for (const api of apis) if (api.inspect('k').remaining < 50) api.ask('k', 50);
-      await clock.pass(5);
+      for (const api of apis) if (api.inspect('k').remaining < 50) api.check('k', 50);
+      await clock.advanceAsync(5);
     }
     let got = 0;
     for (let n = 0; n < 200; n++) {
       for (const api of apis) got += takeAll(api);
-      await clock.pass(5);
+      await clock.advanceAsync(5);
     }
     expect(got).toBeLessThanOrEqual(100 + 100 * (1 + 0.5)); // burst + rate × (span + deadline)
   });
@@ -151,9 +151,9 @@ describe('groups', () => {
   ])('nothing is stolen for a call that %s: it would not fit', async (_, cost) => {
     const { clock, start, wanted } = world(20);
     const [a] = [start('a'), start('b')];
-    a.api.ask('k', 2);
-    a.api.ask('k', cost);
-    await clock.pass(100);
+    a.api.check('k', 2);
+    a.api.check('k', cost);
+    await clock.advanceAsync(100);
     expect(wanted).toEqual([]);
   });
 
@@ -161,9 +161,9 @@ describe('groups', () => {
     const { clock, start } = world(600, { deadline: 500 });
     const [a] = [start('a'), start('b')];
     takeAll(a.api);
-    await clock.pass(700);
+    await clock.advanceAsync(700);
     expect(a.place.view().others).toMatchObject([
-      { stolen: 0, failures: 1, reason: 'it took longer than 500 ms' },
+      { borrowed: 0, failures: 1, reason: 'it took longer than 500 ms' },
     ]);
   });
 
@@ -172,7 +172,7 @@ describe('groups', () => {
     const a = start('a'); // the other one never came
     for (let n = 0; n < 600; n++) {
       takeAll(a.api);
-      await clock.pass(100);
+      await clock.advanceAsync(100);
     }
     expect(wanted.length).toBeGreaterThan(55);
     expect(wanted.length).toBeLessThan(75);
@@ -181,15 +181,15 @@ describe('groups', () => {
   test('many keys are stolen for in one request, and not more than are bounded', async () => {
     const { clock, start, wanted } = world(100);
     const [a] = [start('a'), start('b')];
-    for (let n = 0; n < 1500; n++) a.api.take(`k${n}`, Infinity);
-    for (let n = 0; n < 1500; n++) a.api.take(`k${n}`, Infinity);
-    await clock.pass(30);
+    for (let n = 0; n < 1500; n++) a.api.takeUpTo(`k${n}`, Infinity);
+    for (let n = 0; n < 1500; n++) a.api.takeUpTo(`k${n}`, Infinity);
+    await clock.advanceAsync(30);
     expect(wanted).toHaveLength(1);
     expect(wanted[0]).toHaveLength(1000);
   });
 
   test.each([
-    [{ own: 'c' }, '`own` to be one of the groups: a, b, got "c"'],
+    [{ self: 'c' }, '`self` to be one of the groups: a, b, got "c"'],
     [{ groups: { a: {} } }, '`groups` to be 2 to 100 groups by name'],
     [{ groups: { a: { weight: -1 }, b: {} } }, '`groups.a.weight`'],
     [{ groups: { a: { min: 0.7 }, b: { min: 0.7 } } }, 'guaranteed at most 1'],
@@ -200,26 +200,26 @@ describe('groups', () => {
     [{ groups: { a: {}, b: { at: 'http://user:secret@us' } } }, '`groups.b.at`'],
     [{ groups: { a: {}, b: { wieght: 1 } } }, '`groups.b.wieght`'],
     [
-      { door: undefined, groups: { a: {}, b: { at: 'http://b' } } },
+      { transport: undefined, groups: { a: {}, b: { at: 'http://b' } } },
       '`key` to be a secret of at least 16 characters, in ASCII',
     ],
     [
-      { door: undefined, groups: { a: {}, b: { at: 'http://b' } }, key: `${KEY}\n` },
+      { transport: undefined, groups: { a: {}, b: { at: 'http://b' } }, key: `${KEY}\n` },
       'without spaces around it',
     ],
     ...['shorter than 16', 'sixteen lätters or more', 'sixteen letters or more\n'].map(
       (key): [object, string] => [
-        { door: undefined, key, groups: { a: {}, b: { at: 'http://b' } } },
+        { transport: undefined, key, groups: { a: {}, b: { at: 'http://b' } } },
         '`key` to be a secret of at least 16 characters, in ASCII and without spaces around it',
       ],
     ),
-    [{ door: undefined, key: KEY }, '`groups.b.at` to be where it can be reached'],
-    [{ keep: 2 }, '`keep`'],
+    [{ transport: undefined, key: KEY }, '`groups.b.at` to be where it can be reached'],
+    [{ reserve: 2 }, '`reserve`'],
     [{ listen: { port: -1 }, key: KEY }, '`listen.port`'],
     [{ colour: 'red' }, '`colour`'],
   ])('%o makes no sense', (wrong, expected) => {
-    const door: Door = { steal: async () => [] };
-    const setting = { own: 'a', groups: TWO, door, ...wrong } as GroupsOptions;
+    const transport: GroupTransport = { borrow: async () => [] };
+    const setting = { self: 'a', groups: TWO, transport, ...wrong } as GroupsOptions;
     expect(() => groups(setting)).toThrow(expected);
   });
 
@@ -227,7 +227,7 @@ describe('groups', () => {
     const wrong = { a: {}, b: { at: 'http://user:secret@us' } };
     let told = '';
     try {
-      groups({ own: 'a', groups: wrong, key: KEY });
+      groups({ self: 'a', groups: wrong, key: KEY });
     } catch (error) {
       told = String(error);
     }
@@ -249,22 +249,22 @@ describe('groups', () => {
   });
 
   test('a pool keeps no bucket for a group', () => {
-    const local = { isRemote: false, make: () => ({}) } as unknown as ShareMaker;
-    const door: Door = { steal: async () => [] };
-    const place = groups({ own: 'a', groups: TWO, door, bucket: local });
-    expect(() => limiter({ name: 'api', limit: LIMIT, share: place })).toThrow(
+    const local = { isRemote: false, create: () => ({}) } as unknown as BackendFactory;
+    const transport: GroupTransport = { borrow: async () => [] };
+    const place = groups({ self: 'a', groups: TWO, transport, bucket: local });
+    expect(() => limiter({ name: 'api', limit: LIMIT, backend: place })).toThrow(
       '`bucket` to be redis(client) or peers(...)',
     );
   });
 
   test('a door that never answers is given up, and tried again', async () => {
     const clock = new VirtualClock(1_000_000);
-    const steal = () => new Promise<number[]>(() => {});
-    const place = groups({ own: 'a', groups: TWO, door: { steal }, clock, deadline: 500 });
-    const api = limiter({ name: 'api', limit: LIMIT, share: place, clock });
+    const borrow = () => new Promise<number[]>(() => {});
+    const place = groups({ self: 'a', groups: TWO, transport: { borrow }, clock, deadline: 500 });
+    const api = limiter({ name: 'api', limit: LIMIT, backend: place, clock });
     for (let n = 0; n < 300; n++) {
       takeAll(api);
-      await clock.pass(100);
+      await clock.advanceAsync(100);
     }
     const [{ requests, failures, reason }] = place.view().others;
     expect(requests).toBeGreaterThan(15);
@@ -281,20 +281,20 @@ describe('groups', () => {
     [undefined, 0],
   ])('a door that says %o gets %i into the bucket', async (said, expected) => {
     const clock = new VirtualClock(1_000_000);
-    const steal = async () => said as number[];
-    const place = groups({ own: 'a', groups: TWO, door: { steal }, clock });
+    const borrow = async () => said as number[];
+    const place = groups({ self: 'a', groups: TWO, transport: { borrow }, clock });
     const limit: Limit = { bucket: { rate: 0.001, burst: 20 } };
-    const api = limiter({ name: 'api', limit, share: place, clock });
+    const api = limiter({ name: 'api', limit, backend: place, clock });
     takeAllAndMore(api);
-    await clock.pass(25);
-    expect(place.view().others[0].stolen).toBe(expected);
+    await clock.advanceAsync(25);
+    expect(place.view().others[0].borrowed).toBe(expected);
     expect(api.inspect('k').remaining).toBe(expected);
   });
 
   test('two limits of one name would be mixed up', () => {
     const { start } = world(10);
     const { place } = start('a');
-    expect(() => limiter({ name: 'api', limit: LIMIT, share: place as never })).toThrow(
+    expect(() => limiter({ name: 'api', limit: LIMIT, backend: place as never })).toThrow(
       '`name` to be different',
     );
   });
@@ -303,22 +303,24 @@ describe('groups', () => {
 test('peers keep a group’s bucket: what one of them gave is gone for all of them', async () => {
   const clock = new VirtualClock(1_000_000);
   const hub = new MemoryHub({ clock, delayMs: [1, 1] });
-  const places = new Map<string, GroupsPlace>();
-  const door: Door = { steal: async (to, wants) => (await places.get(to)?.give(wants)) ?? [] };
+  const places = new Map<string, GroupsMembership>();
+  const transport: GroupTransport = {
+    borrow: async (to, wants) => (await places.get(to)?.lend(wants)) ?? [],
+  };
   const limit: Limit = { bucket: { rate: 0.001, burst: 40 } };
   const start = (own: string, node: string) => {
     const bucket = own === 'a' ? {} : { bucket: peers({ transport: hub.transport(node), clock }) };
-    const place = groups({ own, groups: TWO, door, clock, ...bucket });
-    return { place, api: limiter({ name: 'api', limit, share: place, clock }) };
+    const place = groups({ self: own, groups: TWO, transport, clock, ...bucket });
+    return { place, api: limiter({ name: 'api', limit, backend: place, clock }) };
   };
-  const [one, two, thief] = [start('b', 'one'), start('b', 'two'), start('a', '')];
+  const [one, two, borrower] = [start('b', 'one'), start('b', 'two'), start('a', '')];
   places.set('b', one.place);
-  await clock.pass(2000);
-  one.api.ask('k');
-  await clock.pass(200);
-  expect(takeAllAndMore(thief.api)).toBe(20);
-  await clock.pass(200);
-  expect(takeAll(thief.api)).toBe(9); // what was there above the half that is kept
+  await clock.advanceAsync(2000);
+  one.api.check('k');
+  await clock.advanceAsync(200);
+  expect(takeAllAndMore(borrower.api)).toBe(20);
+  await clock.advanceAsync(200);
+  expect(takeAll(borrower.api)).toBe(9); // what was there above the half that is kept
   expect([one, two].map(({ api }) => api.inspect('k').remaining)).toEqual([10, 10]);
 });
 
@@ -329,12 +331,12 @@ test('peers that keep a group’s bucket use all that was stolen for it, and no 
     new Promise((wake) => {
       clock.wakeAt(clock.now() + ms, wake);
     });
-  const fleets = new Map<string, GroupsPlace[]>();
-  const door: Door = {
-    async steal(to, wants) {
+  const fleets = new Map<string, GroupsMembership[]>();
+  const transport: GroupTransport = {
+    async borrow(to, wants) {
       await sleep(40);
       const places = fleets.get(to) ?? [];
-      const given = await places[Math.floor(random() * places.length)].give(wants);
+      const given = await places[Math.floor(random() * places.length)].lend(wants);
       await sleep(40);
       return given;
     },
@@ -346,10 +348,9 @@ test('peers that keep a group’s bucket use all that was stolen for it, and no 
   const callers = Object.entries(LOADS).flatMap(([own, load]) => {
     const hub = new MemoryHub({ clock, delayMs: [1, 1] });
     const members = ['one', 'two', 'three'].map((node, n) => {
-      const transport = hub.transport(node);
-      const bucket = peers({ transport, clock, random: seededRandom(n) });
-      const place = groups({ own, groups: known, door, clock, bucket });
-      const api = limiter({ name: 'api', limit, share: place, clock });
+      const bucket = peers({ transport: hub.transport(node), clock, random: seededRandom(n) });
+      const place = groups({ self: own, groups: known, transport, clock, bucket });
+      const api = limiter({ name: 'api', limit, backend: place, clock });
       return { place, api, load: load / 3, next: 0 };
     });
     fleets.set(
@@ -358,20 +359,20 @@ test('peers that keep a group’s bucket use all that was stolen for it, and no 
     );
     return members;
   });
-  await clock.pass(2000);
+  await clock.advanceAsync(2000);
   const startAt = clock.now();
   const began: number[] = [];
   for (;;) {
     const next = callers.reduce((one, other) => (other.next < one.next ? other : one));
     if (next.next > 10_000) break;
-    await clock.pass(Math.max(0, startAt + next.next - clock.now()));
-    if (next.api.ask('all').verdict === 'allow') began.push(next.next);
+    await clock.advanceAsync(Math.max(0, startAt + next.next - clock.now()));
+    if (next.api.check('all').verdict === 'allow') began.push(next.next);
     next.next += (-Math.log(1 - random()) * 1000) / next.load;
   }
   const used = began.filter((at) => at >= 4000).length / (6 * rate);
   expect(used).toBeGreaterThan(0.96);
   expect(used).toBeLessThan(1.04);
-  expect(excessOf(began, rate, rate)).toBeLessThan(rate * 0.5);
+  expect(overshootOf(began, rate, rate)).toBeLessThan(rate * 0.5);
 });
 
 describe('groups over HTTP', () => {
@@ -385,23 +386,23 @@ describe('groups over HTTP', () => {
   const freeze: Limit = { bucket: { rate: 0.001, burst: 20 } };
 
   /** How two groups reach each other. */
-  async function doors(keys: readonly [string, string] = [KEY, KEY]) {
+  async function groupSettings(keys: readonly [string, string] = [KEY, KEY]) {
     const ports = [await freePort(), await freePort()];
     const at = ports.map((port) => `http://127.0.0.1:${port}`);
-    return ['a', 'b'].map((own, n) => ({
+    return ['a', 'b'].map((self, n) => ({
       deadline: '5s', // what is lost on a busy machine would be nobody's
-      ...{ own, key: keys[n], listen: { port: ports[n] } },
+      ...{ self, key: keys[n], listen: { port: ports[n] } },
       groups: { a: n === 0 ? {} : { at: at[0] }, b: n === 1 ? {} : { at: at[1] } },
     }));
   }
 
   /** Both in this process. */
   async function pair(keys?: readonly [string, string]) {
-    return (await doors(keys)).map((setting) => {
+    return (await groupSettings(keys)).map((setting) => {
       const place = groups(setting);
       ends.push(() => place.close());
       const at = `http://127.0.0.1:${setting.listen.port}`;
-      return { place, at, api: limiter({ name: 'api', limit: freeze, share: place }) };
+      return { place, at, api: limiter({ name: 'api', limit: freeze, backend: place }) };
     });
   }
 
@@ -410,7 +411,7 @@ describe('groups over HTTP', () => {
     expect(await a.place.listening).toBe(a.at);
     await b.place.listening;
     expect(takeAllAndMore(a.api)).toBe(10);
-    await until(() => a.place.view().others[0].stolen === 5);
+    await until(() => a.place.view().others[0].borrowed === 5);
     expect(takeAll(a.api)).toBe(5);
     expect(takeAll(b.api)).toBe(5);
   });
@@ -421,7 +422,7 @@ describe('groups over HTTP', () => {
     takeAll(a.api);
     await until(() => a.place.view().others[0].failures > 0);
     expect(a.place.view().others[0].reason).toMatch(/says 401: .*the key is another/);
-    expect(b.place.view().given).toBe(0);
+    expect(b.place.view().lent).toBe(0);
     expect(b.api.inspect('k').remaining).toBe(10);
   });
 
@@ -431,7 +432,7 @@ describe('groups over HTTP', () => {
     const ask = async (
       body: string,
       headers = { authorization: `Bearer ${KEY}` },
-      path = '/steal',
+      path = '/borrow',
     ) => {
       const response = await fetch(`${at}${path}`, { method: 'POST', body, headers });
       return [response.status, await response.text()];
@@ -454,18 +455,18 @@ describe('groups over HTTP', () => {
     expect((await ask('{}', { authorization: '' }))[0]).toBe(401);
     expect((await ask('{}', undefined, '/other'))[0]).toBe(404);
     await expect(ask('x'.repeat(1_100_000))).rejects.toThrow();
-    expect(place.view().given).toBe(3);
+    expect(place.view().lent).toBe(3);
   });
 
   test('the next address is tried when one does not answer', async () => {
     const [a] = await pair();
     const nobody = `http://127.0.0.1:${await freePort()}`;
     await a.place.listening;
-    const c = groups({ own: 'b', groups: { a: { at: [nobody, a.at] }, b: {} }, key: KEY });
+    const c = groups({ self: 'b', groups: { a: { at: [nobody, a.at] }, b: {} }, key: KEY });
     ends.push(() => c.close());
-    takeAll(limiter({ name: 'api', limit: freeze, share: c }));
+    takeAll(limiter({ name: 'api', limit: freeze, backend: c }));
     await until(() => c.view().others[0].failures > 0);
-    const api = limiter({ name: 'other', limit: freeze, share: c });
+    const api = limiter({ name: 'other', limit: freeze, backend: c });
     await until(() => {
       takeAll(api);
       return c.view().others[0].reason === undefined;
@@ -475,10 +476,10 @@ describe('groups over HTTP', () => {
   test('a key too long for a request keeps no other from being stolen for', async () => {
     const [a, b] = await pair();
     await b.place.listening;
-    a.api.take('x'.repeat(1_100_000), Infinity);
-    a.api.take('x'.repeat(1_100_000), Infinity);
+    a.api.takeUpTo('x'.repeat(1_100_000), Infinity);
+    a.api.takeUpTo('x'.repeat(1_100_000), Infinity);
     takeAllAndMore(a.api);
-    await until(() => a.place.view().others[0].stolen > 0);
+    await until(() => a.place.view().others[0].borrowed > 0);
     expect(a.place.view().others[0].failures).toBe(0);
   });
 
@@ -490,9 +491,13 @@ describe('groups over HTTP', () => {
       () => server.close(),
     );
     const at = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-    const door = new HttpDoor({ addresses: new Map([['b', [at]]]), key: KEY, deadlineMs: 50 });
-    ends.push(() => door.close());
-    await expect(door.steal('b', [])).rejects.toThrow('it took longer than 50 ms');
+    const transport = new HttpGroupTransport({
+      addresses: new Map([['b', [at]]]),
+      key: KEY,
+      deadlineMs: 50,
+    });
+    ends.push(() => transport.close());
+    await expect(transport.borrow('b', [])).rejects.toThrow('it took longer than 50 ms');
   });
 
   test('a group may be under a path, and what else is there is no group', async () => {
@@ -504,11 +509,11 @@ describe('groups over HTTP', () => {
     await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
     ends.push(() => server.close());
     const at = `http://127.0.0.1:${(server.address() as AddressInfo).port}/throttle/`;
-    const place = groups({ own: 'a', groups: { a: {}, b: { at } }, key: KEY, deadline: '5s' });
+    const place = groups({ self: 'a', groups: { a: {}, b: { at } }, key: KEY, deadline: '5s' });
     ends.push(() => place.close());
-    takeAllAndMore(limiter({ name: 'api', limit: freeze, share: place }));
+    takeAllAndMore(limiter({ name: 'api', limit: freeze, backend: place }));
     await until(() => place.view().others[0].failures > 0);
-    expect(asked[0]).toBe('/throttle/steal');
+    expect(asked[0]).toBe('/throttle/borrow');
     expect(place.view().others[0].reason).toBe('an answer without `given`');
   });
 
@@ -517,48 +522,48 @@ describe('groups over HTTP', () => {
     await a.place.listening;
     const port = Number(new URL(a.at).port);
     const late = groups({
-      own: 'a',
+      self: 'a',
       groups: { a: {}, b: { at: 'http://127.0.0.1:1' } },
       key: KEY,
       listen: { port },
     });
     const warned = new Promise<Error>((hear) => process.once('warning', hear));
     await expect(late.listening).rejects.toThrow('EADDRINUSE');
-    expect((await warned).message).toMatch(/others cannot steal from a here: .*EADDRINUSE/);
+    expect((await warned).message).toMatch(/others cannot borrow from a here: .*EADDRINUSE/);
     await late.close();
   });
 
   describe.skipIf(redisServer() === undefined)('with a Redis for each group', () => {
     test('all processes of a group spend what one of them stole', async () => {
       const servers: Service[] = [await startRedis(), await startRedis()];
-      const clients: Client[] = [];
+      const clients: RedisConnection[] = [];
       const client = async (n: number) => {
         const own = await nodeRedis(servers[n].port);
         clients.push(own);
         return redis(own.client);
       };
       ends.push(async () => {
-        for (const { end } of clients) end();
+        for (const { disconnect } of clients) disconnect();
         for (const server of servers) await server.stop();
       });
       const [a, b] = await Promise.all(
-        (await doors()).map(async (setting, n) => {
+        (await groupSettings()).map(async (setting, n) => {
           const place = groups({ ...setting, bucket: await client(n) });
           ends.push(() => place.close());
-          return { place, api: limiter({ name: 'api', limit: freeze, share: place }) };
+          return { place, api: limiter({ name: 'api', limit: freeze, backend: place }) };
         }),
       );
       await Promise.all([a.place.listening, b.place.listening]);
       const all = async (api: RemoteLimiter): Promise<number> => {
-        for (let got = 0; ; got++) if ((await api.ask('k')).verdict !== 'allow') return got;
+        for (let got = 0; ; got++) if ((await api.check('k')).verdict !== 'allow') return got;
       };
-      expect(await a.api.take('k', Infinity)).toBe(10);
-      expect(await a.api.take('k', Infinity)).toBe(0); // and wants as much as fits
+      expect(await a.api.takeUpTo('k', Infinity)).toBe(10);
+      expect(await a.api.takeUpTo('k', Infinity)).toBe(0); // and wants as much as fits
       await until(async () => (await a.api.inspect('k'))?.remaining === 5);
       const at = { a: {}, b: { at: 'http://127.0.0.1:1' } };
-      const fellow = groups({ own: 'a', groups: at, key: KEY, bucket: await client(0) });
+      const fellow = groups({ self: 'a', groups: at, key: KEY, bucket: await client(0) });
       ends.push(() => fellow.close());
-      const api = limiter({ name: 'api', limit: freeze, share: fellow });
+      const api = limiter({ name: 'api', limit: freeze, backend: fellow });
       expect((await api.inspect('k'))?.remaining).toBe(5);
       expect(await all(api)).toBe(5);
       expect(await all(b.api)).toBe(5);

@@ -2,90 +2,97 @@
 
 import type { Decision } from '../../core/decision.ts';
 import type { Policy } from '../../policies/policy.ts';
-import { RemoteShareAround } from '../delegating-remote-backend.ts';
-import type { Answer, LineAnswer, RemoteShare } from '../remote-backend.ts';
-import { type GroupBucket, isLow, type OwnGroup } from './backend.ts';
+import { DelegatingRemoteBackend } from '../delegating-remote-backend.ts';
+import type { BatchDecision, RemoteBackend, RemoteDecision } from '../remote-backend.ts';
+import { type GroupBucket, type GroupHandle, isBucketLow } from './backend.ts';
 import type { GroupLimit } from './limits.ts';
 
-export class RemoteGroupShare extends RemoteShareAround {
-  readonly enter: RemoteShare['enter'];
+export class RemoteGroupsBackend extends DelegatingRemoteBackend {
+  readonly waitForPermit: RemoteBackend['waitForPermit'];
   readonly policy: Policy;
-  readonly #group: OwnGroup;
+  readonly #group: GroupHandle;
   readonly #limit: GroupLimit;
   readonly #bucket: GroupBucket;
-  readonly #leaveGroup: () => void;
+  readonly #unregister: () => void;
 
-  constructor(inner: RemoteShare, policy: Policy, bucket: GroupBucket, group: OwnGroup) {
+  constructor(inner: RemoteBackend, policy: Policy, bucket: GroupBucket, group: GroupHandle) {
     super(inner);
     this.policy = inner.policy ?? policy;
     this.#group = group;
     this.#bucket = bucket;
-    this.enter = inner.enter && ((...asked) => this.#entered(...asked));
-    const { name, line, onRoom } = bucket;
+    this.waitForPermit = inner.waitForPermit && ((...asked) => this.#enterWithDemand(...asked));
+    const { name, reserveLevel, onCapacity } = bucket;
     this.#limit = {
       name,
-      line,
-      spare: (key, most) => inner.spare?.(key, most, line) ?? 0,
-      gain: (key, units) => void inner.gain?.(key, units, line).then(() => onRoom?.(key)),
+      reserveLevel,
+      takeSurplus: (key, most) => inner.takeSurplus?.(key, most, reserveLevel) ?? 0,
+      credit: (key, units) =>
+        void inner.credit?.(key, units, reserveLevel).then(() => onCapacity?.(key)),
     };
-    this.#leaveGroup = group.add(this.#limit);
+    this.#unregister = group.register(this.#limit);
   }
 
-  get waiting(): number {
-    return this.inner.waiting ?? 0;
+  get waiterCount(): number {
+    return this.inner.waiterCount ?? 0;
   }
 
-  askHere(key: string, cost: number): Decision | undefined {
-    const decision = this.inner.askHere?.(key, cost);
-    if (decision) this.#watch(key, cost, decision);
+  checkPrefetched(key: string, cost: number): Decision | undefined {
+    const decision = this.inner.checkPrefetched?.(key, cost);
+    if (decision) this.#trackDemand(key, cost, decision);
     return decision;
   }
 
-  override async ask(key: string, cost: number): Promise<Answer> {
-    const answer = await super.ask(key, cost);
-    if (!answer.isMakeshift) this.#watch(key, cost, answer.decision);
+  override async check(key: string, cost: number): Promise<RemoteDecision> {
+    const answer = await super.check(key, cost);
+    if (!answer.fromFallback) this.#trackDemand(key, cost, answer.decision);
     return answer;
   }
 
-  override async askNow(key: string, cost: number): Promise<Answer> {
-    const answer = await super.askNow(key, cost);
-    if (!answer.isMakeshift) this.#watch(key, cost, answer.decision);
+  override async checkNow(key: string, cost: number): Promise<RemoteDecision> {
+    const answer = await super.checkNow(key, cost);
+    if (!answer.fromFallback) this.#trackDemand(key, cost, answer.decision);
     return answer;
   }
 
-  override async askLine(key: string, costs: readonly number[]): Promise<LineAnswer> {
-    const answer = await super.askLine(key, costs);
-    const { granted, refused, isMakeshift } = answer;
-    if (refused && !isMakeshift && isLow(this.#bucket, costs[granted], refused)) {
-      this.#want(key, sum(costs.slice(granted)));
+  override async checkBatch(key: string, costs: readonly number[]): Promise<BatchDecision> {
+    const answer = await super.checkBatch(key, costs);
+    const { granted, refusal, fromFallback } = answer;
+    if (refusal && !fromFallback && isBucketLow(this.#bucket, costs[granted], refusal)) {
+      this.#recordDemand(key, sum(costs.slice(granted)));
     }
     return answer;
   }
 
-  override async take(key: string, most: number): Promise<number> {
-    const taken = await super.take(key, most);
+  override async takeUpTo(key: string, most: number): Promise<number> {
+    const taken = await super.takeUpTo(key, most);
     const wanted = Math.min(most, this.#bucket.burst);
-    if (taken < wanted) this.#want(key, wanted);
+    if (taken < wanted) this.#recordDemand(key, wanted);
     return taken;
   }
 
   override async close(): Promise<void> {
-    this.#leaveGroup();
+    this.#unregister();
     await super.close();
   }
 
-  #entered(...[key, cost, patience]: Parameters<NonNullable<RemoteShare['enter']>>) {
-    this.#want(key, cost); // nobody says how low the bucket is, but somebody waits
-    return (this.inner.enter as NonNullable<RemoteShare['enter']>)(key, cost, patience);
+  #enterWithDemand(
+    ...[key, cost, limits]: Parameters<NonNullable<RemoteBackend['waitForPermit']>>
+  ) {
+    this.#recordDemand(key, cost); // nobody says how low the bucket is, but somebody waits
+    return (this.inner.waitForPermit as NonNullable<RemoteBackend['waitForPermit']>)(
+      key,
+      cost,
+      limits,
+    );
   }
 
-  #watch(key: string, cost: number, decision: Decision): void {
-    if (isLow(this.#bucket, cost, decision)) this.#want(key, cost);
+  #trackDemand(key: string, cost: number, decision: Decision): void {
+    if (isBucketLow(this.#bucket, cost, decision)) this.#recordDemand(key, cost);
   }
 
   /** Nothing while it has nowhere to put it. */
-  #want(key: string, units: number): void {
-    if (this.inner.isReachable) this.#group.want(this.#limit, key, units);
+  #recordDemand(key: string, units: number): void {
+    if (this.inner.isAvailable) this.#group.recordDemand(this.#limit, key, units);
   }
 }
 

@@ -6,37 +6,37 @@
  * number cannot hold a microsecond exactly, and at a million calls a second that is an interval.
  */
 
-import { type Clock, type Millis, turnClock } from '../../core/clock.ts';
+import { type Clock, coarseClock, type Millis } from '../../core/clock.ts';
 import type { Hasher } from '../../core/hash.ts';
-import { CellRule, cell } from '../../policies/gcra.ts';
-import type { TableCopy } from '../backend.ts';
-import { KEYS_MAX_DEFAULT, KeyTable } from './table.ts';
+import { Gcra, gcraLifecycle } from '../../policies/gcra.ts';
+import type { TableSnapshot } from '../backend.ts';
+import { DEFAULT_MAX_KEYS, KeyTable } from './table.ts';
 
 /** The longest that anything taken may count, some thirty thousand years: beyond it time has no grain. */
-const TOLERANCE_MS_MAX: Millis = 1e15;
+const MAX_TOLERANCE_MS: Millis = 1e15;
 
-export interface CellsOptions {
+export interface GcraTableOptions {
   readonly hasher: Hasher;
   /** Default: the system's, looked at once for a run of asks. */
   readonly clock?: Clock;
-  readonly keysMax?: number;
+  readonly maxKeys?: number;
 }
 
-export class Cells extends CellRule {
+export class GcraTable extends Gcra {
   /** What was asked for and let through, or not; looks are not counted. */
   allowed = 0;
   denied = 0;
   readonly #table: KeyTable;
   readonly #hasher: Hasher;
   readonly #clock: Clock;
-  readonly #startedAt: Millis;
+  readonly #originMs: Millis;
 
-  constructor({ hasher, clock = turnClock(), keysMax = KEYS_MAX_DEFAULT }: CellsOptions) {
+  constructor({ hasher, clock = coarseClock(), maxKeys = DEFAULT_MAX_KEYS }: GcraTableOptions) {
     super();
     this.#hasher = hasher;
     this.#clock = clock;
-    this.#startedAt = clock.now();
-    this.#table = new KeyTable(cell, hasher, keysMax);
+    this.#originMs = clock.now();
+    this.#table = new KeyTable(gcraLifecycle, hasher, maxKeys);
   }
 
   get keys(): number {
@@ -66,32 +66,32 @@ export class Cells extends CellRule {
   ): boolean {
     const intervalMs = periodMs / count;
     if (!(intervalMs > 0 && limit >= 1 && quantity >= 0)) return false;
-    if (intervalMs * limit > TOLERANCE_MS_MAX) return false;
-    const now = this.#clock.now() - this.#startedAt;
+    if (intervalMs * limit > MAX_TOLERANCE_MS) return false;
+    const now = this.#clock.now() - this.#originMs;
     const hasher = this.#hasher;
     hasher.hashBytes(bytes, from, to);
-    const i = this.#table.placeHashed(hasher.low, hasher.high, now);
-    this.ask(this.#table.cells, i, limit, intervalMs, quantity, now);
+    const i = this.#table.findOrAddHashed(hasher.low, hasher.high, now);
+    this.check(this.#table.storage, i, limit, intervalMs, quantity, now);
     if (this.isLimited) this.denied++;
     else if (quantity > 0) this.allowed++;
     return true;
   }
 
   /** Lays down the state of all keys, for a successor with the same hasher. */
-  copy(): TableCopy {
-    return moved(this.#table.copy(this.#clock.now() - this.#startedAt), this.#startedAt);
+  snapshot(): TableSnapshot {
+    return shiftTimes(this.#table.snapshot(this.#clock.now() - this.#originMs), this.#originMs);
   }
 
   /** Goes on from where another has stopped. */
-  takeOver(copy: TableCopy): void {
-    const now = this.#clock.now() - this.#startedAt;
-    this.#table.takeOver(moved(copy, -this.#startedAt), now);
+  restore(snapshot: TableSnapshot): void {
+    const now = this.#clock.now() - this.#originMs;
+    this.#table.restore(shiftTimes(snapshot, -this.#originMs), now);
   }
 }
 
 /** The same instants, counted from elsewhere. Every second number of an entry is one. */
-function moved({ entries, freshAt }: TableCopy, byMs: Millis): TableCopy {
+function shiftTimes({ entries, debtUntil }: TableSnapshot, byMs: Millis): TableSnapshot {
   const shifted = entries.slice();
   for (let n = 1; n < shifted.length; n += 2) shifted[n] += byMs;
-  return { entries: shifted, freshAt: freshAt?.map((at) => at + byMs) };
+  return { entries: shifted, debtUntil: debtUntil?.map((at) => at + byMs) };
 }

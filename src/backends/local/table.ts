@@ -10,7 +10,7 @@
  * Nothing here runs on a timer. Keys that are as good as new are forgotten by a hand that moves on
  * a little with every fresh key, and before the table would grow.
  *
- * `keysMax` holds under any flood of fresh keys. When no key may be forgotten for free, the one
+ * `maxKeys` holds under any flood of fresh keys. When no key may be forgotten for free, the one
  * among a few that is nearest to being as good as new makes room, and the instant at which it would
  * have been is remembered for its slice of all hashes: a stranger from that slice may be that very
  * key, so before then it starts no better off. Forgetting can make the limit stricter for strangers,
@@ -20,64 +20,64 @@
 import type { Millis } from '../../core/clock.ts';
 import type { Hasher } from '../../core/hash.ts';
 import type { Policy } from '../../policies/policy.ts';
-import type { TableCopy } from '../backend.ts';
+import type { TableSnapshot } from '../backend.ts';
 
-export const KEYS_MAX_DEFAULT = 1_048_576;
+export const DEFAULT_MAX_KEYS = 1_048_576;
 
 /** Above this, a table of the widest limit would no longer fit one piece of memory. */
-export const KEYS_MAX_MAX = 100_000_000;
+export const MAX_KEYS_CEILING = 100_000_000;
 
-const CAPACITY_MIN = 64;
+const MIN_CAPACITY = 64;
 
 /** Beyond this load, runs of full slots make a look-up slow. */
-const LOAD_MAX = 0.8;
+const MAX_LOAD = 0.8;
 
 /**
  * Steps of the hand with every fresh key. In one lap a table of n slots takes in n / 8 keys, of
  * which half stand behind the hand when it is through: few enough to notice that it could shrink.
  */
-const HAND_STEPS = 8;
+const SWEEP_STEPS = 8;
 
 /** Keys compared before one that is still in use makes room. */
-const CANDIDATES = 32;
+const EVICTION_CANDIDATES = 32;
 
 /**
  * Slices of all hashes, a power of two. Strangers of one slice share what was forgotten of it, so
  * under a flood a slice as a whole gets what one key is allowed: the more slices, the less a flood
  * is felt. Half a megabyte, and only once a key in use had to make room.
  */
-const SLICES = 65_536;
+const HASH_BUCKETS = 65_536;
 
 /** What a table has to know of a rule. */
-type Keeping = Pick<Policy, 'width' | 'start' | 'forgetAt' | 'evictAt'>;
+type KeyLifecycle = Pick<Policy, 'width' | 'init' | 'removableAt' | 'evictableAt'>;
 
 /** A key's hash, and where its state begins. */
-type ShowKey = (low: number, high: number, i: number) => void;
+type KeyVisitor = (low: number, high: number, i: number) => void;
 
 export class KeyTable {
   /** The state of all keys; an index from `find` or `place` says where one key's begins. */
-  cells!: Float64Array;
+  storage!: Float64Array;
   /** How many keys gave up their place while still in use. */
   evicted = 0;
 
-  readonly #policy: Keeping;
+  readonly #policy: KeyLifecycle;
   readonly #hasher: Hasher;
-  readonly #keysMax: number;
+  readonly #maxKeys: number;
   readonly #stride: number;
   #hashes!: Int32Array;
   #mask = 0;
-  #loadMax = 0;
+  #maxLoad = 0;
   #count = 0;
-  #hand = 0;
+  #clockHand = 0;
   /** By slice: when the last key that had to make room would have been as good as new. */
-  #freshAt: Float64Array | undefined;
+  #debtUntil: Float64Array | undefined;
 
-  constructor(policy: Keeping, hasher: Hasher, keysMax: number) {
+  constructor(policy: KeyLifecycle, hasher: Hasher, maxKeys: number) {
     this.#policy = policy;
     this.#hasher = hasher;
-    this.#keysMax = keysMax;
+    this.#maxKeys = maxKeys;
     this.#stride = 1 + policy.width;
-    this.#allocate(CAPACITY_MIN);
+    this.#allocate(MIN_CAPACITY);
   }
 
   get size(): number {
@@ -86,7 +86,7 @@ export class KeyTable {
 
   /** Bytes held, full or not. */
   get bytes(): number {
-    return this.cells.byteLength + (this.#freshAt?.byteLength ?? 0);
+    return this.storage.byteLength + (this.#debtUntil?.byteLength ?? 0);
   }
 
   /** Where the key's state begins, or -1 if it has none. */
@@ -102,65 +102,65 @@ export class KeyTable {
   }
 
   /** Where the key's state begins, begun now if it has none; -1 if no key can make room for it. */
-  place(key: string, now: Millis): number {
+  findOrAdd(key: string, now: Millis): number {
     const hasher = this.#hasher;
     hasher.hash(key);
-    return this.placeHashed(hasher.low, hasher.high, now);
+    return this.findOrAddHashed(hasher.low, hasher.high, now);
   }
 
   /** The same for a key that this table's hasher has hashed already. */
-  placeHashed(low: number, high: number, now: Millis): number {
+  findOrAddHashed(low: number, high: number, now: Millis): number {
     const slot = this.#slotOf(low, high);
     if (!this.#isEmpty(slot)) return slot * this.#stride + 1;
     return this.#add(low, high, now);
   }
 
   /** All keys, those that are yet to come too, are as good as new only then. */
-  raiseAll(freshAt: Millis, now: Millis): void {
-    this.#freshAt ??= new Float64Array(SLICES).fill(-Infinity);
-    for (let slice = 0; slice < SLICES; slice++) {
-      this.#freshAt[slice] = Math.max(this.#freshAt[slice], freshAt);
+  markAllSpent(freshAt: Millis, now: Millis): void {
+    this.#debtUntil ??= new Float64Array(HASH_BUCKETS).fill(-Infinity);
+    for (let slice = 0; slice < HASH_BUCKETS; slice++) {
+      this.#debtUntil[slice] = Math.max(this.#debtUntil[slice], freshAt);
     }
     for (let slot = 0; slot <= this.#mask; slot++) {
       if (this.#isEmpty(slot)) continue;
       const i = slot * this.#stride + 1;
-      if (this.#policy.forgetAt(this.cells, i) < freshAt) {
-        this.#policy.start(this.cells, i, now, freshAt);
+      if (this.#policy.removableAt(this.storage, i) < freshAt) {
+        this.#policy.init(this.storage, i, now, freshAt);
       }
     }
   }
 
   /** Begins a state outside the table, as `place` would begin it inside. */
-  startOutside(key: string, state: Float64Array, now: Millis): void {
+  initDetached(key: string, state: Float64Array, now: Millis): void {
     this.#hasher.hash(key);
-    this.#policy.start(state, 0, now, this.#strangerFreshAt(this.#hasher.high, now));
+    this.#policy.init(state, 0, now, this.#debtUntilFor(this.#hasher.high, now));
   }
 
   /** Everything that a successor with the same hasher needs to go on from here. */
-  copy(now: Millis): TableCopy {
+  snapshot(now: Millis): TableSnapshot {
     const stride = this.#stride;
     let live = 0;
-    for (let slot = 0; slot <= this.#mask; slot++) if (this.#isLive(slot, now)) live++;
+    for (let slot = 0; slot <= this.#mask; slot++) if (this.#isInUse(slot, now)) live++;
     const entries = new Float64Array(live * stride);
     let to = 0;
     for (let slot = 0; slot <= this.#mask; slot++) {
-      if (!this.#isLive(slot, now)) continue;
-      entries.set(this.cells.subarray(slot * stride, (slot + 1) * stride), to);
+      if (!this.#isInUse(slot, now)) continue;
+      entries.set(this.storage.subarray(slot * stride, (slot + 1) * stride), to);
       to += stride;
     }
-    return { entries, freshAt: this.#freshAt?.slice() };
+    return { entries, debtUntil: this.#debtUntil?.slice() };
   }
 
   /** Takes over what another table knew. Keys it has already, and those that find no room, stay out. */
-  takeOver({ entries, freshAt }: TableCopy, now: Millis): void {
-    if (freshAt?.length === SLICES) this.#freshAt = freshAt.slice();
+  restore({ entries, debtUntil }: TableSnapshot, now: Millis): void {
+    if (debtUntil?.length === HASH_BUCKETS) this.#debtUntil = debtUntil.slice();
     const hashes = new Int32Array(entries.buffer, entries.byteOffset, entries.length * 2);
     for (let from = 0; from + this.#stride <= entries.length; from += this.#stride) {
       const low = hashes[from * 2];
       const high = hashes[from * 2 + 1];
       if ((low === 0 && high === 0) || !this.#isEmpty(this.#slotOf(low, high))) continue;
       const to = this.#add(low, high, now);
-      if (to >= 0) this.cells.set(entries.subarray(from + 1, from + this.#stride), to);
+      if (to >= 0) this.storage.set(entries.subarray(from + 1, from + this.#stride), to);
     }
   }
 
@@ -168,11 +168,11 @@ export class KeyTable {
    * Shows keys that are not as good as new, from a place on, at most so many, and looks for them in at most so
    * many places; where to go on, 0: nowhere.
    */
-  each(cursor: number, most: number, now: Millis, show: ShowKey, looksMax = Infinity): number {
+  scan(cursor: number, most: number, now: Millis, show: KeyVisitor, maxLooks = Infinity): number {
     let slot = cursor;
-    const end = Math.min(this.#mask, cursor + looksMax - 1);
+    const end = Math.min(this.#mask, cursor + maxLooks - 1);
     for (let shown = 0; slot <= end && shown < most; slot++) {
-      if (!this.#isLive(slot, now)) continue;
+      if (!this.#isInUse(slot, now)) continue;
       const at = slot * this.#stride;
       show(this.#hashes[at * 2], this.#hashes[at * 2 + 1], at + 1);
       shown++;
@@ -180,21 +180,21 @@ export class KeyTable {
     return slot > this.#mask ? 0 : slot;
   }
 
-  #strangerFreshAt(high: number, now: Millis): Millis {
-    return this.#freshAt ? Math.max(now, this.#freshAt[high & (SLICES - 1)]) : now;
+  #debtUntilFor(high: number, now: Millis): Millis {
+    return this.#debtUntil ? Math.max(now, this.#debtUntil[high & (HASH_BUCKETS - 1)]) : now;
   }
 
   #add(low: number, high: number, now: Millis): number {
-    this.#sweep(HAND_STEPS, now);
-    if (this.#count >= this.#keysMax && !this.#evict(now)) return -1;
-    if (this.#count >= this.#loadMax) this.#rebuild(now);
+    this.#sweep(SWEEP_STEPS, now);
+    if (this.#count >= this.#maxKeys && !this.#evict(now)) return -1;
+    if (this.#count >= this.#maxLoad) this.#rebuild(now);
 
     const slot = this.#slotOf(low, high);
     this.#hashes[slot * this.#stride * 2] = low;
     this.#hashes[slot * this.#stride * 2 + 1] = high;
     this.#count++;
     const at = slot * this.#stride + 1;
-    this.#policy.start(this.cells, at, now, this.#strangerFreshAt(high, now));
+    this.#policy.init(this.storage, at, now, this.#debtUntilFor(high, now));
     return at;
   }
 
@@ -217,20 +217,20 @@ export class KeyTable {
   }
 
   /** Whether somebody is there who could not be begun anew. */
-  #isLive(slot: number, now: Millis): boolean {
+  #isInUse(slot: number, now: Millis): boolean {
     const at = slot * this.#stride + 1;
-    return !this.#isEmpty(slot) && this.#policy.forgetAt(this.cells, at) > now;
+    return !this.#isEmpty(slot) && this.#policy.removableAt(this.storage, at) > now;
   }
 
   /** Moves the hand over a few slots and forgets what is as good as new. */
   #sweep(steps: number, now: Millis): void {
     for (let n = 0; n < steps; n++) {
-      const at = this.#hand * this.#stride + 1;
-      if (!this.#isEmpty(this.#hand) && this.#policy.forgetAt(this.cells, at) <= now) {
-        this.#remove(this.#hand); // another entry may have moved in: look at this slot again
+      const at = this.#clockHand * this.#stride + 1;
+      if (!this.#isEmpty(this.#clockHand) && this.#policy.removableAt(this.storage, at) <= now) {
+        this.#remove(this.#clockHand); // another entry may have moved in: look at this slot again
       } else {
-        this.#hand = (this.#hand + 1) & this.#mask;
-        if (this.#hand === 0) this.#shrink(now);
+        this.#clockHand = (this.#clockHand + 1) & this.#mask;
+        if (this.#clockHand === 0) this.#shrink(now);
       }
     }
   }
@@ -239,78 +239,78 @@ export class KeyTable {
   #evict(now: Millis): boolean {
     let best = -1;
     let bestAt: Millis = Infinity;
-    for (let seen = 0; seen < CANDIDATES && bestAt > now; this.#hand++) {
-      this.#hand &= this.#mask;
-      if (this.#isEmpty(this.#hand)) continue;
+    for (let seen = 0; seen < EVICTION_CANDIDATES && bestAt > now; this.#clockHand++) {
+      this.#clockHand &= this.#mask;
+      if (this.#isEmpty(this.#clockHand)) continue;
       seen++;
-      const evictAt = this.#policy.evictAt(this.cells, this.#hand * this.#stride + 1);
+      const evictAt = this.#policy.evictableAt(this.storage, this.#clockHand * this.#stride + 1);
       if (evictAt < bestAt) {
         bestAt = evictAt;
-        best = this.#hand;
+        best = this.#clockHand;
       }
     }
-    this.#hand &= this.#mask;
+    this.#clockHand &= this.#mask;
     if (best < 0) return false;
-    if (bestAt > now) this.#remember(best, bestAt);
+    if (bestAt > now) this.#recordDebt(best, bestAt);
     this.#remove(best);
     return true;
   }
 
   /** A key in use makes room: whoever may be it starts no better off. */
-  #remember(slot: number, evictAt: Millis): void {
-    this.#freshAt ??= new Float64Array(SLICES).fill(-Infinity);
-    const slice = this.#hashes[slot * this.#stride * 2 + 1] & (SLICES - 1);
-    this.#freshAt[slice] = Math.max(this.#freshAt[slice], evictAt);
+  #recordDebt(slot: number, evictAt: Millis): void {
+    this.#debtUntil ??= new Float64Array(HASH_BUCKETS).fill(-Infinity);
+    const slice = this.#hashes[slot * this.#stride * 2 + 1] & (HASH_BUCKETS - 1);
+    this.#debtUntil[slice] = Math.max(this.#debtUntil[slice], evictAt);
     this.evicted++;
   }
 
   /** Empties a slot and closes the gap, so that no look-up ends too early. */
   #remove(slot: number): void {
-    const { cells } = this;
+    const { storage } = this;
     const stride = this.#stride;
     let gap = slot;
     for (let next = (gap + 1) & this.#mask; !this.#isEmpty(next); next = (next + 1) & this.#mask) {
       const home = this.#hashes[next * stride * 2] & this.#mask;
       // An entry may move back to the gap unless its own place lies behind the gap.
       if (((next - home) & this.#mask) < ((next - gap) & this.#mask)) continue;
-      cells.copyWithin(gap * stride, next * stride, (next + 1) * stride);
+      storage.copyWithin(gap * stride, next * stride, (next + 1) * stride);
       gap = next;
     }
-    cells.fill(0, gap * stride, (gap + 1) * stride);
+    storage.fill(0, gap * stride, (gap + 1) * stride);
     this.#count--;
   }
 
   #shrink(now: Millis): void {
-    if (this.#mask + 1 > CAPACITY_MIN && this.#count * 8 < this.#mask + 1) this.#rebuild(now);
+    if (this.#mask + 1 > MIN_CAPACITY && this.#count * 8 < this.#mask + 1) this.#rebuild(now);
   }
 
   /** Moves everything that is not as good as new into a table of the right size. */
   #rebuild(now: Millis): void {
-    const cells = this.cells;
+    const cells = this.storage;
     const hashes = this.#hashes;
     const stride = this.#stride;
     const isLive = (at: number): boolean =>
       (hashes[at * 2] !== 0 || hashes[at * 2 + 1] !== 0) &&
-      this.#policy.forgetAt(cells, at + 1) > now;
+      this.#policy.removableAt(cells, at + 1) > now;
 
     let live = 0;
     for (let at = 0; at < cells.length; at += stride) if (isLive(at)) live++;
-    let capacity = CAPACITY_MIN;
-    while (capacity * LOAD_MAX * 0.75 <= live) capacity *= 2;
+    let capacity = MIN_CAPACITY;
+    while (capacity * MAX_LOAD * 0.75 <= live) capacity *= 2;
     this.#allocate(capacity);
     for (let at = 0; at < cells.length; at += stride) {
       if (!isLive(at)) continue;
       const to = this.#slotOf(hashes[at * 2], hashes[at * 2 + 1]) * stride;
-      for (let n = 0; n < stride; n++) this.cells[to + n] = cells[at + n];
+      for (let n = 0; n < stride; n++) this.storage[to + n] = cells[at + n];
     }
     this.#count = live;
   }
 
   #allocate(capacity: number): void {
-    this.cells = new Float64Array(capacity * this.#stride);
-    this.#hashes = new Int32Array(this.cells.buffer);
+    this.storage = new Float64Array(capacity * this.#stride);
+    this.#hashes = new Int32Array(this.storage.buffer);
     this.#mask = capacity - 1;
-    this.#loadMax = Math.floor(capacity * LOAD_MAX);
-    this.#hand = 0;
+    this.#maxLoad = Math.floor(capacity * MAX_LOAD);
+    this.#clockHand = 0;
   }
 }

@@ -9,15 +9,16 @@ export interface Address {
 
 export const familyOf = (host: string): 4 | 6 => (isIPv6(host.split('%')[0]) ? 6 : 4);
 
-export const anyOf = (host: string): string => (familyOf(host) === 6 ? '::' : '0.0.0.0');
+export const wildcardHostOf = (host: string): string => (familyOf(host) === 6 ? '::' : '0.0.0.0');
 
-export const loopbackOf = (host: string): string => (familyOf(host) === 6 ? '::1' : '127.0.0.1');
+export const loopbackHostOf = (host: string): string =>
+  familyOf(host) === 6 ? '::1' : '127.0.0.1';
 
 /** The interface behind an address of IPv6, if it names one. */
 export const zoneOf = (host: string): string | undefined => host.split('%')[1];
 
 /** A group of IPv6 that is another one on each link (`ff02::`, or `ff01::` within a machine). */
-export const isOfOneLink = (host: string): boolean => /^ff.[12]:/i.test(host);
+export const isLinkScoped = (host: string): boolean => /^ff.[12]:/i.test(host);
 
 export const isLoopbackHost = (host: string): boolean =>
   host === '::1' || host === 'localhost' || (isIP(host) === 4 && host.startsWith('127.'));
@@ -28,11 +29,11 @@ export function isMulticast(host: string): boolean {
   return isIP(host) === 4 && first >= 224 && first < 240;
 }
 
-export const textOf = ({ host, port }: Address): string =>
+export const formatHostPort = ({ host, port }: Address): string =>
   host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`;
 
 /** `host:port`, `[address]:port`. */
-export function addressIn(text: string): Address | undefined {
+export function parseHostPort(text: string): Address | undefined {
   const [, bracketed, plain, digits] = /^(?:\[([^\]]+)\]|([^:[\]\s]+)):(\d{1,5})$/.exec(text) ?? [];
   const host = bracketed ?? plain;
   const port = Number(digits);

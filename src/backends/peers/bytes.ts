@@ -5,81 +5,81 @@
  * make sense is remembered (`isFine`), and reads as nothing.
  */
 
-import { AMOUNT_MAX } from '../../core/options.ts';
+import { MAX_AMOUNT } from '../../core/options.ts';
 
 /** The most a datagram carries without being cut into pieces on its way, with room for what seals it. */
-export const DATAGRAM_BYTES_MAX = 1200;
+export const MAX_DATAGRAM_BYTES = 1200;
 
 /** Names are for people, and short. */
-const NAME_BYTES_MAX = 64;
+const MAX_NAME_BYTES = 64;
 
-const scratch = new Uint8Array(DATAGRAM_BYTES_MAX + 64);
-const view = new DataView(scratch.buffer);
+const scratch = new Uint8Array(MAX_DATAGRAM_BYTES + 64);
+const scratchView = new DataView(scratch.buffer);
 
 /** Writes into one piece of memory, from the start on. */
 export class Writer {
-  at = 0;
+  offset = 0;
 
   byte(value: number): void {
-    scratch[this.at++] = value;
+    scratch[this.offset++] = value;
   }
 
   u16(value: number): void {
-    view.setUint16(this.at, value);
-    this.at += 2;
+    scratchView.setUint16(this.offset, value);
+    this.offset += 2;
   }
 
   u32(value: number): void {
-    view.setUint32(this.at, value >>> 0);
-    this.at += 4;
+    scratchView.setUint32(this.offset, value >>> 0);
+    this.offset += 4;
   }
 
   /** A whole number below 2^48. */
-  id(value: number): void {
-    writeId(view, this.at, value);
-    this.at += 6;
+  u48(value: number): void {
+    writeU48(scratchView, this.offset, value);
+    this.offset += 6;
   }
 
   /** A whole number from 0 on. */
-  whole(value: number): void {
+  varint(value: number): void {
     let rest = value;
     while (rest >= 128) {
-      scratch[this.at++] = (rest % 128) | 128;
+      scratch[this.offset++] = (rest % 128) | 128;
       rest = Math.floor(rest / 128);
     }
-    scratch[this.at++] = rest;
+    scratch[this.offset++] = rest;
   }
 
   /** Hits, as many as a limit can have. */
   hits(value: number): void {
-    this.amount(Math.min(value, AMOUNT_MAX));
+    this.amount(Math.min(value, MAX_AMOUNT));
   }
 
   /** Any number above 0: whole ones short, others after a 0, in full. */
   amount(value: number): void {
     if (Number.isSafeInteger(value)) {
-      this.whole(value);
+      this.varint(value);
       return;
     }
     this.byte(0);
-    view.setFloat64(this.at, value);
-    this.at += 8;
+    scratchView.setFloat64(this.offset, value);
+    this.offset += 8;
   }
 
   text(value: string): void {
-    const room = scratch.subarray(this.at + 1, this.at + 1 + NAME_BYTES_MAX);
+    const room = scratch.subarray(this.offset + 1, this.offset + 1 + MAX_NAME_BYTES);
     const { written } = new TextEncoder().encodeInto(value, room); // whole letters, as many as fit
     this.byte(written);
-    this.at += written;
+    this.offset += written;
   }
 
-  done(): Uint8Array {
-    return scratch.slice(0, this.at);
+  finish(): Uint8Array {
+    return scratch.slice(0, this.offset);
   }
 }
 
 /** A whole number below 2^48. */
-export function writeId(to: DataView, at: number, value: number): void {
+export function writeU48(to: DataView, at: number, value: number): void {
   to.setUint16(at, Math.floor(value / 2 ** 32));
   to.setUint32(at + 2, value % 2 ** 32);
 }
@@ -88,8 +88,8 @@ export function writeId(to: DataView, at: number, value: number): void {
 export class Reader {
   readonly #bytes: Uint8Array;
   readonly #view: DataView;
-  #at = 0;
-  isFine = true;
+  #offset = 0;
+  isValid = true;
 
   constructor(bytes: Uint8Array) {
     this.#bytes = bytes;
@@ -97,76 +97,76 @@ export class Reader {
   }
 
   /** Where the next `count` bytes begin; -1 if there are fewer. */
-  #take(count: number): number {
-    const at = this.#at;
-    this.#at += count;
-    if (this.#at <= this.#bytes.length) return at;
-    this.isFine = false;
+  #advance(count: number): number {
+    const at = this.#offset;
+    this.#offset += count;
+    if (this.#offset <= this.#bytes.length) return at;
+    this.isValid = false;
     return -1;
   }
 
   get isAtEnd(): boolean {
-    return this.#at === this.#bytes.length;
+    return this.#offset === this.#bytes.length;
   }
 
   byte(): number {
-    const at = this.#take(1);
+    const at = this.#advance(1);
     return at < 0 ? 0 : this.#bytes[at];
   }
 
   u16(): number {
-    const at = this.#take(2);
+    const at = this.#advance(2);
     return at < 0 ? 0 : this.#view.getUint16(at);
   }
 
   u32(): number {
-    const at = this.#take(4);
+    const at = this.#advance(4);
     return at < 0 ? 0 : this.#view.getUint32(at);
   }
 
-  id(): number {
-    const at = this.#take(6);
+  u48(): number {
+    const at = this.#advance(6);
     return at < 0 ? 0 : this.#view.getUint16(at) * 2 ** 32 + this.#view.getUint32(at + 2);
   }
 
-  whole(): number {
+  varint(): number {
     let value = 0;
     let factor = 1;
     for (let n = 0; n < 8; n++, factor *= 128) {
       const byte = this.byte();
       value += (byte & 127) * factor;
-      if (byte < 128) return this.#checked(value);
+      if (byte < 128) return this.#requireSafeInteger(value);
     }
-    this.isFine = false;
+    this.isValid = false;
     return 0;
   }
 
-  #checked(value: number): number {
+  #requireSafeInteger(value: number): number {
     if (Number.isSafeInteger(value)) return value;
-    this.isFine = false;
+    this.isValid = false;
     return 0;
   }
 
   hits(): number {
     const value = this.amount();
-    if (value > AMOUNT_MAX) this.isFine = false;
+    if (value > MAX_AMOUNT) this.isValid = false;
     return value;
   }
 
   amount(): number {
-    const value = this.whole();
+    const value = this.varint();
     if (value > 0) return value;
-    const at = this.#take(8);
+    const at = this.#advance(8);
     const exact = at < 0 ? 0 : this.#view.getFloat64(at);
-    if (!(exact > 0 && exact < Infinity)) this.isFine = false;
+    if (!(exact > 0 && exact < Infinity)) this.isValid = false;
     return exact;
   }
 
   text(): string {
     const length = this.byte();
-    const at = this.#take(length);
-    if (at < 0 || length > NAME_BYTES_MAX) {
-      this.isFine = false;
+    const at = this.#advance(length);
+    if (at < 0 || length > MAX_NAME_BYTES) {
+      this.isValid = false;
       return '';
     }
     return new TextDecoder().decode(this.#bytes.subarray(at, at + length));

@@ -1,20 +1,20 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { AMOUNT_MAX } from '../../core/options.ts';
-import { DATAGRAM_BYTES_MAX } from './bytes.ts';
-import { again, decode, encode, fitting, keysPerPage, VERSION } from './codec.ts';
-import { ENTRY, type Message } from './messages.ts';
+import { MAX_AMOUNT } from '../../core/options.ts';
+import { MAX_DATAGRAM_BYTES } from './bytes.ts';
+import { decode, encode, entriesThatFit, keysPerPage, retransmitCopyOf, VERSION } from './codec.ts';
+import { ENTRY_WIDTH, type Message } from './messages.ts';
 
 const id = fc.integer({ min: 1, max: 2 ** 48 - 1 });
 const seq = fc.nat({ max: Number.MAX_SAFE_INTEGER });
 const int32 = fc.integer({ min: -(2 ** 31), max: 2 ** 31 - 1 });
 const amount = fc.oneof(
-  fc.integer({ min: 1, max: AMOUNT_MAX }),
+  fc.integer({ min: 1, max: MAX_AMOUNT }),
   fc.double({ min: 1e-9, max: 1e9, noNaN: true }),
 );
 const entry = fc.tuple(fc.integer({ min: 0, max: 2 ** 32 - 1 }), int32, int32, amount);
 const entries = fc.array(entry, { maxLength: 40 }).map((own) => own.flat());
-const standingsOf = (buckets: number) =>
+const refillTimesOf = (buckets: number) =>
   fc
     .array(fc.tuple(int32, int32, fc.array(amount, { minLength: buckets, maxLength: buckets })), {
       maxLength: 20,
@@ -25,7 +25,7 @@ const report = fc.record({ kind: fc.constant('report'), agoMs, seq, entries });
 const body = fc.oneof(
   fc.record({ kind: fc.constant('hello'), nonce: id, ageMs: seq }),
   fc.record({
-    kind: fc.constant('welcome'),
+    kind: fc.constant('hello-ack'),
     nonce: id,
     seq,
     first: seq,
@@ -33,13 +33,13 @@ const body = fc.oneof(
     name: fc.string({ maxLength: 16 }),
   }),
   report,
-  fc.record({ kind: fc.constant('beat'), seq }),
-  fc.record({ kind: fc.constant('gone'), seq }),
+  fc.record({ kind: fc.constant('heartbeat'), seq }),
+  fc.record({ kind: fc.constant('evicted'), seq }),
   fc.record({
-    kind: fc.constant('missing'),
+    kind: fc.constant('nack'),
     ranges: fc.array(seq, { maxLength: 20 }).filter((own) => own.length % 2 === 0),
   }),
-  fc.record({ kind: fc.constant('ask-state'), nonce: id, limit: fc.nat(), cursor: seq }),
+  fc.record({ kind: fc.constant('state-request'), nonce: id, limit: fc.nat(), cursor: seq }),
   fc.integer({ min: 1, max: 3 }).chain((buckets) =>
     fc.record({
       kind: fc.constant('state'),
@@ -48,16 +48,16 @@ const body = fc.oneof(
       cursor: seq,
       next: seq,
       buckets: fc.constant(buckets),
-      standings: standingsOf(buckets),
+      refillTimes: refillTimesOf(buckets),
     }),
   ),
-  fc.record({ kind: fc.constant('ask-levels'), nonce: id, entries }),
-  fc.record({ kind: fc.constant('levels'), nonce: id, seq, heard: seq, entries }),
+  fc.record({ kind: fc.constant('levels-request'), nonce: id, entries }),
+  fc.record({ kind: fc.constant('levels'), nonce: id, seq, receivedSeq: seq, entries }),
 );
 const saying = (own: fc.Arbitrary<object>): fc.Arbitrary<Message> =>
   fc
     .tuple(id, fc.oneof(fc.constant(0), id), id, own)
-    .map(([from, to, count, said]) => ({ from, to, count, ...said }) as Message);
+    .map(([from, to, count, said]) => ({ from, to, datagramSeq: count, ...said }) as Message);
 const message = saying(body);
 
 describe('what peers say', () => {
@@ -75,7 +75,7 @@ describe('what peers say', () => {
         const bytes = encode(own);
         const cut = decode(bytes.subarray(0, at % bytes.length));
         // A list of entries may end sooner; nothing else may.
-        if (cut) expect(['report', 'state', 'ask-levels', 'levels']).toContain(cut.kind);
+        if (cut) expect(['report', 'state', 'levels-request', 'levels']).toContain(cut.kind);
         expect(decode(Uint8Array.of(VERSION + 1, ...bytes.subarray(1)))).toBeUndefined();
       }),
     );
@@ -95,8 +95,8 @@ describe('what peers say', () => {
   test('in a report can be said again to one node, and is the same but for that', () => {
     fc.assert(
       fc.property(saying(report), id, id, agoMs, (own, to, count, ago) => {
-        const said = decode(again(encode(own), to, count, ago + 0.5));
-        expect(said).toEqual({ ...own, to, count, agoMs: ago });
+        const said = decode(retransmitCopyOf(encode(own), to, count, ago + 0.5));
+        expect(said).toEqual({ ...own, to, datagramSeq: count, agoMs: ago });
       }),
     );
   });
@@ -107,7 +107,7 @@ describe('what peers say', () => {
         kind: 'report',
         from: 1,
         to: 0,
-        count: 1,
+        datagramSeq: 1,
         agoMs: 0,
         seq: 1,
         entries: Array.from({ length: keys }, (_, n) => [7, n, -n, 3]).flat(),
@@ -116,9 +116,9 @@ describe('what peers say', () => {
   });
 
   test('is never more than a limit can have', () => {
-    const header = { kind: 'report', from: 1, to: 0, count: 1, agoMs: 0, seq: 1 } as const;
+    const header = { kind: 'report', from: 1, to: 0, datagramSeq: 1, agoMs: 0, seq: 1 } as const;
     const bytes = encode({ ...header, entries: [7, 1, 1, 1e300] });
-    expect(decode(bytes)).toMatchObject({ entries: [7, 1, 1, AMOUNT_MAX] });
+    expect(decode(bytes)).toMatchObject({ entries: [7, 1, 1, MAX_AMOUNT] });
     const huge = encode({ ...header, entries: [7, 1, 1, 0.5] });
     new DataView(huge.buffer).setFloat64(huge.length - 8, 1.7e308);
     expect(decode(huge)).toBeUndefined();
@@ -127,7 +127,7 @@ describe('what peers say', () => {
   test('names a node in whole letters, however long its name', () => {
     const name = 'é'.repeat(40).slice(0, 31) + '𝄞'.repeat(9);
     const welcome = encode({
-      ...{ kind: 'welcome', from: 1, to: 2, count: 1, nonce: 1 },
+      ...{ kind: 'hello-ack', from: 1, to: 2, datagramSeq: 1, nonce: 1 },
       ...{ seq: 0, first: 1, ageMs: 0, name },
     });
     expect(decode(welcome)).toMatchObject({ name: 'é'.repeat(31) });
@@ -137,11 +137,19 @@ describe('what peers say', () => {
     const keys = keysPerPage(buckets);
     expect(keys).toBeGreaterThan(0);
     const row = [-1, -1, ...Array<number>(buckets).fill(1e300)];
-    const standings = Array.from({ length: keys }, () => row).flat();
+    const refillTimes = Array.from({ length: keys }, () => row).flat();
     const last = Number.MAX_SAFE_INTEGER;
     const place = { nonce: 1, limit: 2 ** 32 - 1, cursor: last, next: last };
-    const page = encode({ kind: 'state', from: 1, to: 2, count: 1, ...place, buckets, standings });
-    expect(page.length).toBeLessThanOrEqual(DATAGRAM_BYTES_MAX);
+    const page = encode({
+      kind: 'state',
+      from: 1,
+      to: 2,
+      datagramSeq: 1,
+      ...place,
+      buckets,
+      refillTimes,
+    });
+    expect(page.length).toBeLessThanOrEqual(MAX_DATAGRAM_BYTES);
   });
 
   test('fits a datagram when it is cut as told', () => {
@@ -149,18 +157,18 @@ describe('what peers say', () => {
       fc.property(fc.array(entry, { minLength: 1, maxLength: 300 }), (own) => {
         const all = own.sort(([a], [b]) => a - b).flat();
         for (let at = 0; at < all.length; ) {
-          const count = fitting(all, at) * ENTRY;
+          const count = entriesThatFit(all, at) * ENTRY_WIDTH;
           const part = all.slice(at, at + count);
           const bytes = encode({
             kind: 'report',
             from: 1,
             to: 0,
-            count: 1,
+            datagramSeq: 1,
             agoMs: 0,
             seq: 2 ** 50,
             entries: part,
           });
-          expect(bytes.length).toBeLessThanOrEqual(DATAGRAM_BYTES_MAX);
+          expect(bytes.length).toBeLessThanOrEqual(MAX_DATAGRAM_BYTES);
           at += count;
         }
       }),

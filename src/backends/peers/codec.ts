@@ -14,115 +14,120 @@
  */
 
 import type { Millis } from '../../core/clock.ts';
-import { DATAGRAM_BYTES_MAX, Reader, Writer, writeId } from './bytes.ts';
+import { MAX_DATAGRAM_BYTES, Reader, Writer, writeU48 } from './bytes.ts';
 import {
-  ALL,
-  ENTRY,
+  BROADCAST,
+  ENTRY_WIDTH,
   type Entries,
-  type Kind,
+  type KeyRefillTimes,
   type Message,
+  type MessageKind,
   type MessageOf,
   type NodeId,
-  type Standings,
 } from './messages.ts';
 
 export const VERSION = 2;
 
-const TO_AT = 8;
-const COUNT_AT = 14;
+const TO_OFFSET = 8;
+const DATAGRAM_SEQ_OFFSET = 14;
 const HEADER_BYTES = 20;
 
 /** In the order of their numbers on the wire, which never changes. */
-const KINDS: readonly Kind[] = [
+const KINDS: readonly MessageKind[] = [
   'hello',
-  'welcome',
+  'hello-ack',
   'report',
-  'beat',
-  'missing',
-  'gone',
-  'ask-state',
+  'heartbeat',
+  'nack',
+  'evicted',
+  'state-request',
   'state',
-  'ask-levels',
+  'levels-request',
   'levels',
 ];
 
-const RANGES_MAX = 64;
+const MAX_RANGES = 64;
 
 /** The most bytes that come before a page of keys: nonce, limit, two cursors, how many buckets. */
-const PAGE_BYTES = 6 + 4 + 8 + 8 + 1;
+const PAGE_HEADER_BYTES = 6 + 4 + 8 + 8 + 1;
 
 /** The most bytes one entry can take: a limit, how many of it, a hash, an amount. */
-const ENTRY_BYTES_MAX = 4 + 1 + 8 + 9;
+const MAX_ENTRY_BYTES = 4 + 1 + 8 + 9;
 
 export function encode(message: Message): Uint8Array {
   const writer = new Writer();
   writer.byte(VERSION);
   writer.byte(KINDS.indexOf(message.kind));
-  writer.id(message.from);
-  writer.id(message.to);
-  writer.id(message.count);
+  writer.u48(message.from);
+  writer.u48(message.to);
+  writer.u48(message.datagramSeq);
   switch (message.kind) {
     case 'hello':
-      writer.id(message.nonce);
-      writer.whole(message.ageMs);
+      writer.u48(message.nonce);
+      writer.varint(message.ageMs);
       break;
-    case 'welcome':
-      writer.id(message.nonce);
-      writer.whole(message.seq);
-      writer.whole(message.first);
-      writer.whole(message.ageMs);
+    case 'hello-ack':
+      writer.u48(message.nonce);
+      writer.varint(message.seq);
+      writer.varint(message.first);
+      writer.varint(message.ageMs);
       writer.text(message.name);
       break;
     case 'report':
       writer.u16(message.agoMs);
-      writer.whole(message.seq);
+      writer.varint(message.seq);
       writeEntries(writer, message.entries, 0);
       break;
-    case 'beat':
-    case 'gone':
-      writer.whole(message.seq);
+    case 'heartbeat':
+    case 'evicted':
+      writer.varint(message.seq);
       break;
-    case 'missing':
+    case 'nack':
       writer.byte(message.ranges.length / 2);
-      for (const number of message.ranges) writer.whole(number);
+      for (const number of message.ranges) writer.varint(number);
       break;
-    case 'ask-state':
-      writer.id(message.nonce);
+    case 'state-request':
+      writer.u48(message.nonce);
       writer.u32(message.limit);
-      writer.whole(message.cursor);
+      writer.varint(message.cursor);
       break;
     case 'state':
-      writer.id(message.nonce);
+      writer.u48(message.nonce);
       writer.u32(message.limit);
-      writer.whole(message.cursor);
-      writer.whole(message.next);
+      writer.varint(message.cursor);
+      writer.varint(message.next);
       writer.byte(message.buckets);
-      writeStandings(writer, message.standings, message.buckets);
+      writeRefillTimes(writer, message.refillTimes, message.buckets);
       break;
-    case 'ask-levels':
-      writer.id(message.nonce);
+    case 'levels-request':
+      writer.u48(message.nonce);
       writeEntries(writer, message.entries, 0);
       break;
     case 'levels':
-      writer.id(message.nonce);
-      writer.whole(message.seq);
-      writer.whole(message.heard);
+      writer.u48(message.nonce);
+      writer.varint(message.seq);
+      writer.varint(message.receivedSeq);
       writeEntries(writer, message.entries, 0);
       break;
   }
-  return writer.done();
+  return writer.finish();
 }
 
 /** What is longer ago is not told as such: a report counts the more, the younger it is. */
-const AGO_MS_MAX = 2 ** 16 - 1;
+const MAX_AGO_MS = 2 ** 16 - 1;
 
 /** A report once more, so long after it was made, for one node alone and in a datagram of its own. */
-export function again(report: Uint8Array, to: NodeId, count: number, agoMs: Millis): Uint8Array {
+export function retransmitCopyOf(
+  report: Uint8Array,
+  to: NodeId,
+  datagramSeq: number,
+  agoMs: Millis,
+): Uint8Array {
   const copy = report.slice();
   const copyView = new DataView(copy.buffer);
-  writeId(copyView, TO_AT, to);
-  writeId(copyView, COUNT_AT, count);
-  copyView.setUint16(HEADER_BYTES, Math.min(Math.floor(agoMs), AGO_MS_MAX));
+  writeU48(copyView, TO_OFFSET, to);
+  writeU48(copyView, DATAGRAM_SEQ_OFFSET, datagramSeq);
+  copyView.setUint16(HEADER_BYTES, Math.min(Math.floor(agoMs), MAX_AGO_MS));
   return copy;
 }
 
@@ -130,8 +135,8 @@ export function again(report: Uint8Array, to: NodeId, count: number, agoMs: Mill
  * How many of these entries, from `from` on, fit into one datagram. Entries of one limit stand together,
  * so a limit is named once for all of them.
  */
-export function fitting(entries: Entries, from: number): number {
-  let room = DATAGRAM_BYTES_MAX - HEADER_BYTES - 3 * 8 - ENTRY_BYTES_MAX;
+export function entriesThatFit(entries: Entries, from: number): number {
+  let room = MAX_DATAGRAM_BYTES - HEADER_BYTES - 3 * 8 - MAX_ENTRY_BYTES;
   let at = from;
   let limit = -1;
   while (at < entries.length) {
@@ -139,14 +144,14 @@ export function fitting(entries: Entries, from: number): number {
     limit = entries[at];
     room -= 8 + amountBytes(entries[at + 3]);
     if (room < 0) break;
-    at += ENTRY;
+    at += ENTRY_WIDTH;
   }
-  return Math.max(1, (at - from) / ENTRY);
+  return Math.max(1, (at - from) / ENTRY_WIDTH);
 }
 
 /** How many keys of so many buckets each fit into one datagram, however they stand. */
 export const keysPerPage = (buckets: number): number =>
-  Math.floor((DATAGRAM_BYTES_MAX - HEADER_BYTES - PAGE_BYTES) / (8 + 9 * buckets));
+  Math.floor((MAX_DATAGRAM_BYTES - HEADER_BYTES - PAGE_HEADER_BYTES) / (8 + 9 * buckets));
 
 function amountBytes(value: number): number {
   if (!Number.isSafeInteger(value)) return 9;
@@ -158,10 +163,10 @@ function amountBytes(value: number): number {
 function writeEntries(writer: Writer, entries: Entries, from: number): void {
   for (let at = from; at < entries.length; ) {
     let end = at;
-    while (end < entries.length && entries[end] === entries[at]) end += ENTRY;
+    while (end < entries.length && entries[end] === entries[at]) end += ENTRY_WIDTH;
     writer.u32(entries[at]);
-    writer.whole((end - at) / ENTRY);
-    for (; at < end; at += ENTRY) {
+    writer.varint((end - at) / ENTRY_WIDTH);
+    for (; at < end; at += ENTRY_WIDTH) {
       writer.u32(entries[at + 1]);
       writer.u32(entries[at + 2]);
       writer.hits(entries[at + 3]);
@@ -169,11 +174,11 @@ function writeEntries(writer: Writer, entries: Entries, from: number): void {
   }
 }
 
-function writeStandings(writer: Writer, standings: Standings, buckets: number): void {
-  for (let at = 0; at < standings.length; ) {
-    writer.u32(standings[at++]);
-    writer.u32(standings[at++]);
-    for (let n = 0; n < buckets; n++) writer.amount(standings[at++]);
+function writeRefillTimes(writer: Writer, refillTimes: KeyRefillTimes, buckets: number): void {
+  for (let at = 0; at < refillTimes.length; ) {
+    writer.u32(refillTimes[at++]);
+    writer.u32(refillTimes[at++]);
+    for (let n = 0; n < buckets; n++) writer.amount(refillTimes[at++]);
   }
 }
 
@@ -182,58 +187,58 @@ export function decode(bytes: Uint8Array): Message | undefined {
   const reader = new Reader(bytes);
   if (reader.byte() !== VERSION) return undefined;
   const kind = KINDS[reader.byte()];
-  const from = reader.id();
-  const to = reader.id();
-  const count = reader.id();
-  if (kind === undefined || !reader.isFine || from === ALL) return undefined;
-  const message = { from, to, count, ...bodyOf(kind, reader) } as Message;
-  return reader.isFine && reader.isAtEnd ? message : undefined;
+  const from = reader.u48();
+  const to = reader.u48();
+  const datagramSeq = reader.u48();
+  if (kind === undefined || !reader.isValid || from === BROADCAST) return undefined;
+  const message = { from, to, datagramSeq, ...decodeBody(kind, reader) } as Message;
+  return reader.isValid && reader.isAtEnd ? message : undefined;
 }
 
-function bodyOf(kind: Kind, reader: Reader): object {
+function decodeBody(kind: MessageKind, reader: Reader): object {
   switch (kind) {
     case 'hello':
-      return { kind, nonce: reader.id(), ageMs: reader.whole() };
-    case 'welcome':
+      return { kind, nonce: reader.u48(), ageMs: reader.varint() };
+    case 'hello-ack':
       return {
         kind,
-        nonce: reader.id(),
-        seq: reader.whole(),
-        first: reader.whole(),
-        ageMs: reader.whole(),
+        nonce: reader.u48(),
+        seq: reader.varint(),
+        first: reader.varint(),
+        ageMs: reader.varint(),
         name: reader.text(),
       };
     case 'report':
       return {
         kind,
         agoMs: reader.u16(),
-        seq: reader.whole(),
+        seq: reader.varint(),
         entries: readEntries(reader),
       };
-    case 'beat':
-    case 'gone':
-      return { kind, seq: reader.whole() };
-    case 'missing':
+    case 'heartbeat':
+    case 'evicted':
+      return { kind, seq: reader.varint() };
+    case 'nack':
       return { kind, ranges: readRanges(reader) };
-    case 'ask-state':
-      return { kind, nonce: reader.id(), limit: reader.u32(), cursor: reader.whole() };
+    case 'state-request':
+      return { kind, nonce: reader.u48(), limit: reader.u32(), cursor: reader.varint() };
     case 'state':
       return {
         kind,
-        nonce: reader.id(),
+        nonce: reader.u48(),
         limit: reader.u32(),
-        cursor: reader.whole(),
-        next: reader.whole(),
-        ...readStandings(reader),
+        cursor: reader.varint(),
+        next: reader.varint(),
+        ...readRefillTimes(reader),
       };
-    case 'ask-levels':
-      return { kind, nonce: reader.id(), entries: readEntries(reader) };
+    case 'levels-request':
+      return { kind, nonce: reader.u48(), entries: readEntries(reader) };
     case 'levels':
       return {
         kind,
-        nonce: reader.id(),
-        seq: reader.whole(),
-        heard: reader.whole(),
+        nonce: reader.u48(),
+        seq: reader.varint(),
+        receivedSeq: reader.varint(),
         entries: readEntries(reader),
       };
   }
@@ -241,30 +246,30 @@ function bodyOf(kind: Kind, reader: Reader): object {
 
 function readEntries(reader: Reader): Entries {
   const entries: number[] = [];
-  while (reader.isFine && !reader.isAtEnd) {
+  while (reader.isValid && !reader.isAtEnd) {
     const limit = reader.u32();
-    const count = reader.whole();
-    for (let n = 0; n < count && reader.isFine; n++) {
+    const count = reader.varint();
+    for (let n = 0; n < count && reader.isValid; n++) {
       entries.push(limit, reader.u32() | 0, reader.u32() | 0, reader.hits());
     }
   }
   return entries;
 }
 
-function readStandings(reader: Reader): Pick<MessageOf<'state'>, 'buckets' | 'standings'> {
+function readRefillTimes(reader: Reader): Pick<MessageOf<'state'>, 'buckets' | 'refillTimes'> {
   const buckets = reader.byte();
-  const standings: number[] = [];
-  while (reader.isFine && !reader.isAtEnd) {
-    standings.push(reader.u32() | 0, reader.u32() | 0);
-    for (let n = 0; n < buckets && reader.isFine; n++) standings.push(reader.amount());
+  const refillTimes: number[] = [];
+  while (reader.isValid && !reader.isAtEnd) {
+    refillTimes.push(reader.u32() | 0, reader.u32() | 0);
+    for (let n = 0; n < buckets && reader.isValid; n++) refillTimes.push(reader.amount());
   }
-  return { buckets, standings };
+  return { buckets, refillTimes };
 }
 
 function readRanges(reader: Reader): readonly number[] {
   const count = reader.byte();
-  if (count > RANGES_MAX) reader.isFine = false;
+  if (count > MAX_RANGES) reader.isValid = false;
   const ranges: number[] = [];
-  for (let n = 0; n < count * 2 && reader.isFine; n++) ranges.push(reader.whole());
+  for (let n = 0; n < count * 2 && reader.isValid; n++) ranges.push(reader.varint());
   return ranges;
 }

@@ -6,9 +6,9 @@
  */
 
 /** Keys that something was gained for; of more, calls are told as any others. */
-const KEYS_MAX = 1000;
+const MAX_KEYS = 1000;
 
-export class Gained {
+export class ImportedCredits {
   readonly #units = new Map<string, number>();
 
   get isEmpty(): boolean {
@@ -18,12 +18,12 @@ export class Gained {
   add(low: number, high: number, units: number): void {
     const id = `${low} ${high}`;
     const before = this.#units.get(id);
-    if (before === undefined && this.#units.size >= KEYS_MAX) return;
+    if (before === undefined && this.#units.size >= MAX_KEYS) return;
     this.#units.set(id, (before ?? 0) + units);
   }
 
   /** How many of so many calls are paid for with it. */
-  use(low: number, high: number, hits: number): number {
+  consume(low: number, high: number, hits: number): number {
     const id = `${low} ${high}`;
     const units = this.#units.get(id) ?? 0;
     const used = Math.min(hits, Math.floor(units));

@@ -12,26 +12,26 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { HashSeed } from '../../core/hash.ts';
 
-const SEAL_BYTES = 16;
+const MAC_BYTES = 16;
 
-export interface Seal {
-  close(bytes: Uint8Array): Uint8Array;
+export interface DatagramAuth {
+  sign(bytes: Uint8Array): Uint8Array;
   /** What is inside; undefined if it was not sealed with this key. */
-  open(bytes: Uint8Array): Uint8Array | undefined;
+  verify(bytes: Uint8Array): Uint8Array | undefined;
 }
 
 /** Without a key: everything counts. For loopback only. */
-const PLAIN: Seal = { close: (bytes) => bytes, open: (bytes) => bytes };
+const NO_AUTH: DatagramAuth = { sign: (bytes) => bytes, verify: (bytes) => bytes };
 
-export function sealWith(key: string | undefined): Seal {
-  if (key === undefined) return PLAIN;
-  const secret = derive(key, 'seal');
+export function createDatagramAuth(key: string | undefined): DatagramAuth {
+  if (key === undefined) return NO_AUTH;
+  const secret = deriveKey(key, 'seal');
   const sealOf = (bytes: Uint8Array): Buffer =>
-    createHmac('sha256', secret).update(bytes).digest().subarray(0, SEAL_BYTES);
+    createHmac('sha256', secret).update(bytes).digest().subarray(0, MAC_BYTES);
   return {
-    close: (bytes) => Buffer.concat([bytes, sealOf(bytes)]),
-    open(bytes) {
-      const end = bytes.length - SEAL_BYTES;
+    sign: (bytes) => Buffer.concat([bytes, sealOf(bytes)]),
+    verify(bytes) {
+      const end = bytes.length - MAC_BYTES;
       if (end <= 0) return undefined;
       const inside = bytes.subarray(0, end);
       return timingSafeEqual(sealOf(inside), bytes.subarray(end)) ? inside : undefined;
@@ -40,11 +40,11 @@ export function sealWith(key: string | undefined): Seal {
 }
 
 /** All of a fleet hash keys alike, and nobody outside knows how. */
-export function fleetSeed(key: string | undefined): HashSeed {
-  const bytes = derive(key ?? '', 'hash');
+export function fleetHashSeed(key: string | undefined): HashSeed {
+  const bytes = deriveKey(key ?? '', 'hash');
   return [bytes.readInt32LE(0), bytes.readInt32LE(4)];
 }
 
 /** One key for each use, so that knowing one tells nothing of the other. */
-const derive = (key: string, use: string): Buffer =>
+const deriveKey = (key: string, use: string): Buffer =>
   createHmac('sha256', key).update(`sluice peers ${use}`).digest();

@@ -5,72 +5,78 @@
 
 import type { Millis } from '../../core/clock.ts';
 import type { Random } from '../../core/random.ts';
-import { ALL, freshNumber, type NodeId } from './messages.ts';
-import type { Asker } from './response-limiter.ts';
+import { BROADCAST, type NodeId, random48 } from './messages.ts';
+import type { Requester } from './response-limiter.ts';
 
 /** Strangers that were asked to prove that they are there, and have not yet. */
-const STRANGERS_MAX = 1024;
+const MAX_PENDING_HANDSHAKES = 1024;
 
 /** How often a stranger is asked. */
-const ASK_AGAIN_MS: Millis = 50;
+const HELLO_INTERVAL_MS: Millis = 50;
 
-interface Stranger extends Asker {
+interface PendingHandshake extends Requester {
   nonce: number;
   /** Until when an answer to it proves anything. */
-  nonceTo: Millis;
-  askAt: Millis;
+  nonceValidUntil: Millis;
+  helloAt: Millis;
 }
 
-export class Strangers {
+export class PendingHandshakes {
   readonly #random: Random;
   /** A nonce is good for so long. */
-  readonly #goodMs: Millis;
-  readonly #strangers = new Map<NodeId, Stranger>();
+  readonly #nonceLifetimeMs: Millis;
+  readonly #pending = new Map<NodeId, PendingHandshake>();
 
   /**
-   * `goodMs` is less than anybody is remembered for: an answer that has let somebody in never lets it in
+   * `nonceLifetimeMs` is less than anybody is remembered for: an answer that has let somebody in never lets it in
    * again.
    */
-  constructor(random: Random, goodMs: Millis) {
+  constructor(random: Random, nonceLifetimeMs: Millis) {
     this.#random = random;
-    this.#goodMs = goodMs;
+    this.#nonceLifetimeMs = nonceLifetimeMs;
   }
 
-  get(id: NodeId): Stranger {
-    const known = this.#strangers.get(id);
+  getOrCreate(id: NodeId): PendingHandshake {
+    const known = this.#pending.get(id);
     if (known) return known;
-    if (this.#strangers.size >= STRANGERS_MAX) {
-      const [oldest] = this.#strangers.keys();
-      this.#strangers.delete(oldest);
+    if (this.#pending.size >= MAX_PENDING_HANDSHAKES) {
+      const [oldest] = this.#pending.keys();
+      this.#pending.delete(oldest);
     }
-    const stranger = { nonce: 0, nonceTo: -Infinity, askAt: -Infinity, answeredTo: -Infinity };
-    this.#strangers.set(id, stranger);
-    return stranger;
+    const handshake = {
+      nonce: 0,
+      nonceValidUntil: -Infinity,
+      helloAt: -Infinity,
+      replyBudgetUntil: -Infinity,
+    };
+    this.#pending.set(id, handshake);
+    return handshake;
   }
 
   /** A number that only whoever is there can answer, to ask with now. */
-  nonceFor(id: NodeId, now: Millis): number {
-    const stranger = this.get(id);
-    if (now >= stranger.nonceTo) {
-      stranger.nonce = freshNumber(this.#random);
-      stranger.nonceTo = now + this.#goodMs;
+  issueNonce(id: NodeId, now: Millis): number {
+    const handshake = this.getOrCreate(id);
+    if (now >= handshake.nonceValidUntil) {
+      handshake.nonce = random48(this.#random);
+      handshake.nonceValidUntil = now + this.#nonceLifetimeMs;
     }
-    stranger.askAt = now + ASK_AGAIN_MS;
-    return stranger.nonce;
+    handshake.helloAt = now + HELLO_INTERVAL_MS;
+    return handshake.nonce;
   }
 
   /** Whether this answers what it was asked, or what everybody was. */
-  hasProved(id: NodeId, nonce: number, now: Millis): boolean {
-    const isIt = (own: Stranger | undefined): boolean => own?.nonce === nonce && now < own.nonceTo;
-    return isIt(this.#strangers.get(id)) || isIt(this.#strangers.get(ALL));
+  isValidReply(id: NodeId, nonce: number, now: Millis): boolean {
+    const isIt = (own: PendingHandshake | undefined): boolean =>
+      own?.nonce === nonce && now < own.nonceValidUntil;
+    return isIt(this.#pending.get(id)) || isIt(this.#pending.get(BROADCAST));
   }
 
-  forget(id: NodeId): void {
-    this.#strangers.delete(id);
+  remove(id: NodeId): void {
+    this.#pending.delete(id);
   }
 
   /** Nothing that was asked so far proves anything any more. */
   clear(): void {
-    this.#strangers.clear();
+    this.#pending.clear();
   }
 }

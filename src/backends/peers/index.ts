@@ -5,7 +5,7 @@ export { type Peers, type PeersOptions, peers } from './options.ts';
 export type { PeerView } from './peer-table.ts';
 export { redisChannel } from './redis-transport.ts';
 export type { PeerCounts } from './sender.ts';
-export type { Hear, Transport, TransportCounts } from './transport.ts';
+export type { DatagramHandler, Transport, TransportCounts } from './transport.ts';
 export {
   type UdpGroupOptions,
   type UdpOptions,

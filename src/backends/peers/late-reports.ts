@@ -14,25 +14,25 @@ import type { Entries } from './messages.ts';
 import type { Peer } from './peer-table.ts';
 
 /** One that was silent for so long may have served without being heard. */
-const SILENT_MS: Millis = 1000;
+const SILENCE_THRESHOLD_MS: Millis = 1000;
 
 /** For so long, and so many numbers, it is kept: until then it is as if the silence had lasted longer. */
-const KEEP_MS: Millis = 2000;
-const NUMBERS_MAX = 1_000_000;
+const MAX_BUFFER_MS: Millis = 2000;
+const MAX_BUFFERED_NUMBERS = 1_000_000;
 
-interface Late {
+interface LateReport {
   readonly from: Peer;
   readonly servedAt: Millis;
   readonly entries: Entries;
 }
 
-export class Returning {
+export class ReorderBuffer {
   /** And how far they had come when they were back, once that is known. */
   readonly #peers = new Map<Peer, number | undefined>();
-  #kept: Late[] = [];
-  #numbers = 0;
+  #reports: LateReport[] = [];
+  #bufferedNumbers = 0;
   /** When what is kept counts at the latest. */
-  countAt: Millis = Infinity;
+  flushAt: Millis = Infinity;
 
   has(peer: Peer): boolean {
     return this.#peers.has(peer);
@@ -43,47 +43,47 @@ export class Returning {
   }
 
   /** To be called when something of it came, before that is noted. */
-  look(peer: Peer, now: Millis): void {
-    if (now - peer.heardAt > SILENT_MS) this.#add(peer, now);
+  detectReturn(peer: Peer, now: Millis): void {
+    if (now - peer.lastSeenAt > SILENCE_THRESHOLD_MS) this.#startBuffering(peer, now);
   }
 
   /** To be called when it is heard for the first time: neither knew of the other for so long. */
-  meet(peer: Peer, apartMs: Millis, now: Millis): void {
-    if (apartMs > SILENT_MS) this.#add(peer, now);
+  addIfApart(peer: Peer, apartMs: Millis, now: Millis): void {
+    if (apartMs > SILENCE_THRESHOLD_MS) this.#startBuffering(peer, now);
   }
 
-  #add(peer: Peer, now: Millis): void {
+  #startBuffering(peer: Peer, now: Millis): void {
     if (!this.#peers.has(peer)) this.#peers.set(peer, undefined);
-    this.countAt = Math.min(this.countAt, now + KEEP_MS);
+    this.flushAt = Math.min(this.flushAt, now + MAX_BUFFER_MS);
   }
 
-  keep(from: Peer, servedAt: Millis, entries: Entries): void {
-    this.#kept.push({ from, servedAt, entries });
-    this.#numbers += entries.length;
+  buffer(from: Peer, servedAt: Millis, entries: Entries): void {
+    this.#reports.push({ from, servedAt, entries });
+    this.#bufferedNumbers += entries.length;
   }
 
   /** What is due to count, the oldest first, if nothing is missing any more or it takes too long. */
-  due(now: Millis): readonly Late[] {
-    if (this.isEmpty || !(this.#isComplete() || now >= this.countAt)) return [];
-    const late = this.#kept.sort((a, b) => a.servedAt - b.servedAt);
+  takeDue(now: Millis): readonly LateReport[] {
+    if (this.isEmpty || !(this.#isComplete() || now >= this.flushAt)) return [];
+    const late = this.#reports.sort((a, b) => a.servedAt - b.servedAt);
     this.clear();
     return late;
   }
 
   clear(): void {
     this.#peers.clear();
-    this.#kept = [];
-    this.#numbers = 0;
-    this.countAt = Infinity;
+    this.#reports = [];
+    this.#bufferedNumbers = 0;
+    this.flushAt = Infinity;
   }
 
   #isComplete(): boolean {
-    if (this.#numbers >= NUMBERS_MAX) return true;
+    if (this.#bufferedNumbers >= MAX_BUFFERED_NUMBERS) return true;
     let isComplete = true;
     for (const [peer, backAt] of this.#peers) {
-      const to = backAt ?? peer.heard.last;
+      const to = backAt ?? peer.received.highest;
       this.#peers.set(peer, to);
-      isComplete &&= peer.heard.isCompleteTo(to);
+      isComplete &&= peer.received.isCompleteTo(to);
     }
     return isComplete;
   }

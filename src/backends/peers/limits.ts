@@ -6,39 +6,42 @@
  */
 
 import type { Millis } from '../../core/clock.ts';
-import { ENTRY, type Entries, type Standings } from './messages.ts';
+import { ENTRY_WIDTH, type Entries, type KeyRefillTimes } from './messages.ts';
 
 /** One limit, as the engine meets it. */
 export interface PeerLimit {
   /** What all of the fleet call it: the same rule under the same name is the same number. */
   readonly id: number;
   /** Whether hits just add up, so that what was put on it can be taken off again: it is one bucket. */
-  readonly addsUp: boolean;
+  readonly isAdditive: boolean;
   /** Others served so many, so long ago. */
-  hear(low: number, high: number, hits: number, agoMs: Millis): void;
+  applyRemoteHits(low: number, high: number, hits: number, agoMs: Millis): void;
   /** How many buckets each key has. */
   readonly buckets: number;
   /** How keys stand from a place on, at most so many, and where to go on; 0: that was all. */
-  stateFrom(cursor: number, most: number): { readonly standings: Standings; readonly next: number };
+  readPage(
+    cursor: number,
+    most: number,
+  ): { readonly refillTimes: KeyRefillTimes; readonly next: number };
   /** A key's buckets are full in so long each, and no sooner; not counting so many hits. */
-  raise(low: number, high: number, fullInMs: readonly Millis[], hits: number): void;
+  raiseLevel(low: number, high: number, fullInMs: readonly Millis[], hits: number): void;
   /** How much of a key is spent; 0 if it is as good as new, or not known. */
   level(low: number, high: number): number;
   /** Counts so much more as spent, or so much less. */
-  move(low: number, high: number, by: number): void;
+  adjustLevel(low: number, high: number, by: number): void;
 }
 
-export class Limits {
+export class PeerLimits {
   readonly #byId = new Map<number, readonly PeerLimit[]>();
   /** Whether some id has more than one. */
-  #hasTwins = false;
+  #hasSiblings = false;
 
-  join(limit: PeerLimit): void {
-    this.#set(limit.id, [...this.#others(limit), limit]);
+  add(limit: PeerLimit): void {
+    this.#set(limit.id, [...this.#siblings(limit), limit]);
   }
 
-  leave(limit: PeerLimit): void {
-    this.#set(limit.id, this.#others(limit));
+  remove(limit: PeerLimit): void {
+    this.#set(limit.id, this.#siblings(limit));
   }
 
   /** The one that came last. */
@@ -51,41 +54,47 @@ export class Limits {
   }
 
   /** One served so many: those with the same id have to know. */
-  served(limit: PeerLimit, low: number, high: number, hits: number): void {
-    if (!this.#hasTwins) return;
-    for (const own of this.#others(limit)) own.hear(low, high, hits, 0);
+  applyToSiblings(limit: PeerLimit, low: number, high: number, hits: number): void {
+    if (!this.#hasSiblings) return;
+    for (const own of this.#siblings(limit)) own.applyRemoteHits(low, high, hits, 0);
   }
 
   /** Others served these, so long ago. How many of them are of limits that are not known here. */
-  hear(entries: Entries, agoMs: Millis): number {
+  applyRemoteHits(entries: Entries, agoMs: Millis): number {
     let unknown = 0;
-    for (let at = 0; at < entries.length; at += ENTRY) {
+    for (let at = 0; at < entries.length; at += ENTRY_WIDTH) {
       const limits = this.#byId.get(entries[at]);
       if (!limits) unknown++;
       else
         for (const own of limits)
-          own.hear(entries[at + 1], entries[at + 2], entries[at + 3], agoMs);
+          own.applyRemoteHits(entries[at + 1], entries[at + 2], entries[at + 3], agoMs);
     }
     return unknown;
   }
 
   /** How a key stands elsewhere, where so many hits were not counted. */
-  raise(id: number, low: number, high: number, fullInMs: readonly Millis[], hits: number): void {
-    for (const own of this.#all(id)) own.raise(low, high, fullInMs, hits);
+  raiseLevel(
+    id: number,
+    low: number,
+    high: number,
+    fullInMs: readonly Millis[],
+    hits: number,
+  ): void {
+    for (const own of this.#withId(id)) own.raiseLevel(low, high, fullInMs, hits);
   }
 
-  #all(id: number): readonly PeerLimit[] {
+  #withId(id: number): readonly PeerLimit[] {
     return this.#byId.get(id) ?? [];
   }
 
   /** Those with the same id. */
-  #others(limit: PeerLimit): readonly PeerLimit[] {
-    return this.#all(limit.id).filter((own) => own !== limit);
+  #siblings(limit: PeerLimit): readonly PeerLimit[] {
+    return this.#withId(limit.id).filter((own) => own !== limit);
   }
 
   #set(id: number, limits: readonly PeerLimit[]): void {
     if (limits.length === 0) this.#byId.delete(id);
     else this.#byId.set(id, limits);
-    this.#hasTwins = [...this.#byId.values()].some((own) => own.length > 1);
+    this.#hasSiblings = [...this.#byId.values()].some((own) => own.length > 1);
   }
 }

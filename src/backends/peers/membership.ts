@@ -8,107 +8,108 @@
 
 import type { Millis } from '../../core/clock.ts';
 import type { Random } from '../../core/random.ts';
-import { Strangers } from './handshake.ts';
-import type { Returning } from './late-reports.ts';
-import { ALL, type Message, type MessageOf, type NodeId } from './messages.ts';
-import type { Peers } from './peer-table.ts';
-import { mayAnswer } from './response-limiter.ts';
-import type { History } from './retransmit-buffer.ts';
-import type { Voice } from './sender.ts';
+import { PendingHandshakes } from './handshake.ts';
+import type { ReorderBuffer } from './late-reports.ts';
+import { BROADCAST, type Message, type MessageOf, type NodeId } from './messages.ts';
+import type { PeerTable } from './peer-table.ts';
+import { allowReply } from './response-limiter.ts';
+import type { RetransmitBuffer } from './retransmit-buffer.ts';
+import type { DatagramSender } from './sender.ts';
 import type { PeerOptions } from './settings.ts';
-import type { Learning } from './state-transfer.ts';
+import type { StateTransfer } from './state-transfer.ts';
 
 /** Nodes that are so alike in age have begun together. */
-const TOGETHER_MS: Millis = 500;
+const SIMULTANEOUS_START_MS: Millis = 500;
 
 /** What a node knows, as far as meeting others needs it. */
-interface Knowledge {
-  readonly voice: Voice;
-  readonly peers: Peers;
-  readonly history: History;
-  readonly learning: Learning;
-  readonly returning: Returning;
+interface MembershipContext {
+  readonly sender: DatagramSender;
+  readonly peers: PeerTable;
+  readonly retransmitBuffer: RetransmitBuffer;
+  readonly stateTransfer: StateTransfer;
+  readonly reorderBuffer: ReorderBuffer;
   readonly random: Random;
 }
 
-export class Meeting {
-  readonly #own: Knowledge;
+export class Membership {
+  readonly #context: MembershipContext;
   readonly #options: PeerOptions;
-  readonly #strangers: Strangers;
+  readonly #handshakes: PendingHandshakes;
   /** Since when it takes part: since it was started, or woke up. */
-  #bornAt: Millis;
+  #joinedAt: Millis;
 
-  constructor(own: Knowledge, options: PeerOptions, now: Millis) {
-    this.#own = own;
+  constructor(context: MembershipContext, options: PeerOptions, now: Millis) {
+    this.#context = context;
     this.#options = options;
-    this.#strangers = new Strangers(own.random, options.goneMs);
-    this.#bornAt = now;
+    this.#handshakes = new PendingHandshakes(context.random, options.peerTimeoutMs);
+    this.#joinedAt = now;
   }
 
   /** From now on it is a newcomer, and what was asked so far proves nothing any more. */
-  beginAnew(now: Millis): void {
-    this.#bornAt = now;
-    this.#strangers.clear();
+  rejoin(now: Millis): void {
+    this.#joinedAt = now;
+    this.#handshakes.clear();
   }
 
   /** Asks everybody, where it knows nobody. */
-  callOut(now: Millis): void {
-    this.#sayHello(ALL, now);
+  announce(now: Millis): void {
+    this.#sendHello(BROADCAST, now);
   }
 
   /** A node that was not heard before has to prove that it is there now. True if it did. */
-  meet(message: Message, now: Millis): boolean {
+  handleUnverified(message: Message, now: Millis): boolean {
     const { from } = message;
-    if (message.kind === 'welcome' && this.#strangers.hasProved(from, message.nonce, now)) {
+    if (message.kind === 'hello-ack' && this.#handshakes.isValidReply(from, message.nonce, now)) {
       return this.#admit(message, now);
     }
-    const stranger = this.#strangers.get(from);
-    if (message.kind === 'hello' && mayAnswer(stranger, 'hello', now)) {
-      this.welcome(message, now);
+    const handshake = this.#handshakes.getOrCreate(from);
+    if (message.kind === 'hello' && allowReply(handshake, 'hello', now)) {
+      this.sendHelloAck(message, now);
     }
-    if (this.#own.peers.isFull || now < stranger.askAt) return false;
-    this.#sayHello(from, now);
+    if (this.#context.peers.isFull || now < handshake.helloAt) return false;
+    this.#sendHello(from, now);
     return false;
   }
 
-  #sayHello(to: NodeId, now: Millis): void {
-    const nonce = this.#strangers.nonceFor(to, now);
-    this.#own.voice.say(to, { kind: 'hello', nonce, ageMs: this.#ageMs(now) });
+  #sendHello(to: NodeId, now: Millis): void {
+    const nonce = this.#handshakes.issueNonce(to, now);
+    this.#context.sender.send(to, { kind: 'hello', nonce, ageMs: this.#ageMs(now) });
   }
 
   /** It never seems older than it is. */
   #ageMs(now: Millis): Millis {
-    return Math.max(0, Math.floor(now - this.#bornAt));
+    return Math.max(0, Math.floor(now - this.#joinedAt));
   }
 
   /** The answer to whoever asks. */
-  welcome({ from: to, nonce, ageMs: theirs }: MessageOf<'hello'>, now: Millis): void {
-    const { history, voice } = this.#own;
-    history.forget(now);
-    const { last: seq } = history;
-    const first = history.firstSince(now - theirs);
+  sendHelloAck({ from: to, nonce, ageMs: theirs }: MessageOf<'hello'>, now: Millis): void {
+    const { retransmitBuffer, sender } = this.#context;
+    retransmitBuffer.evict(now);
+    const { lastSeq: seq } = retransmitBuffer;
+    const first = retransmitBuffer.firstSeqSince(now - theirs);
     const [ageMs, { name }] = [this.#ageMs(now), this.#options];
-    voice.say(to, { kind: 'welcome', nonce, seq, first, ageMs, name });
+    sender.send(to, { kind: 'hello-ack', nonce, seq, first, ageMs, name });
   }
 
   /**
    * From now on it is heard. One that has just begun itself is told by a neighbour how keys stand, and
    * hears what comes from here on; others want everything the newcomer still has, and nothing from before.
    */
-  #admit(welcome: MessageOf<'welcome'>, now: Millis): boolean {
-    const { from: id, count, seq, first, ageMs, name } = welcome;
-    if (this.#own.peers.isFull) return false;
-    this.#strangers.forget(id);
-    const ownAgeMs = now - this.#bornAt;
+  #admit(ack: MessageOf<'hello-ack'>, now: Millis): boolean {
+    const { from: id, datagramSeq, seq, first, ageMs, name } = ack;
+    if (this.#context.peers.isFull) return false;
+    this.#handshakes.remove(id);
+    const ownAgeMs = now - this.#joinedAt;
     // One that was there before, and was only met late: most of what it told, the neighbour has told.
-    const isOlder = ageMs > ownAgeMs && ownAgeMs < this.#options.goneMs;
+    const isOlder = ageMs > ownAgeMs && ownAgeMs < this.#options.peerTimeoutMs;
     // Those that begin together have nothing to learn from each other: each wants all that the other told.
-    const areTwins = !isOlder && ownAgeMs - ageMs < TOGETHER_MS;
-    const isWhole = !isOlder && (this.#own.learning.isDone || areTwins);
-    const who = { id, name, count, bornAt: now - ageMs };
-    const peer = this.#own.peers.add(who, isWhole ? Math.min(first - 1, seq) : seq, seq, now);
-    if (!peer.heard.isComplete) this.#own.returning.meet(peer, Math.min(ageMs, ownAgeMs), now);
-    if (!isWhole || first > 1) this.#own.learning.begin(peer, now);
+    const areTwins = !isOlder && ownAgeMs - ageMs < SIMULTANEOUS_START_MS;
+    const isWhole = !isOlder && (this.#context.stateTransfer.isSynced || areTwins);
+    const who = { id, name, datagramSeq, startedAt: now - ageMs };
+    const peer = this.#context.peers.add(who, isWhole ? Math.min(first - 1, seq) : seq, seq, now);
+    if (!peer.received.isComplete)
+      this.#context.reorderBuffer.addIfApart(peer, Math.min(ageMs, ownAgeMs), now);
+    if (!isWhole || first > 1) this.#context.stateTransfer.addSource(peer, now);
     return true;
   }
 }

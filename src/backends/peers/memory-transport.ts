@@ -7,9 +7,9 @@
  * The same seed and the same clock, the same losses.
  */
 
-import { alarm, type Clock, type Millis } from '../../core/clock.ts';
+import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { type Random, seededRandom } from '../../core/random.ts';
-import { type Hear, noCounts, type Transport } from './transport.ts';
+import { type DatagramHandler, type Transport, zeroCounts } from './transport.ts';
 
 export interface MemoryHubOptions {
   readonly clock: Clock;
@@ -24,13 +24,13 @@ export interface MemoryHubOptions {
 }
 
 /** Datagrams on their way; more are lost, as in a real network. */
-const UNDERWAY_MAX = 100_000;
+const MAX_DATAGRAMS_IN_FLIGHT = 100_000;
 
 export class MemoryHub {
   readonly #options: MemoryHubOptions;
   readonly #random: Random;
-  readonly #hearers = new Map<string, Hear>();
-  #underway = 0;
+  readonly #handlers = new Map<string, DatagramHandler>();
+  #inFlight = 0;
 
   constructor(options: MemoryHubOptions) {
     this.#options = options;
@@ -39,51 +39,51 @@ export class MemoryHub {
 
   /** A place in this network. Two with the same address are one after the other, as after a restart. */
   transport(address: string): Transport {
-    const counts = noCounts();
-    let own: Hear | undefined;
+    const counts = zeroCounts();
+    let own: DatagramHandler | undefined;
     const put = (to: string, bytes: Uint8Array): void => {
       if (own === undefined) return;
       counts.sent++;
-      this.carry(address, to, bytes);
+      this.deliver(address, to, bytes);
     };
     return {
       name: `memory ${address}`,
       isLoopback: this.#options.isLoopback ?? true,
       counts,
-      open: async (hear) => {
+      open: async (onDatagram) => {
         own = (bytes, from) => {
-          counts.heard++;
-          hear(bytes, from);
+          counts.received++;
+          onDatagram(bytes, from);
         };
-        this.#hearers.set(address, own);
+        this.#handlers.set(address, own);
       },
       broadcast: (bytes) => {
-        for (const to of this.#hearers.keys()) if (to !== address) put(to, bytes);
+        for (const to of this.#handlers.keys()) if (to !== address) put(to, bytes);
       },
       send: put,
       close: async () => {
-        if (this.#hearers.get(address) === own) this.#hearers.delete(address);
+        if (this.#handlers.get(address) === own) this.#handlers.delete(address);
         own = undefined;
       },
     };
   }
 
   /** Brings a datagram from one place to another, whoever really sent it: also for forgers. */
-  carry(from: string, to: string, bytes: Uint8Array): void {
+  deliver(from: string, to: string, bytes: Uint8Array): void {
     const { loss = 0, duplication = 0, delayMs = [0, 0], clock } = this.#options;
     if (this.#random() < loss) return;
     const copies = this.#random() < duplication ? 2 : 1;
     const [least, most] = delayMs;
-    for (let n = 0; n < copies && this.#underway < UNDERWAY_MAX; n++) {
+    for (let n = 0; n < copies && this.#inFlight < MAX_DATAGRAMS_IN_FLIGHT; n++) {
       const copy = bytes.slice();
       const afterMs = least + (most - least) * this.#random();
-      this.#underway++;
-      alarm(clock, clock.now() + afterMs, () => this.#arrive(from, to, copy), false);
+      this.#inFlight++;
+      schedule(clock, clock.now() + afterMs, () => this.#receive(from, to, copy), false);
     }
   }
 
-  #arrive(from: string, to: string, bytes: Uint8Array): void {
-    this.#underway--;
-    this.#hearers.get(to)?.(bytes, from);
+  #receive(from: string, to: string, bytes: Uint8Array): void {
+    this.#inFlight--;
+    this.#handlers.get(to)?.(bytes, from);
   }
 }

@@ -14,41 +14,41 @@ import type { Random } from '../../core/random.ts';
 export type NodeId = number;
 
 /** A number of 48 bits that nobody else has, and never 0. */
-export const freshNumber = (random: Random): number => 1 + Math.floor(random() * (2 ** 48 - 1));
+export const random48 = (random: Random): number => 1 + Math.floor(random() * (2 ** 48 - 1));
 
 /** To everybody. */
-export const ALL: NodeId = 0;
+export const BROADCAST: NodeId = 0;
 
 /** Which hits: limit, the key's hash in two halves, how many; four numbers each, one behind the other. */
 export type Entries = readonly number[];
-export const ENTRY = 4;
+export const ENTRY_WIDTH = 4;
 
 /** How keys stand: a key's hash in two halves, then in how many milliseconds each of its buckets is full. */
-export type Standings = readonly number[];
+export type KeyRefillTimes = readonly number[];
 
-interface Addressed {
+interface Envelope {
   readonly from: NodeId;
   readonly to: NodeId;
-  readonly count: number;
+  readonly datagramSeq: number;
 }
 
 /** What a node says, whoever it is and whomever it says it to. */
-export type Said =
+export type MessageBody =
   | Hello
-  | Welcome
+  | HelloAck
   | Report
-  | Beat
-  | Missing
-  | Gone
-  | AskState
-  | Told
-  | AskLevels
-  | Levels;
+  | Heartbeat
+  | Nack
+  | Evicted
+  | StateRequest
+  | StatePage
+  | LevelsRequest
+  | LevelsReply;
 
-export type Message = Addressed & Said;
+export type Message = Envelope & MessageBody;
 
 /** One of a kind. */
-export type MessageOf<K extends Kind> = Extract<Message, { kind: K }>;
+export type MessageOf<K extends MessageKind> = Extract<Message, { kind: K }>;
 
 /** Are you there? Whoever answers with the same nonce is. I am so old. */
 interface Hello {
@@ -58,8 +58,8 @@ interface Hello {
 }
 
 /** I am, and so old. My last report was `seq`; since you are there, I made those from `first` on that I have. */
-interface Welcome {
-  readonly kind: 'welcome';
+interface HelloAck {
+  readonly kind: 'hello-ack';
   readonly nonce: number;
   readonly seq: number;
   readonly first: number;
@@ -76,33 +76,33 @@ interface Report {
 }
 
 /** I am still here; my last report was `seq`. */
-interface Beat {
-  readonly kind: 'beat';
+interface Heartbeat {
+  readonly kind: 'heartbeat';
   readonly seq: number;
 }
 
 /** I did not get these reports of yours: pairs of the first and how many. */
-interface Missing {
-  readonly kind: 'missing';
+interface Nack {
+  readonly kind: 'nack';
   readonly ranges: readonly number[];
 }
 
 /** Of my reports, none up to `seq` can be had any more. */
-interface Gone {
-  readonly kind: 'gone';
+interface Evicted {
+  readonly kind: 'evicted';
   readonly seq: number;
 }
 
 /** Tell me how your keys of a limit stand, from this place on, and answer with the same nonce. */
-interface AskState {
-  readonly kind: 'ask-state';
+interface StateRequest {
+  readonly kind: 'state-request';
   readonly nonce: number;
   readonly limit: number;
   readonly cursor: number;
 }
 
 /** How keys stand, each bucket by itself. */
-interface Told {
+interface StatePage {
   readonly kind: 'state';
   readonly nonce: number;
   readonly limit: number;
@@ -111,25 +111,25 @@ interface Told {
   readonly next: number;
   /** How many buckets a key has. */
   readonly buckets: number;
-  readonly standings: Standings;
+  readonly refillTimes: KeyRefillTimes;
 }
 
 /** How do these keys stand with you? Their hits say nothing. */
-interface AskLevels {
-  readonly kind: 'ask-levels';
+interface LevelsRequest {
+  readonly kind: 'levels-request';
   readonly nonce: number;
   readonly entries: Entries;
 }
 
 /** How they stand: instead of hits, how many are spent, but for those I told nobody of. */
-interface Levels {
+interface LevelsReply {
   readonly kind: 'levels';
   readonly nonce: number;
   /** My last report. */
   readonly seq: number;
   /** Your last report that I counted, as all before it. */
-  readonly heard: number;
+  readonly receivedSeq: number;
   readonly entries: Entries;
 }
 
-export type Kind = Message['kind'];
+export type MessageKind = Message['kind'];

@@ -10,7 +10,12 @@
 import type { NatsConnection, Subscription } from '@nats-io/transport-node';
 import { ConfigError } from '../../core/errors.ts';
 import { isSubject } from './nats-subject.ts';
-import { type Hear, noCounts, SENDING_BYTES_MAX, type Transport } from './transport.ts';
+import {
+  type DatagramHandler,
+  MAX_SEND_QUEUE_BYTES,
+  type Transport,
+  zeroCounts,
+} from './transport.ts';
 
 /** A transport for `peers`. @throws {ConfigError} if the subject cannot be published to. */
 export function nats(connection: NatsConnection, subject = 'sluice.peers'): Transport {
@@ -20,9 +25,9 @@ export function nats(connection: NatsConnection, subject = 'sluice.peers'): Tran
   if (!isSubject(subject)) {
     throw new ConfigError('subject', 'a subject without wildcards', subject);
   }
-  const counts = noCounts();
+  const counts = zeroCounts();
   let subscription: Subscription | undefined;
-  let watch: Watch | undefined;
+  let monitor: ConnectionMonitor | undefined;
   let unconfirmedBytes = 0;
   let isConfirming = false;
 
@@ -42,7 +47,7 @@ export function nats(connection: NatsConnection, subject = 'sluice.peers'): Tran
   };
   const broadcast = (bytes: Uint8Array): void => {
     if (!subscription) return;
-    if (!watch?.isUp || unconfirmedBytes > SENDING_BYTES_MAX) {
+    if (!monitor?.isConnected || unconfirmedBytes > MAX_SEND_QUEUE_BYTES) {
       counts.dropped++;
       return;
     }
@@ -59,13 +64,13 @@ export function nats(connection: NatsConnection, subject = 'sluice.peers'): Tran
     name: `nats ${subject}`,
     isLoopback: false, // whoever reaches the server takes part
     counts,
-    async open(hear: Hear) {
-      watch = watchOf(connection);
+    async open(onDatagram: DatagramHandler) {
+      monitor = monitorConnection(connection);
       subscription = connection.subscribe(subject, {
         callback: (error, message) => {
           if (error || !subscription) return;
-          counts.heard++;
-          hear(message.data, '');
+          counts.received++;
+          onDatagram(message.data, '');
         },
       });
       await connection.flush();
@@ -75,27 +80,27 @@ export function nats(connection: NatsConnection, subject = 'sluice.peers'): Tran
     async close() {
       const own = subscription;
       subscription = undefined;
-      watch?.end();
+      monitor?.stop();
       if (!connection.isClosed()) own?.unsubscribe();
     },
   };
 }
 
-interface Watch {
-  isUp: boolean;
-  end(): void;
+interface ConnectionMonitor {
+  isConnected: boolean;
+  stop(): void;
 }
 
 /** Whether the connection is up. */
-function watchOf(connection: NatsConnection): Watch {
+function monitorConnection(connection: NatsConnection): ConnectionMonitor {
   const told = connection.status();
-  const watch = { isUp: true, end: () => (told as { stop?(): void }).stop?.() };
+  const monitor = { isConnected: true, stop: () => (told as { stop?(): void }).stop?.() };
   const follow = async (): Promise<void> => {
     for await (const { type } of told) {
-      if (type === 'disconnect' || type === 'close') watch.isUp = false;
-      else if (type === 'reconnect') watch.isUp = true;
+      if (type === 'disconnect' || type === 'close') monitor.isConnected = false;
+      else if (type === 'reconnect') monitor.isConnected = true;
     }
   };
   follow().catch(() => {});
-  return watch;
+  return monitor;
 }

@@ -5,35 +5,35 @@
  * what he recorded cannot have its answers sent to himself.
  */
 
-import { alarm, type Clock, endOfTick, type Millis } from '../../core/clock.ts';
+import { type Clock, type Millis, onNextTick, schedule } from '../../core/clock.ts';
 import { ConfigError } from '../../core/errors.ts';
-import { type Hasher, hasher } from '../../core/hash.ts';
-import { warn } from '../../core/process-warning.ts';
-import { type Random, secretRandom, systemRandom } from '../../core/random.ts';
-import type { Fleet } from './backend.ts';
+import { createHasher, type Hasher } from '../../core/hash.ts';
+import { emitProcessWarning } from '../../core/process-warning.ts';
+import { cryptoRandom, type Random, systemRandom } from '../../core/random.ts';
+import type { PeerNetwork } from './backend.ts';
 import { decode } from './codec.ts';
-import { fleetSeed, type Seal, sealWith } from './datagram-auth.ts';
+import { createDatagramAuth, type DatagramAuth, fleetHashSeed } from './datagram-auth.ts';
 import type { PeerLimit } from './limits.ts';
-import { ALL, type NodeId } from './messages.ts';
-import { PEERS_MAX, type PeerView } from './peer-table.ts';
-import { PeerEngine } from './protocol.ts';
+import { BROADCAST, type NodeId } from './messages.ts';
+import { MAX_PEERS, type PeerView } from './peer-table.ts';
+import { PeerProtocol } from './protocol.ts';
 import type { PeerCounts } from './sender.ts';
 import type { PeerOptions } from './settings.ts';
 import type { Transport, TransportCounts } from './transport.ts';
 
 /** So long after its start a node that met nobody takes itself for the first. */
-const ALONE_AFTER_MS: Millis = 1000;
+const SOLO_START_AFTER_MS: Millis = 1000;
 
 /** Nodes whose address is remembered; of one that is not, what came last says where to answer. */
-const ADDRESSES_MAX = 2 * PEERS_MAX;
+const MAX_ADDRESSES = 2 * MAX_PEERS;
 
 /**
  * Of what is said to a node that has not proved where it is, this part goes to everybody: should what came
  * last always come from somebody who only repeats it, the node itself hears of it nevertheless.
  */
-const TO_EVERYBODY = 1 / 8;
+const BROADCAST_PROBABILITY = 1 / 8;
 
-export interface NodeSetting {
+export interface PeerNodeConfig {
   readonly options: PeerOptions;
   readonly transport: Transport;
   readonly key: string | undefined;
@@ -60,133 +60,133 @@ export interface FleetView {
   /** What was told and heard, from the start on. */
   readonly counts: PeerCounts;
   /** Datagrams whose seal was not ours. */
-  readonly forged: number;
+  readonly authFailed: number;
   /** Where the last of them came from, if the transport knows; empty if there was none. */
-  readonly forgedFrom: string;
+  readonly authFailedFrom: string;
   /** What the transport carried. */
-  readonly carried: Readonly<TransportCounts>;
+  readonly transportCounts: Readonly<TransportCounts>;
 }
 
-export class FleetNode implements Fleet {
+export class PeerNode implements PeerNetwork {
   readonly hasher: Hasher;
-  readonly #setting: NodeSetting;
-  readonly #engine: PeerEngine;
-  readonly #seal: Seal;
+  readonly #config: PeerNodeConfig;
+  readonly #protocol: PeerProtocol;
+  readonly #auth: DatagramAuth;
   /** Where nodes have proved to be. */
   readonly #addresses = new Map<NodeId, string>();
   /** Whom we hear at the moment, and from where. */
-  #hearing: { readonly id: NodeId; readonly from: string } | undefined;
+  #currentSender: { readonly id: NodeId; readonly from: string } | undefined;
   #isOpen = false;
   #isClosed = false;
   #isTickDue = false;
   #wakeAt: Millis = Infinity;
-  #cancel = (): void => {};
-  #forged = 0;
-  #forgedFrom = '';
-  #hasLearned = (): void => {};
+  #cancelWake = (): void => {};
+  #authFailed = 0;
+  #authFailedFrom = '';
+  #resolveSynced = (): void => {};
   /** Resolves when others have told how keys stand, or when it is clear that nobody does. */
-  readonly learned = new Promise<void>((resolve) => {
-    this.#hasLearned = resolve;
+  readonly synced = new Promise<void>((resolve) => {
+    this.#resolveSynced = resolve;
   });
 
   /** @throws {ConfigError} if others could take part and there is no key to know them by. */
-  constructor(setting: NodeSetting) {
-    const { options, key, clock, random, transport, onNoKey = warnOnce } = setting;
+  constructor(config: PeerNodeConfig) {
+    const { options, key, clock, random, transport, onNoKey = warnOnce } = config;
     if (key === undefined) requireLoopback(transport, onNoKey);
-    this.#setting = setting;
-    this.#seal = sealWith(key);
-    this.hasher = setting.hasher ?? hasher(fleetSeed(key));
-    this.#engine = new PeerEngine(
+    this.#config = config;
+    this.#auth = createDatagramAuth(key);
+    this.hasher = config.hasher ?? createHasher(fleetHashSeed(key));
+    this.#protocol = new PeerProtocol(
       options,
-      random === systemRandom ? secretRandom : random, // who can guess a nonce can answer for another
+      random === systemRandom ? cryptoRandom : random, // who can guess a nonce can answer for another
       (to, bytes) => this.#send(to, bytes),
       clock.now(),
     );
   }
 
   async open(): Promise<void> {
-    const { transport } = this.#setting;
-    await transport.open((bytes, from) => this.#hear(bytes, from));
+    const { transport } = this.#config;
+    await transport.open((bytes, from) => this.#onDatagram(bytes, from));
     if (this.#isClosed) return void (await transport.close()); // nobody waited for it
     this.#isOpen = true;
-    this.#goOnAloneLater();
+    this.#scheduleSoloStart();
     this.#tick();
   }
 
   /** Unless somebody is telling it how keys stand. */
-  #goOnAloneLater(): void {
-    const { clock } = this.#setting;
+  #scheduleSoloStart(): void {
+    const { clock } = this.#config;
     const goOn = (): void => {
-      this.#engine.startAlone();
-      if (this.#engine.hasLearned) this.#hasLearned();
-      else if (!this.#isClosed) this.#goOnAloneLater();
+      this.#protocol.startWithoutPeers();
+      if (this.#protocol.isSynced) this.#resolveSynced();
+      else if (!this.#isClosed) this.#scheduleSoloStart();
     };
-    alarm(clock, clock.now() + ALONE_AFTER_MS, goOn, false);
+    schedule(clock, clock.now() + SOLO_START_AFTER_MS, goOn, false);
   }
 
   /** Tells what nobody was told of yet, and leaves. */
   async close(): Promise<void> {
-    if (this.#isOpen) this.#engine.flush(this.#setting.clock.now());
+    if (this.#isOpen) this.#protocol.flush(this.#config.clock.now());
     this.#isOpen = false;
     this.#isClosed = true;
-    this.#cancel();
-    await this.#setting.transport.close();
+    this.#cancelWake();
+    await this.#config.transport.close();
   }
 
   view(): FleetView {
-    const { options, transport, clock } = this.#setting;
+    const { options, transport, clock } = this.#config;
     return {
-      id: this.#engine.id,
+      id: this.#protocol.id,
       name: options.name,
       transport: transport.name,
       isOpen: this.#isOpen,
-      peers: this.#engine.peers(clock.now()),
-      counts: { ...this.#engine.counts },
-      forged: this.#forged,
-      forgedFrom: this.#forgedFrom,
-      carried: { ...transport.counts },
+      peers: this.#protocol.peers(clock.now()),
+      counts: { ...this.#protocol.counts },
+      authFailed: this.#authFailed,
+      authFailedFrom: this.#authFailedFrom,
+      transportCounts: { ...transport.counts },
     };
   }
 
   // For the limits.
 
-  join(limit: PeerLimit): void {
-    this.#engine.join(limit);
+  addLimit(limit: PeerLimit): void {
+    this.#protocol.addLimit(limit);
   }
 
-  leave(limit: PeerLimit): void {
-    this.#engine.leave(limit);
+  removeLimit(limit: PeerLimit): void {
+    this.#protocol.removeLimit(limit);
   }
 
-  served(limit: PeerLimit, low: number, high: number, hits: number): void {
-    if (this.#engine.served(limit, low, high, hits)) this.#tickSoon();
+  recordHits(limit: PeerLimit, low: number, high: number, hits: number): void {
+    if (this.#protocol.recordHits(limit, low, high, hits)) this.#scheduleTick();
   }
 
-  unserved(limit: PeerLimit, low: number, high: number, hits: number): void {
-    this.#engine.unserved(limit, low, high, hits);
+  retractHits(limit: PeerLimit, low: number, high: number, hits: number): void {
+    this.#protocol.retractHits(limit, low, high, hits);
   }
 
   // For the network.
 
-  #hear(bytes: Uint8Array, from: string): void {
-    const inside = this.#seal.open(bytes);
+  #onDatagram(bytes: Uint8Array, from: string): void {
+    const inside = this.#auth.verify(bytes);
     if (inside === undefined) {
-      this.#forged++;
-      this.#forgedFrom = from;
+      this.#authFailed++;
+      this.#authFailedFrom = from;
       return;
     }
     const message = decode(inside);
-    const now = this.#setting.clock.now();
-    this.#hearing = message && { id: message.from, from };
-    const isNew = this.#engine.take(message, now);
-    this.#hearing = undefined;
+    const now = this.#config.clock.now();
+    this.#currentSender = message && { id: message.from, from };
+    const isNew = this.#protocol.receiveMessage(message, now);
+    this.#currentSender = undefined;
     if (message && isNew) this.#learnAddress(message.from, from);
-    this.#wakeLater();
+    this.#scheduleWake();
   }
 
   #learnAddress(id: NodeId, from: string): void {
     if (this.#addresses.get(id) === from) return;
-    if (this.#addresses.size >= ADDRESSES_MAX && !this.#addresses.has(id)) {
+    if (this.#addresses.size >= MAX_ADDRESSES && !this.#addresses.has(id)) {
       const [oldest] = this.#addresses.keys();
       this.#addresses.delete(oldest); // should it still be there, it is soon heard again
     }
@@ -195,26 +195,28 @@ export class FleetNode implements Fleet {
 
   #send(to: NodeId, bytes: Uint8Array): void {
     if (!this.#isOpen) return;
-    const { transport } = this.#setting;
-    const sealed = this.#seal.close(bytes);
-    const address = to === ALL ? undefined : (this.#addresses.get(to) ?? this.#guess(to));
-    if (address === undefined) transport.broadcast(sealed);
-    else transport.send(address, sealed);
+    const { transport } = this.#config;
+    const signed = this.#auth.sign(bytes);
+    const address =
+      to === BROADCAST ? undefined : (this.#addresses.get(to) ?? this.#unverifiedAddressOf(to));
+    if (address === undefined) transport.broadcast(signed);
+    else transport.send(address, signed);
   }
 
   /** Where what we are hearing came from, which may be the node itself. */
-  #guess(to: NodeId): string | undefined {
-    if (this.#hearing?.id !== to || this.#setting.random() < TO_EVERYBODY) return undefined;
-    return this.#hearing.from;
+  #unverifiedAddressOf(to: NodeId): string | undefined {
+    if (this.#currentSender?.id !== to || this.#config.random() < BROADCAST_PROBABILITY)
+      return undefined;
+    return this.#currentSender.from;
   }
 
   // For the clock.
 
   /** When everything that is being decided now is decided: one report tells of all of it. */
-  #tickSoon(): void {
+  #scheduleTick(): void {
     if (this.#isTickDue) return;
     this.#isTickDue = true;
-    endOfTick(() => {
+    onNextTick(() => {
       this.#isTickDue = false;
       this.#tick();
     });
@@ -222,19 +224,19 @@ export class FleetNode implements Fleet {
 
   #tick(): void {
     if (!this.#isOpen) return;
-    this.#engine.tick(this.#setting.clock.now());
-    if (this.#engine.hasLearned) this.#hasLearned();
+    this.#protocol.tick(this.#config.clock.now());
+    if (this.#protocol.isSynced) this.#resolveSynced();
     this.#wakeAt = Infinity;
-    this.#wakeLater();
+    this.#scheduleWake();
   }
 
-  #wakeLater(): void {
-    const { clock } = this.#setting;
-    const at = this.#engine.wakeAt(clock.now());
+  #scheduleWake(): void {
+    const { clock } = this.#config;
+    const at = this.#protocol.wakeAt(clock.now());
     if (!this.#isOpen || at >= this.#wakeAt) return;
-    this.#cancel();
+    this.#cancelWake();
     this.#wakeAt = at;
-    this.#cancel = alarm(clock, at, () => this.#tick(), false);
+    this.#cancelWake = schedule(clock, at, () => this.#tick(), false);
   }
 }
 
@@ -254,4 +256,4 @@ function requireLoopback(transport: Transport, onNoKey: (warning: string) => voi
   onNoKey(`peers without a key (${name}): ${who}. Set a key, except for trying things out.`);
 }
 
-const warnOnce = (warning: string): void => warn('PEERS', warning, 'no key');
+const warnOnce = (warning: string): void => emitProcessWarning('PEERS', warning, 'no key');

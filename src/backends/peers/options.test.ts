@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process';
 import { createSocket } from 'node:dgram';
 import { afterEach, describe, expect, test, vi } from 'vitest';
-import { until } from '../../../test/support/transport-contract.ts';
+import { waitUntil } from '../../../test/support/transport-contract.ts';
 import { VirtualClock } from '../../testing/index.ts';
 import { MemoryHub } from './memory-transport.ts';
 import { type Peers, type PeersOptions, peers } from './options.ts';
@@ -38,8 +38,8 @@ describe('a node', () => {
     const fast = peers({ transport: quiet(), key: KEY, clock });
     await fast.opened;
     expect([slow.view().isOpen, fast.view().isOpen]).toEqual([false, true]);
-    await clock.pass(60_000);
-    await until('it is told', () => heard.length > 0);
+    await clock.advanceAsync(60_000);
+    await waitUntil('it is told', () => heard.length > 0);
     end();
     expect(heard).toEqual([expect.stringMatching(/^a slow one has not opened for 5 s; until/)]);
     await Promise.all([slow.close(), fast.close()]);
@@ -83,7 +83,7 @@ describe('a fleet', () => {
     const asked: ((hosts: string[]) => void)[] = [];
     const resolve = () => new Promise<string[]>((answer) => asked.push(answer));
     const early = made(udp({ peers: `fleet.test:${port}`, bind: address }, { resolve }));
-    await until('it asks for them', () => asked.length === 1);
+    await waitUntil('it asks for them', () => asked.length === 1);
     await early.close();
     await made(udp({ peers: address })).opened;
     asked[0](['127.0.0.1']);
@@ -104,7 +104,7 @@ describe('a fleet', () => {
     const addresses = [await freeAddress(), await freeAddress()];
     for (const own of addresses) await made(udp({ peers: own })).opened;
     for (const own of addresses) await expect(made(udp({ peers: own })).opened).rejects.toThrow();
-    await until('it is told', () => heard.length === 2);
+    await waitUntil('it is told', () => heard.length === 2);
     end();
     expect(heard[1]).toMatch(`peers cannot be reached: udp ${addresses[1]}: bind EADDRINUSE`);
   });
@@ -113,19 +113,20 @@ describe('a fleet', () => {
     const script = `
       import { limiter } from 'sluice';
       import { peers, udp } from 'sluice/peers';
-      const share = peers({ transport: udp({ peers: '${await freeAddress()}' }), key: '${KEY}' });
-      await share.opened;
-      limiter({ name: 'api', limit: { bucket: { rate: 1 } }, share }).ask('alice');
+      const backend = peers({ transport: udp({ peers: '${await freeAddress()}' }), key: '${KEY}' });
+      await backend.opened;
+      limiter({ name: 'api', limit: { bucket: { rate: 1 } }, backend }).check('alice');
       process.exitCode = 7;`;
     const args = ['--input-type=module', '-e', script];
     expect(spawnSync(process.execPath, args, { timeout: 20_000 }).status).toBe(7);
   });
 
   test('waits for signs of life that come as seldom as it asks for', () => {
-    expect(() => made(quiet(), { interval: '2s', gone: '5s' })).toThrow(
-      /`gone` to be at least 3 times `interval`, got "5s"/,
+    expect(() => made(quiet(), { interval: '2s', peerTimeout: '5s' })).toThrow(
+      /`peerTimeout` to be at least 3 times `interval`, got "5s"/,
     );
-    for (const own of [{ interval: '1m' }, { interval: '1s', gone: '3s' }]) made(quiet(), own);
+    for (const own of [{ interval: '1m' }, { interval: '1s', peerTimeout: '3s' }])
+      made(quiet(), own);
   });
 
   test.each([

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { Hits } from './pending-hits.ts';
+import { PendingHits } from './pending-hits.ts';
 
 describe('hits that nobody was told of', () => {
   test('are summed up by limit and key', () => {
@@ -13,38 +13,38 @@ describe('hits that nobody was told of', () => {
       fc.property(
         fc.array(fc.tuple(key, fc.integer({ min: 1, max: 5 })), { maxLength: 200 }),
         (own) => {
-          const hits = new Hits();
+          const pendingHits = new PendingHits();
           const expected = new Map<string, number>();
           for (const [[limit, low, high], count] of own) {
-            hits.add(limit, low, high, count);
+            pendingHits.add(limit, low, high, count);
             const name = `${limit},${low},${high}`;
             expected.set(name, (expected.get(name) ?? 0) + count);
           }
-          const drained = hits.drain();
+          const drained = pendingHits.drain();
           const seen = new Map<string, number>();
           for (let n = 0; n < drained.length; n += 4) {
             seen.set(drained.slice(n, n + 3).join(','), drained[n + 3]);
           }
           expect(seen).toEqual(expected);
-          expect(hits.size).toBe(0);
-          expect(hits.drain()).toEqual([]);
+          expect(pendingHits.size).toBe(0);
+          expect(pendingHits.drain()).toEqual([]);
         },
       ),
     );
   });
 
   test('what did not happen is taken back as far as it was not told yet', () => {
-    const hits = new Hits();
-    hits.add(7, 1, 1, 3);
-    expect(hits.takeBack(7, 1, 1, 2)).toBe(2);
-    expect(hits.takeBack(7, 9, 9, 2)).toBe(0);
-    expect(hits.drain()).toEqual([7, 1, 1, 1]);
+    const pendingHits = new PendingHits();
+    pendingHits.add(7, 1, 1, 3);
+    expect(pendingHits.retract(7, 1, 1, 2)).toBe(2);
+    expect(pendingHits.retract(7, 9, 9, 2)).toBe(0);
+    expect(pendingHits.drain()).toEqual([7, 1, 1, 1]);
   });
 
   test('say when there are too many keys to keep', () => {
-    const hits = new Hits();
-    for (let n = 1; !hits.isFull; n++) hits.add(0, n * 8192, n, 1);
-    expect(hits.size).toBe(4096);
-    expect(hits.drain()).toHaveLength(4096 * 4);
+    const pendingHits = new PendingHits();
+    for (let n = 1; !pendingHits.isFull; n++) pendingHits.add(0, n * 8192, n, 1);
+    expect(pendingHits.size).toBe(4096);
+    expect(pendingHits.drain()).toHaveLength(4096 * 4);
   });
 });

@@ -16,142 +16,150 @@
  */
 
 import type { Millis } from '../../core/clock.ts';
-import type { Limits, PeerLimit } from './limits.ts';
-import { ENTRY, type Entries } from './messages.ts';
+import type { PeerLimit, PeerLimits } from './limits.ts';
+import { ENTRY_WIDTH, type Entries } from './messages.ts';
 
 /** Keys it is done for at once: each has one place it can be at. A power of two. */
-const PLACES = 4096;
+const PREDICTION_SLOTS = 4096;
 
 /** With more hits than this lately, a key does not make room for another. */
-const BUSY = 2;
+const BUSY_HITS = 2;
 
 /** Over so long it counts how hits are shared out. Longer is steadier, shorter follows a change sooner. */
-const SHARES_MS: Millis = 1000;
+const RATE_WINDOW_MS: Millis = 1000;
 
 /** What does not come in about so long is not expected any more: some ways there and back. */
-const EXPECT_MS: Millis = 200;
+const PREDICTION_DECAY_MS: Millis = 200;
 
 /** Less than this is nothing. */
-const DUST = 0.01;
+const EPSILON_HITS = 0.01;
 
-interface Key {
+interface PredictedKey {
   readonly id: number;
   readonly low: number;
   readonly high: number;
   /** When all of the following was true. */
-  at: Millis;
+  updatedAt: Millis;
   /** Hits lately, here and elsewhere. */
-  own: number;
-  others: number;
-  held: number;
+  localHits: number;
+  remoteHits: number;
+  predictedHits: number;
 }
 
-export class Anticipation {
-  readonly #limits: Limits;
-  readonly #places: (Key | undefined)[] = [];
+export class PeerPrediction {
+  readonly #limits: PeerLimits;
+  readonly #slots: (PredictedKey | undefined)[] = [];
   /** Those of which something is held back. */
-  readonly #holding = new Set<Key>();
+  readonly #active = new Set<PredictedKey>();
 
-  constructor(limits: Limits) {
+  constructor(limits: PeerLimits) {
     this.#limits = limits;
   }
 
   /** These were served here, and are counted. */
-  served(entries: Entries, now: Millis): void {
-    for (let at = 0; at < entries.length; at += ENTRY) {
-      this.#servedOne(entries[at], entries[at + 1], entries[at + 2], entries[at + 3], now);
+  onLocalHits(entries: Entries, now: Millis): void {
+    for (let at = 0; at < entries.length; at += ENTRY_WIDTH) {
+      this.#onLocalEntry(entries[at], entries[at + 1], entries[at + 2], entries[at + 3], now);
     }
   }
 
-  #servedOne(id: number, low: number, high: number, hits: number, now: Millis): void {
+  #onLocalEntry(id: number, low: number, high: number, hits: number, now: Millis): void {
     const limit = this.#limits.byId(id);
-    if (!limit?.addsUp) return;
-    const key = this.#key(id, low, high, now);
+    if (!limit?.isAdditive) return;
+    const key = this.#keyFor(id, low, high, now);
     if (!key) return;
-    this.#fade(key, limit, hits, now);
-    key.own += hits;
-    const meanwhile = ((key.own + key.others) * EXPECT_MS) / SHARES_MS;
-    const more = Math.min((hits * key.others) / key.own, meanwhile - key.held);
-    if (more > 0) this.#hold(key, limit, more);
+    this.#decay(key, limit, hits, now);
+    key.localHits += hits;
+    const meanwhile = ((key.localHits + key.remoteHits) * PREDICTION_DECAY_MS) / RATE_WINDOW_MS;
+    const more = Math.min((hits * key.remoteHits) / key.localHits, meanwhile - key.predictedHits);
+    if (more > 0) this.#adjust(key, limit, more);
   }
 
   /** Others served these, which are not counted yet. */
-  heard(entries: Entries, now: Millis): void {
-    for (let at = 0; at < entries.length; at += ENTRY) {
-      this.#heardOne(entries[at], entries[at + 1], entries[at + 2], entries[at + 3], now);
+  onRemoteHits(entries: Entries, now: Millis): void {
+    for (let at = 0; at < entries.length; at += ENTRY_WIDTH) {
+      this.#onRemoteEntry(entries[at], entries[at + 1], entries[at + 2], entries[at + 3], now);
     }
   }
 
-  #heardOne(id: number, low: number, high: number, hits: number, now: Millis): void {
+  #onRemoteEntry(id: number, low: number, high: number, hits: number, now: Millis): void {
     const limit = this.#limits.byId(id);
-    if (!limit?.addsUp) return;
-    const key = this.#key(id, low, high, now);
+    if (!limit?.isAdditive) return;
+    const key = this.#keyFor(id, low, high, now);
     if (!key) return;
-    this.#fade(key, limit, 0, now);
-    key.others += hits;
-    this.#hold(key, limit, -Math.min(hits, key.held));
+    this.#decay(key, limit, 0, now);
+    key.remoteHits += hits;
+    this.#adjust(key, limit, -Math.min(hits, key.predictedHits));
   }
 
   /** How many hits of a key are held back. */
-  of(id: number, low: number, high: number): number {
-    const key = this.#places[(id ^ low) & (PLACES - 1)];
-    return key?.id === id && key.low === low && key.high === high ? key.held : 0;
+  predictedFor(id: number, low: number, high: number): number {
+    const key = this.#slots[(id ^ low) & (PREDICTION_SLOTS - 1)];
+    return key?.id === id && key.low === low && key.high === high ? key.predictedHits : 0;
   }
 
   /** Gives back what is not expected any more. */
   tick(now: Millis): void {
-    for (const key of this.#holding) {
+    for (const key of this.#active) {
       const limit = this.#limits.byId(key.id);
-      if (limit) this.#fade(key, limit, 0, now);
-      else this.#holding.delete(key);
+      if (limit) this.#decay(key, limit, 0, now);
+      else this.#active.delete(key);
     }
   }
 
   /** Gives back everything: what is counted now is what was served. */
-  giveUp(): void {
-    for (const key of this.#holding) this.#drop(key);
+  releaseAll(): void {
+    for (const key of this.#active) this.#release(key);
   }
 
   /** A key's place, unless it belongs to another that is busy. */
-  #key(id: number, low: number, high: number, now: Millis): Key | undefined {
-    const place = (id ^ low) & (PLACES - 1);
-    const known = this.#places[place];
+  #keyFor(id: number, low: number, high: number, now: Millis): PredictedKey | undefined {
+    const slot = (id ^ low) & (PREDICTION_SLOTS - 1);
+    const known = this.#slots[slot];
     if (known?.id === id && known.low === low && known.high === high) return known;
-    if (known && known.own + known.others > BUSY && now - known.at < SHARES_MS) return undefined;
-    if (known) this.#drop(known);
-    const key = { id, low, high, at: now, own: 0, others: 0, held: 0 };
-    this.#places[place] = key;
+    if (
+      known &&
+      known.localHits + known.remoteHits > BUSY_HITS &&
+      now - known.updatedAt < RATE_WINDOW_MS
+    )
+      return undefined;
+    if (known) this.#release(known);
+    const key = { id, low, high, updatedAt: now, localHits: 0, remoteHits: 0, predictedHits: 0 };
+    this.#slots[slot] = key;
     return key;
   }
 
   /** `hits` have just been counted, and were not before. */
-  #fade(key: Key, limit: PeerLimit, hits: number, now: Millis): void {
-    const ms = Math.max(0, now - key.at);
+  #decay(key: PredictedKey, limit: PeerLimit, hits: number, now: Millis): void {
+    const ms = Math.max(0, now - key.updatedAt);
     if (ms > 0) {
-      key.at = now;
-      const kept = Math.exp(-ms / SHARES_MS);
-      key.own *= kept;
-      key.others *= kept;
+      key.updatedAt = now;
+      const kept = Math.exp(-ms / RATE_WINDOW_MS);
+      key.localHits *= kept;
+      key.remoteHits *= kept;
     }
-    if (key.held === 0) return;
+    if (key.predictedHits === 0) return;
     // What is held back in a bucket that would be full by now has flowed back in already.
-    key.held = Math.min(key.held, Math.max(0, limit.level(key.low, key.high) - hits));
-    const left = key.held * Math.exp(-ms / EXPECT_MS);
-    this.#hold(key, limit, (left > DUST ? left : 0) - key.held);
+    key.predictedHits = Math.min(
+      key.predictedHits,
+      Math.max(0, limit.level(key.low, key.high) - hits),
+    );
+    const left = key.predictedHits * Math.exp(-ms / PREDICTION_DECAY_MS);
+    this.#adjust(key, limit, (left > EPSILON_HITS ? left : 0) - key.predictedHits);
   }
 
-  #hold(key: Key, limit: PeerLimit, more: number): void {
+  #adjust(key: PredictedKey, limit: PeerLimit, more: number): void {
     if (more === 0) return;
-    key.held += more;
-    limit.move(key.low, key.high, more);
-    if (key.held > 0) this.#holding.add(key);
-    else this.#holding.delete(key);
+    key.predictedHits += more;
+    limit.adjustLevel(key.low, key.high, more);
+    if (key.predictedHits > 0) this.#active.add(key);
+    else this.#active.delete(key);
   }
 
-  #drop(key: Key): void {
+  #release(key: PredictedKey): void {
     const limit = this.#limits.byId(key.id);
-    if (limit) this.#fade(key, limit, 0, Infinity);
-    this.#holding.delete(key);
-    this.#places[(key.id ^ key.low) & (PLACES - 1)] = undefined;
+    if (limit) this.#decay(key, limit, 0, Infinity);
+    this.#active.delete(key);
+    this.#slots[(key.id ^ key.low) & (PREDICTION_SLOTS - 1)] = undefined;
   }
 }

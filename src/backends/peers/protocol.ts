@@ -17,131 +17,139 @@
 
 import type { Millis } from '../../core/clock.ts';
 import type { Random } from '../../core/random.ts';
-import { Comparing } from './anti-entropy.ts';
-import { decode, fitting } from './codec.ts';
-import { Returning } from './late-reports.ts';
-import { Limits, type PeerLimit } from './limits.ts';
-import { Meeting } from './membership.ts';
+import { AntiEntropy } from './anti-entropy.ts';
+import { decode, entriesThatFit } from './codec.ts';
+import { ReorderBuffer } from './late-reports.ts';
+import { type PeerLimit, PeerLimits } from './limits.ts';
+import { Membership } from './membership.ts';
 import {
-  ALL,
-  ENTRY,
+  BROADCAST,
+  ENTRY_WIDTH,
   type Entries,
-  freshNumber,
   type Message,
   type MessageOf,
   type NodeId,
+  random48,
 } from './messages.ts';
-import { type Peer, Peers, type PeerView } from './peer-table.ts';
-import { Hits } from './pending-hits.ts';
-import { Anticipation } from './prediction.ts';
-import { Budget } from './report-budget.ts';
-import { countAgain, mayAnswer } from './response-limiter.ts';
-import { History } from './retransmit-buffer.ts';
-import { Counts, type Send, Voice } from './sender.ts';
+import { type Peer, PeerTable, type PeerView } from './peer-table.ts';
+import { PendingHits } from './pending-hits.ts';
+import { PeerPrediction } from './prediction.ts';
+import { ReportBudget } from './report-budget.ts';
+import { allowReply, chargeRetransmits } from './response-limiter.ts';
+import { RetransmitBuffer } from './retransmit-buffer.ts';
+import { DatagramSender, MessageCounts, type SendDatagram } from './sender.ts';
 import type { PeerOptions } from './settings.ts';
-import { Learning } from './state-transfer.ts';
+import { StateTransfer } from './state-transfer.ts';
 
 /** Reports sent again for one question. */
-const AGAIN_MAX = 64;
+const MAX_RETRANSMITS = 64;
 
 /** How often it looks who is gone and what is too old to keep. */
-const FORGET_MS: Millis = 1000;
+const SWEEP_INTERVAL_MS: Millis = 1000;
 
 /** How often it says that it is there: to nobody yet, and to those who know it, if it has nothing to tell. */
-const CALL_OUT_MS: Millis = 200;
-const BEAT_MS: Millis = 1000;
+const ANNOUNCE_INTERVAL_MS: Millis = 200;
+const HEARTBEAT_INTERVAL_MS: Millis = 1000;
 
 /** One that is woken so much later than it wanted to be was asleep: stopped, suspended, or busy with itself. */
-const ASLEEP_MS: Millis = 1000;
+const SUSPENDED_AFTER_MS: Millis = 1000;
 
-export class PeerEngine {
+export class PeerProtocol {
   readonly #options: PeerOptions;
-  readonly #voice: Voice;
-  readonly #limits = new Limits();
-  readonly #hits = new Hits();
-  readonly #anticipation = new Anticipation(this.#limits);
-  readonly #history: History;
-  readonly #peers: Peers;
-  readonly #returning = new Returning();
-  readonly #learning: Learning;
-  readonly #meeting: Meeting;
-  readonly #comparing: Comparing;
-  readonly #budget: Budget;
+  readonly #sender: DatagramSender;
+  readonly #limits = new PeerLimits();
+  readonly #pendingHits = new PendingHits();
+  readonly #prediction = new PeerPrediction(this.#limits);
+  readonly #retransmitBuffer: RetransmitBuffer;
+  readonly #peerTable: PeerTable;
+  readonly #reorderBuffer = new ReorderBuffer();
+  readonly #stateTransfer: StateTransfer;
+  readonly #membership: Membership;
+  readonly #antiEntropy: AntiEntropy;
+  readonly #reportBudget: ReportBudget;
   /** Hits of a key that nobody was told of, from which on they are told at once. */
-  readonly #urgentFrom: number;
+  readonly #flushThreshold: number;
   #reportAt: Millis;
-  #isUrgent = false;
+  #isFlushDue = false;
   /** As it was told last. */
   #now: Millis;
-  #beatAt: Millis;
-  #forgetAt: Millis;
-  readonly counts = new Counts();
+  #heartbeatAt: Millis;
+  #sweepAt: Millis;
+  readonly counts = new MessageCounts();
 
-  constructor(options: PeerOptions, random: Random, send: Send, now: Millis) {
+  constructor(options: PeerOptions, random: Random, send: SendDatagram, now: Millis) {
     this.#options = options;
-    this.#voice = new Voice(freshNumber(random), this.counts, send);
-    this.#history = new History(options.historyMs, options.historyBytes);
-    this.#peers = new Peers(options.goneMs);
-    const own = {
-      voice: this.#voice,
+    this.#sender = new DatagramSender(random48(random), this.counts, send);
+    this.#retransmitBuffer = new RetransmitBuffer(
+      options.retransmitBufferMs,
+      options.retransmitBufferBytes,
+    );
+    this.#peerTable = new PeerTable(options.peerTimeoutMs);
+    const context = {
+      sender: this.#sender,
       limits: this.#limits,
-      hits: this.#hits,
-      anticipation: this.#anticipation,
-      peers: this.#peers,
-      history: this.#history,
+      pendingHits: this.#pendingHits,
+      prediction: this.#prediction,
+      peers: this.#peerTable,
+      retransmitBuffer: this.#retransmitBuffer,
       random,
-      isHeard: (peer: Peer): boolean => peer.heard.isComplete && !this.#returning.has(peer),
+      isFullyReceived: (peer: Peer): boolean =>
+        peer.received.isComplete && !this.#reorderBuffer.has(peer),
     };
-    this.#learning = new Learning(own);
-    const known = { ...own, learning: this.#learning, returning: this.#returning };
-    this.#meeting = new Meeting(known, options, now);
-    this.#comparing = new Comparing(own, now);
-    this.#budget = new Budget(options.reportsMax, now);
-    this.#urgentFrom = options.exchange === 'prompt' ? options.slack : Infinity;
+    this.#stateTransfer = new StateTransfer(context);
+    const known = {
+      ...context,
+      stateTransfer: this.#stateTransfer,
+      reorderBuffer: this.#reorderBuffer,
+    };
+    this.#membership = new Membership(known, options, now);
+    this.#antiEntropy = new AntiEntropy(context, now);
+    this.#reportBudget = new ReportBudget(options.maxReports, now);
+    this.#flushThreshold = options.exchange === 'eager' ? options.flushThreshold : Infinity;
     this.#now = now;
     this.#reportAt = now + options.intervalMs;
-    this.#beatAt = now;
-    this.#forgetAt = now + FORGET_MS;
+    this.#heartbeatAt = now;
+    this.#sweepAt = now + SWEEP_INTERVAL_MS;
   }
 
   /** Who it is, for as long as it runs. */
   get id(): NodeId {
-    return this.#voice.id;
+    return this.#sender.id;
   }
 
   // From the side of the limits.
 
   /** Takes on a limit. */
-  join(limit: PeerLimit): void {
+  addLimit(limit: PeerLimit): void {
     // One that takes the place of another knows what that one knew.
-    if (!this.#limits.byId(limit.id)) this.#learning.add(limit.id);
-    this.#limits.join(limit);
+    if (!this.#limits.byId(limit.id)) this.#stateTransfer.addLimit(limit.id);
+    this.#limits.add(limit);
   }
 
   /** Hears no more for a limit. What it served so far is told. */
-  leave(limit: PeerLimit): void {
-    this.#limits.leave(limit);
+  removeLimit(limit: PeerLimit): void {
+    this.#limits.remove(limit);
   }
 
   /** A call was let through here. True if somebody should be told before the interval is over. */
-  served(limit: PeerLimit, low: number, high: number, hits: number): boolean {
+  recordHits(limit: PeerLimit, low: number, high: number, hits: number): boolean {
     if (hits <= 0) return false;
-    this.#limits.served(limit, low, high, hits);
-    const unheard = this.#hits.add(limit.id, low, high, hits);
-    if (this.#hits.isFull) this.flush(this.#now); // there is no room to wait for anything
-    if (this.#isUrgent || unheard < this.#urgentFrom) return false;
-    this.#isUrgent = true;
+    this.#limits.applyToSiblings(limit, low, high, hits);
+    const pending = this.#pendingHits.add(limit.id, low, high, hits);
+    if (this.#pendingHits.isFull) this.flush(this.#now); // there is no room to wait for anything
+    if (this.#isFlushDue || pending < this.#flushThreshold) return false;
+    this.#isFlushDue = true;
     return true;
   }
 
   /** Plain intervals stay the plain rule: nothing is told early, expected or compared. */
-  get #isPrompt(): boolean {
-    return this.#options.exchange === 'prompt';
+  get #isEager(): boolean {
+    return this.#options.exchange === 'eager';
   }
 
   /** A call that was let through did not happen. What others were told already stays told. */
-  unserved({ id }: PeerLimit, low: number, high: number, hits: number): void {
-    this.#hits.takeBack(id, low, high, hits);
+  retractHits({ id }: PeerLimit, low: number, high: number, hits: number): void {
+    this.#pendingHits.retract(id, low, high, hits);
   }
 
   // From the side of the clock.
@@ -150,29 +158,29 @@ export class PeerEngine {
   wakeAt(now: Millis): Millis {
     return Math.min(
       this.#reportAt,
-      this.#isUrgent ? this.#budget.dueAt(now) : Infinity,
-      this.#beatAt,
-      this.#peers.askAt,
-      this.#learning.wakeAt,
-      this.#returning.countAt,
-      this.#compareAt,
+      this.#isFlushDue ? this.#reportBudget.dueAt(now) : Infinity,
+      this.#heartbeatAt,
+      this.#peerTable.nackAt,
+      this.#stateTransfer.wakeAt,
+      this.#reorderBuffer.flushAt,
+      this.#antiEntropyAt,
     );
   }
 
   tick(now: Millis): void {
-    this.#lookAt(now);
+    this.#advanceTo(now);
     const isDue = now >= this.#reportAt;
-    if (isDue || (this.#isUrgent && this.#budget.dueAt(now) <= now)) this.flush(now);
-    if (isDue) this.#nextInterval(now);
-    if (now >= this.#beatAt) this.#beat(now);
-    this.#peers.askForMissing(now, (id, ranges) =>
-      this.#voice.say(id, { kind: 'missing', ranges }),
+    if (isDue || (this.#isFlushDue && this.#reportBudget.dueAt(now) <= now)) this.flush(now);
+    if (isDue) this.#scheduleNextReport(now);
+    if (now >= this.#heartbeatAt) this.#heartbeat(now);
+    this.#peerTable.requestRetransmits(now, (id, ranges) =>
+      this.#sender.send(id, { kind: 'nack', ranges }),
     );
-    this.#countLate(now);
-    this.#learning.tick(now);
-    this.#anticipation.tick(now);
-    if (now >= this.#compareAt) this.#comparing.ask(now);
-    this.#forget(now);
+    this.#applyLateReports(now);
+    this.#stateTransfer.tick(now);
+    this.#prediction.tick(now);
+    if (now >= this.#antiEntropyAt) this.#antiEntropy.sendRequest(now);
+    this.#sweep(now);
   }
 
   /**
@@ -180,203 +188,209 @@ export class PeerEngine {
    * in elsewhere. So a node that wakes up is a newcomer once more, who has kept its name, its buckets and what
    * it has yet to tell: it meets the others again, hears them from then on, and learns how keys stand.
    */
-  #lookAt(now: Millis): void {
+  #advanceTo(now: Millis): void {
     this.#now = now;
-    if (now - this.#reportAt < ASLEEP_MS) return;
-    this.#returning.clear(); // it is in what will be learned
-    this.#peers.clear();
-    this.#meeting.beginAnew(now);
-    this.#learning.stop();
-    this.#beatAt = now;
-    this.#nextInterval(now);
+    if (now - this.#reportAt < SUSPENDED_AFTER_MS) return;
+    this.#reorderBuffer.clear(); // it is in what will be learned
+    this.#peerTable.clear();
+    this.#membership.rejoin(now);
+    this.#stateTransfer.stop();
+    this.#heartbeatAt = now;
+    this.#scheduleNextReport(now);
   }
 
-  #nextInterval(now: Millis): void {
+  #scheduleNextReport(now: Millis): void {
     const { intervalMs } = this.#options;
     this.#reportAt +=
       intervalMs * Math.max(1, Math.ceil((now - this.#reportAt) / intervalMs + 1e-9));
   }
 
   /** A newcomer has nothing to compare. */
-  get #compareAt(): Millis {
-    return this.#isPrompt && this.#canCompare ? this.#comparing.askAt : Infinity;
+  get #antiEntropyAt(): Millis {
+    return this.#isEager && this.#canRunAntiEntropy ? this.#antiEntropy.requestAt : Infinity;
   }
 
-  get #canCompare(): boolean {
-    return this.#learning.isDone && this.#returning.isEmpty;
+  get #canRunAntiEntropy(): boolean {
+    return this.#stateTransfer.isSynced && this.#reorderBuffer.isEmpty;
   }
 
   /** Tells everybody what was served and not told yet, in as many datagrams as it takes. */
   flush(now: Millis): void {
-    this.#isUrgent = false;
-    if (this.#hits.size === 0) return;
-    const entries = this.#hits.drain();
+    this.#isFlushDue = false;
+    if (this.#pendingHits.size === 0) return;
+    const entries = this.#pendingHits.drain();
     const before = this.counts.reports;
     for (let at = 0; at < entries.length; ) {
-      const count = fitting(entries, at) * ENTRY;
+      const count = entriesThatFit(entries, at) * ENTRY_WIDTH;
       this.#sendReport(entries.slice(at, at + count), now);
       at += count;
     }
-    this.#budget.spend(this.counts.reports - before, now);
-    this.#beatAt = now + this.#options.intervalMs;
+    this.#reportBudget.spend(this.counts.reports - before, now);
+    this.#heartbeatAt = now + this.#options.intervalMs;
   }
 
   #sendReport(entries: Entries, now: Millis): void {
     this.counts.reports++;
-    if (this.#isPrompt) this.#anticipation.served(entries, now);
-    const seq = this.#history.last + 1;
-    this.#history.add(this.#voice.say(ALL, { kind: 'report', agoMs: 0, seq, entries }), now);
-    this.#comparing.told(seq, entries);
+    if (this.#isEager) this.#prediction.onLocalHits(entries, now);
+    const seq = this.#retransmitBuffer.lastSeq + 1;
+    this.#retransmitBuffer.add(
+      this.#sender.send(BROADCAST, { kind: 'report', agoMs: 0, seq, entries }),
+      now,
+    );
+    this.#antiEntropy.recordReported(seq, entries);
   }
 
   /** Says that it is there, so that a lost last report is missed, and newcomers are found. */
-  #beat(now: Millis): void {
-    const { intervalMs, goneMs } = this.#options;
-    const isAlone = this.#peers.size === 0;
+  #heartbeat(now: Millis): void {
+    const { intervalMs, peerTimeoutMs } = this.#options;
+    const isAlone = this.#peerTable.size === 0;
     if (isAlone) {
-      this.#meeting.callOut(now);
+      this.#membership.announce(now);
     } else {
-      this.#voice.say(ALL, { kind: 'beat', seq: this.#history.last });
+      this.#sender.send(BROADCAST, { kind: 'heartbeat', seq: this.#retransmitBuffer.lastSeq });
     }
-    const everyMs = isAlone ? CALL_OUT_MS : Math.min(BEAT_MS, goneMs / 4);
-    this.#beatAt = now + Math.max(intervalMs, everyMs);
+    const everyMs = isAlone
+      ? ANNOUNCE_INTERVAL_MS
+      : Math.min(HEARTBEAT_INTERVAL_MS, peerTimeoutMs / 4);
+    this.#heartbeatAt = now + Math.max(intervalMs, everyMs);
   }
 
   /** Forgets who is gone for longer than anything of it could come again, and what is too old to repeat. */
-  #forget(now: Millis): void {
-    const { goneMs, historyMs } = this.#options;
-    if (now < this.#forgetAt && !this.#history.isTooLarge) return;
-    this.#forgetAt = now + FORGET_MS;
-    this.#peers.forget(now, Math.max(goneMs, historyMs) + goneMs);
-    this.#history.forget(now);
+  #sweep(now: Millis): void {
+    const { peerTimeoutMs, retransmitBufferMs } = this.#options;
+    if (now < this.#sweepAt && !this.#retransmitBuffer.isOverCapacity) return;
+    this.#sweepAt = now + SWEEP_INTERVAL_MS;
+    this.#peerTable.evictSilent(now, Math.max(peerTimeoutMs, retransmitBufferMs) + peerTimeoutMs);
+    this.#retransmitBuffer.evict(now);
   }
 
   // From the side of the network.
 
   /** Takes in a datagram. Whatever cannot be understood, or is not for this node, changes nothing. */
   receive(bytes: Uint8Array, now: Millis): boolean {
-    return this.take(decode(bytes), now);
+    return this.receiveMessage(decode(bytes), now);
   }
 
   /**
    * The same for one that was decoded already. True if it is certain that its sender has said it just now, as
    * nothing that came before was said later: so wherever it came from, its sender is there.
    */
-  take(message: Message | undefined, now: Millis): boolean {
-    this.#lookAt(now);
+  receiveMessage(message: Message | undefined, now: Millis): boolean {
+    this.#advanceTo(now);
     if (message === undefined) {
-      this.counts.senseless++;
+      this.counts.protocolErrors++;
       return false;
     }
-    const { from, to, count } = message;
-    if (from === this.id || (to !== ALL && to !== this.id)) return false;
+    const { from, to, datagramSeq } = message;
+    if (from === this.id || (to !== BROADCAST && to !== this.id)) return false;
     this.counts.received++;
-    const peer = this.#peers.get(from);
-    if (!peer) return this.#meeting.meet(message, now);
-    const isLatest = peer.window.isLatest(count);
-    if (!peer.window.accept(count)) {
+    const peer = this.#peerTable.get(from);
+    if (!peer) return this.#membership.handleUnverified(message, now);
+    const isLatest = peer.replayWindow.isLatest(datagramSeq);
+    if (!peer.replayWindow.accept(datagramSeq)) {
       this.counts.duplicates++;
       return false;
     }
-    this.#returning.look(peer, now);
-    if (isLatest) peer.heardAt = now;
-    const { lost } = peer.heard;
-    this.#takeFrom(peer, message, now);
-    if (peer.heard.lost > lost) this.#learning.begin(peer, now); // what was in it, it can still tell
-    this.#peers.noteMissing(peer, now);
-    this.#countLate(now);
+    this.#reorderBuffer.detectReturn(peer, now);
+    if (isLatest) peer.lastSeenAt = now;
+    const { lost } = peer.received;
+    this.#handleMessage(peer, message, now);
+    if (peer.received.lost > lost) this.#stateTransfer.addSource(peer, now); // what was in it, it can still tell
+    this.#peerTable.updateGaps(peer, now);
+    this.#applyLateReports(now);
     return isLatest;
   }
 
-  #takeFrom(peer: Peer, message: Message, now: Millis): void {
+  #handleMessage(peer: Peer, message: Message, now: Millis): void {
     switch (message.kind) {
       case 'report':
-        this.#hear(peer, message, now);
+        this.#handleReport(peer, message, now);
         break;
-      case 'beat':
-        peer.heard.noteLast(message.seq);
+      case 'heartbeat':
+        peer.received.noteHighest(message.seq);
         break;
-      case 'gone':
-        peer.heard.giveUp(message.seq);
+      case 'evicted':
+        peer.received.skipTo(message.seq);
         break;
       case 'state':
-        this.#learning.take(message, now);
+        this.#stateTransfer.applyPage(message, now);
         break;
       case 'levels':
-        this.#comparing.take(peer, message, now);
+        this.#antiEntropy.applyReply(peer, message, now);
         break;
-      case 'welcome':
+      case 'hello-ack':
         break; // it has proved that before
       default:
-        if (mayAnswer(peer, message.kind, now)) this.#answer(peer, message, now);
+        if (allowReply(peer, message.kind, now)) this.#handleRequest(peer, message, now);
     }
   }
 
-  #answer(
+  #handleRequest(
     peer: Peer,
-    question: MessageOf<'hello' | 'missing' | 'ask-state' | 'ask-levels'>,
+    request: MessageOf<'hello' | 'nack' | 'state-request' | 'levels-request'>,
     now: Millis,
   ): void {
-    switch (question.kind) {
+    switch (request.kind) {
       case 'hello':
-        this.#meeting.welcome(question, now);
+        this.#membership.sendHelloAck(request, now);
         break;
-      case 'missing':
-        this.#sendAgain(peer, question.ranges, now);
+      case 'nack':
+        this.#retransmit(peer, request.ranges, now);
         break;
-      case 'ask-state':
-        this.#learning.tell(question);
+      case 'state-request':
+        this.#stateTransfer.sendPages(request);
         break;
-      case 'ask-levels':
-        if (this.#canCompare) this.#comparing.tell(peer, question, now);
+      case 'levels-request':
+        if (this.#canRunAntiEntropy) this.#antiEntropy.reply(peer, request, now);
     }
   }
 
-  #hear(peer: Peer, { seq, agoMs, entries }: MessageOf<'report'>, now: Millis): void {
-    if (!peer.heard.accept(seq)) {
+  #handleReport(peer: Peer, { seq, agoMs, entries }: MessageOf<'report'>, now: Millis): void {
+    if (!peer.received.accept(seq)) {
       this.counts.duplicates++; // it was asked for, and came twice
       return;
     }
-    peer.reports++;
-    if (seq < peer.heard.last && this.#peers.isBehind(peer)) this.counts.repaired++;
-    if (this.#returning.has(peer)) this.#returning.keep(peer, now - agoMs, entries);
-    else this.#count(peer, entries, agoMs);
+    peer.reportsReceived++;
+    if (seq < peer.received.highest && this.#peerTable.hasGaps(peer)) this.counts.repaired++;
+    if (this.#reorderBuffer.has(peer)) this.#reorderBuffer.buffer(peer, now - agoMs, entries);
+    else this.#applyHits(peer, entries, agoMs);
   }
 
-  #count(peer: Peer, entries: Entries, agoMs: Millis): void {
-    this.#comparing.heard(peer.id, entries);
-    if (this.#isPrompt) this.#anticipation.heard(entries, this.#now);
-    this.counts.unknown += this.#limits.hear(entries, agoMs);
+  #applyHits(peer: Peer, entries: Entries, agoMs: Millis): void {
+    this.#antiEntropy.recordReceived(peer.id, entries);
+    if (this.#isEager) this.#prediction.onRemoteHits(entries, this.#now);
+    this.counts.unknownLimits += this.#limits.applyRemoteHits(entries, agoMs);
   }
 
-  #countLate(now: Millis): void {
-    for (const { from, entries, servedAt } of this.#returning.due(now)) {
-      this.#count(from, entries, now - servedAt);
+  #applyLateReports(now: Millis): void {
+    for (const { from, entries, servedAt } of this.#reorderBuffer.takeDue(now)) {
+      this.#applyHits(from, entries, now - servedAt);
     }
   }
 
-  #sendAgain(to: Peer, ranges: readonly number[], now: Millis): void {
-    const { first } = this.#history;
-    if (ranges.length > 0 && ranges[0] < first) {
-      this.#voice.say(to.id, { kind: 'gone', seq: first - 1 });
+  #retransmit(to: Peer, ranges: readonly number[], now: Millis): void {
+    const { firstSeq } = this.#retransmitBuffer;
+    if (ranges.length > 0 && ranges[0] < firstSeq) {
+      this.#sender.send(to.id, { kind: 'evicted', seq: firstSeq - 1 });
     }
-    const reports = this.#history.again(ranges, AGAIN_MAX);
-    for (const { bytes, at } of reports) this.#voice.sayAgain(to.id, bytes, Math.max(0, now - at));
-    countAgain(to, reports.length);
+    const reports = this.#retransmitBuffer.reportsIn(ranges, MAX_RETRANSMITS);
+    for (const { bytes, sentAt } of reports)
+      this.#sender.retransmit(to.id, bytes, Math.max(0, now - sentAt));
+    chargeRetransmits(to, reports.length);
   }
 
   /** True once it knows how keys stand elsewhere, or that there is nobody to know it from. */
-  get hasLearned(): boolean {
-    return this.#learning.isDone;
+  get isSynced(): boolean {
+    return this.#stateTransfer.isSynced;
   }
 
   /** Nobody is there to learn from: what is known here is all there is. */
-  startAlone(): void {
-    this.#learning.startAlone();
+  startWithoutPeers(): void {
+    this.#stateTransfer.startWithoutPeers();
   }
 
   /** Everybody who was heard lately. */
   peers(now: Millis): PeerView[] {
-    return this.#peers.views(now);
+    return this.#peerTable.views(now);
   }
 }

@@ -7,77 +7,81 @@
  */
 
 /** Beyond this many reports behind, what is missing is not asked for one by one any more. */
-const WINDOW = 4096;
+const MAX_GAP = 4096;
 
-export class Heard {
+export class ReceivedSequences {
   /** Everything up to here has come, or was given up. */
-  #upTo: number;
+  #contiguousTo: number;
   /** The last that is known to exist. */
-  #last: number;
-  readonly #beyond = new Set<number>();
+  #highest: number;
+  readonly #outOfOrder = new Set<number>();
   /** Reports that were given up. */
   lost = 0;
 
   /** Everything up to `seq` is taken for heard. */
   constructor(seq: number) {
-    this.#upTo = seq;
-    this.#last = seq;
+    this.#contiguousTo = seq;
+    this.#highest = seq;
   }
 
-  get last(): number {
-    return this.#last;
+  get highest(): number {
+    return this.#highest;
   }
 
   get isComplete(): boolean {
-    return this.#upTo === this.#last;
+    return this.#contiguousTo === this.#highest;
   }
 
   /** Whether nothing is missing up to there. */
   isCompleteTo(seq: number): boolean {
-    return this.#upTo >= Math.min(seq, this.#last);
+    return this.#contiguousTo >= Math.min(seq, this.#highest);
   }
 
   /** How many are missing. */
-  get behindBy(): number {
-    return this.#last - this.#upTo - this.#beyond.size;
+  get missingCount(): number {
+    return this.#highest - this.#contiguousTo - this.#outOfOrder.size;
   }
 
   /** True if this one counts: it had not come before. */
   accept(seq: number): boolean {
-    if (seq <= this.#upTo || this.#beyond.has(seq)) return false;
-    this.noteLast(seq);
-    if (seq <= this.#upTo) return false; // given up a moment ago, as too much is missing
-    this.#beyond.add(seq);
+    if (seq <= this.#contiguousTo || this.#outOfOrder.has(seq)) return false;
+    this.noteHighest(seq);
+    if (seq <= this.#contiguousTo) return false; // given up a moment ago, as too much is missing
+    this.#outOfOrder.add(seq);
     this.#advance();
     return true;
   }
 
   /** There is one with this number, whether it has come or not. */
-  noteLast(seq: number): void {
-    if (seq <= this.#last) return;
-    this.#last = seq;
-    if (this.#last - this.#upTo > WINDOW) this.giveUp(this.#last - WINDOW);
+  noteHighest(seq: number): void {
+    if (seq <= this.#highest) return;
+    this.#highest = seq;
+    if (this.#highest - this.#contiguousTo > MAX_GAP) this.skipTo(this.#highest - MAX_GAP);
   }
 
   /** What is missing up to `seq` will not come any more. */
-  giveUp(seq: number): void {
-    const to = Math.min(seq, this.#last);
-    if (to <= this.#upTo) return;
+  skipTo(seq: number): void {
+    const to = Math.min(seq, this.#highest);
+    if (to <= this.#contiguousTo) return;
     // By those that came, not by those that did not: somebody may name a number that is far ahead.
-    let lost = to - this.#upTo;
-    for (const own of this.#beyond) {
-      if (own <= to && this.#beyond.delete(own)) lost--;
+    let lost = to - this.#contiguousTo;
+    for (const own of this.#outOfOrder) {
+      if (own <= to && this.#outOfOrder.delete(own)) lost--;
     }
     this.lost += lost;
-    this.#upTo = to;
+    this.#contiguousTo = to;
     this.#advance();
   }
 
   /** What is missing, as pairs of the first and how many; at most so many pairs. */
-  missing(pairsMax: number): number[] {
+  missingRanges(maxPairs: number): number[] {
     const ranges: number[] = [];
-    for (let seq = this.#upTo + 1; seq <= this.#last && ranges.length < pairsMax * 2; seq++) {
-      if (this.#beyond.has(seq)) continue;
+    for (
+      let seq = this.#contiguousTo + 1;
+      seq <= this.#highest && ranges.length < maxPairs * 2;
+      seq++
+    ) {
+      if (this.#outOfOrder.has(seq)) continue;
       const at = ranges.length - 2;
       if (at >= 0 && ranges[at] + ranges[at + 1] === seq) ranges[at + 1]++;
       else ranges.push(seq, 1);
@@ -86,6 +90,6 @@ export class Heard {
   }
 
   #advance(): void {
-    while (this.#beyond.delete(this.#upTo + 1)) this.#upTo++;
+    while (this.#outOfOrder.delete(this.#contiguousTo + 1)) this.#contiguousTo++;
   }
 }

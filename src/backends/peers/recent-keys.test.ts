@@ -1,20 +1,20 @@
 import { describe, expect, test } from 'vitest';
-import { COMPARED_MAX, Comparison, Lately } from './recent-keys.ts';
+import { LevelComparison, MAX_COMPARED_KEYS, RecentKeys } from './recent-keys.ts';
 
 /** How far a node moves that asked when it stood at `before`, and stands at `now` when this comes. */
 function movedBy(
   { before, now, there }: { before: number; now: number; there: number },
-  meanwhile: (comparison: Comparison) => void = () => {},
-  heardUpTo = 7,
+  meanwhile: (comparison: LevelComparison) => void = () => {},
+  receivedSeq = 7,
 ): number[] {
-  const comparison = new Comparison(1, 2, 7);
+  const comparison = new LevelComparison(1, 2, 7);
   comparison.add(5, 1, 2, before);
   meanwhile(comparison);
   const moves: number[] = [];
   const answer = [5, 1, 2, there];
-  comparison.moves(
+  comparison.applyCorrections(
     answer,
-    heardUpTo,
+    receivedSeq,
     () => now,
     (_limit, _low, _high, by) => moves.push(by),
   );
@@ -38,10 +38,11 @@ describe('two nodes that compare how they stand', () => {
   });
 
   test('nor is what the two of them served and the other could not know', () => {
-    const own = (comparison: Comparison): void => comparison.told(8, [5, 1, 2, 3]);
+    const own = (comparison: LevelComparison): void => comparison.recordReported(8, [5, 1, 2, 3]);
     expect(movedBy({ before: 90, now: 93, there: 90 }, own)).toEqual([]);
     expect(movedBy({ before: 90, now: 93, there: 93 }, own, 8)).toEqual([]);
-    const theirs = (comparison: Comparison): void => comparison.heard([5, 1, 2, 4, 5, 9, 9, 1]);
+    const theirs = (comparison: LevelComparison): void =>
+      comparison.recordReceived([5, 1, 2, 4, 5, 9, 9, 1]);
     expect(movedBy({ before: 90, now: 94, there: 94 }, theirs)).toEqual([]);
     expect(movedBy({ before: 90, now: 93, there: 94 }, own)).toEqual([2]);
     expect(movedBy({ before: 90, now: 93, there: 97 }, own, 8)).toEqual([2]);
@@ -56,17 +57,17 @@ describe('two nodes that compare how they stand', () => {
 
 describe('what was served lately', () => {
   test('is each key once, by limit, and then nothing', () => {
-    const lately = new Lately();
-    lately.note([9, 1, 2, 5]);
-    lately.note([3, 1, 2, 1]);
-    lately.note([9, 1, 2, 8]);
-    expect(lately.take()).toEqual([3, 1, 2, 1, 9, 1, 2, 1]);
-    expect(lately.isEmpty).toBe(true);
+    const recentKeys = new RecentKeys();
+    recentKeys.sample([9, 1, 2, 5]);
+    recentKeys.sample([3, 1, 2, 1]);
+    recentKeys.sample([9, 1, 2, 8]);
+    expect(recentKeys.drain()).toEqual([3, 1, 2, 1, 9, 1, 2, 1]);
+    expect(recentKeys.isEmpty).toBe(true);
   });
 
   test('is never more than is compared', () => {
-    const lately = new Lately();
-    for (let n = 0; n < 1000; n++) lately.note([1, n, n, 1]);
-    expect(lately.take()).toHaveLength(COMPARED_MAX * 4);
+    const recentKeys = new RecentKeys();
+    for (let n = 0; n < 1000; n++) recentKeys.sample([1, n, n, 1]);
+    expect(recentKeys.drain()).toHaveLength(MAX_COMPARED_KEYS * 4);
   });
 });

@@ -17,39 +17,39 @@
  * one only the rest counts: a burst that comes just then moves nobody.
  */
 
-import { ENTRY, type Entries, type NodeId } from './messages.ts';
+import { ENTRY_WIDTH, type Entries, type NodeId } from './messages.ts';
 
 /** Keys compared at once. */
-export const COMPARED_MAX = 16;
+export const MAX_COMPARED_KEYS = 16;
 
 /** So much of a difference is made up for at once. */
-const PART = 0.5;
+const CORRECTION_FACTOR = 0.5;
 
 /** Keys that were served somewhere lately: of every report one, in as many places as are compared. */
-export class Lately {
+export class RecentKeys {
   readonly #entries: number[] = [];
-  #turn = 0;
+  #sampled = 0;
 
   get isEmpty(): boolean {
     return this.#entries.length === 0;
   }
 
-  note(entries: Entries): void {
-    const keys = entries.length / ENTRY;
+  sample(entries: Entries): void {
+    const keys = entries.length / ENTRY_WIDTH;
     if (keys === 0) return;
-    this.#turn++;
-    const from = (this.#turn % keys) * ENTRY;
-    const at = (this.#turn % COMPARED_MAX) * ENTRY;
+    this.#sampled++;
+    const from = (this.#sampled % keys) * ENTRY_WIDTH;
+    const at = (this.#sampled % MAX_COMPARED_KEYS) * ENTRY_WIDTH;
     const to = Math.min(at, this.#entries.length);
-    for (let n = 0; n < ENTRY - 1; n++) this.#entries[to + n] = entries[from + n];
-    this.#entries[to + ENTRY - 1] = 1;
+    for (let n = 0; n < ENTRY_WIDTH - 1; n++) this.#entries[to + n] = entries[from + n];
+    this.#entries[to + ENTRY_WIDTH - 1] = 1;
   }
 
   /** Each once, those of one limit together; and none is left. */
-  take(): number[] {
+  drain(): number[] {
     const rows: number[][] = [];
-    for (let at = 0; at < this.#entries.length; at += ENTRY) {
-      const row = this.#entries.slice(at, at + ENTRY);
+    for (let at = 0; at < this.#entries.length; at += ENTRY_WIDTH) {
+      const row = this.#entries.slice(at, at + ENTRY_WIDTH);
       if (!rows.some((other) => other.every((number, n) => number === row[n]))) rows.push(row);
     }
     this.#entries.length = 0;
@@ -58,34 +58,41 @@ export class Lately {
 }
 
 /** One key that is compared. */
-interface Compared {
+interface ComparedKey {
   readonly limit: number;
   readonly low: number;
   readonly high: number;
   /** How it stood here, without what nobody was told of. */
-  readonly before: number;
+  readonly levelAtRequest: number;
   /** What the other told meanwhile. */
-  theirs: number;
+  receivedHits: number;
   /** What this one told meanwhile: number of the report and hits, in turn. */
-  readonly told: number[];
+  readonly reportedHits: number[];
 }
 
 /** A question that is under way to another node. */
-export class Comparison {
-  readonly with: NodeId;
+export class LevelComparison {
+  readonly peerId: NodeId;
   readonly nonce: number;
-  readonly #seq: number;
-  readonly #keys: Compared[] = [];
+  readonly #seqAtRequest: number;
+  readonly #keys: ComparedKey[] = [];
 
   /** `seq` is the last report that went out before the question. */
   constructor(other: NodeId, nonce: number, seq: number) {
-    this.with = other;
+    this.peerId = other;
     this.nonce = nonce;
-    this.#seq = seq;
+    this.#seqAtRequest = seq;
   }
 
   add(limit: number, low: number, high: number, before: number): void {
-    this.#keys.push({ limit, low, high, before, theirs: 0, told: [] });
+    this.#keys.push({
+      limit,
+      low,
+      high,
+      levelAtRequest: before,
+      receivedHits: 0,
+      reportedHits: [],
+    });
   }
 
   get entries(): Entries {
@@ -93,25 +100,25 @@ export class Comparison {
   }
 
   /** The other told so much. */
-  heard(entries: Entries): void {
-    this.#each(entries, (key, hits) => {
-      key.theirs += hits;
+  recordReceived(entries: Entries): void {
+    this.#forEachKey(entries, (key, hits) => {
+      key.receivedHits += hits;
     });
   }
 
   /** This one told so much. */
-  told(seq: number, entries: Entries): void {
-    this.#each(entries, (key, hits) => key.told.push(seq, hits));
+  recordReported(seq: number, entries: Entries): void {
+    this.#forEachKey(entries, (key, hits) => key.reportedHits.push(seq, hits));
   }
 
-  #each(entries: Entries, act: (key: Compared, hits: number) => void): void {
-    for (let at = 0; at < entries.length; at += ENTRY) {
-      const key = this.#find(entries, at);
+  #forEachKey(entries: Entries, act: (key: ComparedKey, hits: number) => void): void {
+    for (let at = 0; at < entries.length; at += ENTRY_WIDTH) {
+      const key = this.#findKey(entries, at);
       if (key) act(key, entries[at + 3]);
     }
   }
 
-  #find(entries: Entries, at: number): Compared | undefined {
+  #findKey(entries: Entries, at: number): ComparedKey | undefined {
     return this.#keys.find(
       ({ limit, low, high }) =>
         limit === entries[at] && low === entries[at + 1] && high === entries[at + 2],
@@ -120,32 +127,33 @@ export class Comparison {
 
   /**
    * How far this node should move for each key that was answered: more is nearer to empty. `levelOf` says
-   * how a key stands here now, without what nobody was told of; `heardUpTo` is the last of this node's
+   * how a key stands here now, without what nobody was told of; `receivedSeq` is the last of this node's
    * reports that the other had counted. False if the two cannot be compared.
    */
-  moves(
+  applyCorrections(
     answer: Entries,
-    heardUpTo: number,
+    receivedSeq: number,
     levelOf: (limit: number, low: number, high: number) => number,
     move: (limit: number, low: number, high: number, by: number) => void,
   ): boolean {
-    if (heardUpTo < this.#seq) return false; // it has not counted what was counted here when it was asked
-    for (let at = 0; at < answer.length; at += ENTRY) {
-      const key = this.#find(answer, at);
+    if (receivedSeq < this.#seqAtRequest) return false; // it has not counted what was counted here when it was asked
+    for (let at = 0; at < answer.length; at += ENTRY_WIDTH) {
+      const key = this.#findKey(answer, at);
       if (!key) continue;
       const level = levelOf(key.limit, key.low, key.high);
       if (level <= 0) continue; // as good as new: there is nothing to compare
       let counted = 0;
       let uncounted = 0;
-      for (let n = 0; n < key.told.length; n += 2) {
-        if (key.told[n] <= heardUpTo) counted += key.told[n + 1];
-        else uncounted += key.told[n + 1];
+      for (let n = 0; n < key.reportedHits.length; n += 2) {
+        if (key.reportedHits[n] <= receivedSeq) counted += key.reportedHits[n + 1];
+        else uncounted += key.reportedHits[n + 1];
       }
       const now = level - uncounted;
-      const others = now - key.before - key.theirs - counted;
+      const others = now - key.levelAtRequest - key.receivedHits - counted;
       const difference = answer[at + 3] - (now - others / 2);
       const sure = Math.abs(difference) - Math.abs(others) / 2;
-      if (sure > 0) move(key.limit, key.low, key.high, PART * sure * Math.sign(difference));
+      if (sure > 0)
+        move(key.limit, key.low, key.high, CORRECTION_FACTOR * sure * Math.sign(difference));
     }
     return true;
   }

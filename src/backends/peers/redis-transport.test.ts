@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { type Client, ioRedis, nodeRedis } from '../../../test/support/redis-clients.ts';
+import { ioRedis, nodeRedis, type RedisConnection } from '../../../test/support/redis-clients.ts';
 import { redisServer, startRedis } from '../../../test/support/services.ts';
 import { transportContract } from '../../../test/support/transport-contract.ts';
 import type { RedisClient } from '../redis/client.ts';
@@ -11,13 +11,13 @@ if (redisServer() !== undefined) {
   for (const [name, connect] of Object.entries(CLIENTS)) {
     transportContract(`Redis by ${name}`, { isAddressed: false, isLoopback: false }, async () => {
       const server = await startRedis();
-      const clients: Client[] = [];
+      const clients: RedisConnection[] = [];
       for (let n = 0; n < 3; n++) clients.push(await connect(server.port));
       return {
         server,
         node: (n) => redisChannel(clients[n].client),
         async stop() {
-          for (const client of clients) client.end();
+          for (const client of clients) client.disconnect();
           await server.stop();
         },
       };
@@ -32,7 +32,7 @@ if (redisServer() !== undefined) {
       const refused = expect(opened).rejects.toThrow();
       await transport.close();
       await refused;
-      own.end();
+      own.disconnect();
       await server.stop();
     });
   }

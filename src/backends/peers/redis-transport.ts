@@ -8,8 +8,8 @@
  */
 
 import { ConfigError } from '../../core/errors.ts';
-import { type RedisClient, type Subscriber, subscriberOf } from '../redis/client.ts';
-import { noCounts, SENDING_BYTES_MAX, type Transport } from './transport.ts';
+import { createSubscriber, type RedisClient, type Subscriber } from '../redis/client.ts';
+import { MAX_SEND_QUEUE_BYTES, type Transport, zeroCounts } from './transport.ts';
 
 /** What is used of either client to publish; it is ready, if it says anything about that. */
 interface Publisher {
@@ -32,13 +32,13 @@ export function redisChannel(client: RedisClient, channel = 'sluice:peers'): Tra
   if (typeof channel !== 'string' || channel === '') {
     throw new ConfigError('channel', 'a name', channel);
   }
-  const counts = noCounts();
+  const counts = zeroCounts();
   let subscriber: Subscriber | undefined;
   let underwayBytes = 0;
   let giveUp = (): void => {};
   const broadcast = (bytes: Uint8Array): void => {
     if (!subscriber) return;
-    if (!isReady(publisher) || underwayBytes > SENDING_BYTES_MAX) {
+    if (!isReady(publisher) || underwayBytes > MAX_SEND_QUEUE_BYTES) {
       counts.dropped++;
       return;
     }
@@ -57,13 +57,13 @@ export function redisChannel(client: RedisClient, channel = 'sluice:peers'): Tra
     name: `redis ${channel}`,
     isLoopback: false, // whoever reaches the server takes part
     counts,
-    async open(hear) {
-      const own = subscriberOf(client);
+    async open(onDatagram) {
+      const own = createSubscriber(client);
       subscriber = own; // from here on: without a server this takes until there is one, or it is closed
-      const listening = own.listenBytes(channel, (bytes) => {
+      const listening = own.subscribeBytes(channel, (bytes) => {
         if (subscriber !== own) return;
-        counts.heard++;
-        hear(bytes, '');
+        counts.received++;
+        onDatagram(bytes, '');
       });
       // A client that waits for its server may never say that it was told to stop.
       const closed = new Promise<never>((_, fail) => {

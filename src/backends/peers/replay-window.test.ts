@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { Window } from './replay-window.ts';
+import { ReplayWindow } from './replay-window.ts';
 
 describe('the window on what came', () => {
   test('lets each in once, in whatever order, and nothing from before its start', () => {
@@ -8,7 +8,7 @@ describe('the window on what came', () => {
     const near = fc.integer({ min: -2000, max: 2000 }).map((by) => start + by);
     fc.assert(
       fc.property(fc.array(near, { maxLength: 200 }), (counts) => {
-        const window = new Window(start);
+        const window = new ReplayWindow(start);
         const seen = new Set<number>();
         for (const count of counts) {
           expect(window.accept(count)).toBe(count > start && !seen.has(count));
@@ -19,7 +19,7 @@ describe('the window on what came', () => {
   });
 
   test('knows the latest', () => {
-    const window = new Window(10);
+    const window = new ReplayWindow(10);
     expect(window.isLatest(10)).toBe(false);
     expect(window.accept(15)).toBe(true);
     expect([window.isLatest(14), window.isLatest(15), window.isLatest(16)]).toEqual([
@@ -30,7 +30,7 @@ describe('the window on what came', () => {
   });
 
   test('forgets what is far behind, and lets none of it in again', () => {
-    const window = new Window(0);
+    const window = new ReplayWindow(0);
     expect(window.accept(1)).toBe(true);
     expect(window.accept(5000)).toBe(true);
     expect([1, 2, 900].map((count) => window.accept(count))).toEqual([false, false, false]);

@@ -9,21 +9,21 @@ import type { Millis } from '../../core/clock.ts';
 /** Datagrams that may go out at once after a quiet spell, and how far what must go out can overdraw it. */
 const BURST = 10;
 
-export class Budget {
+export class ReportBudget {
   readonly #perSecond: number;
   #tokens = BURST;
-  #at: Millis;
+  #refilledAt: Millis;
 
   constructor(perSecond: number, now: Millis) {
     this.#perSecond = perSecond;
-    this.#at = now;
+    this.#refilledAt = now;
   }
 
   /** When a report may go out: now, or later. */
   dueAt(now: Millis): Millis {
     this.#refill(now);
     if (this.#tokens >= 1) return now;
-    return this.#at + ((1 - this.#tokens) * 1000) / this.#perSecond;
+    return this.#refilledAt + ((1 - this.#tokens) * 1000) / this.#perSecond;
   }
 
   /** So many datagrams go out, whether they may or not. */
@@ -33,8 +33,8 @@ export class Budget {
   }
 
   #refill(now: Millis): void {
-    const gained = (Math.max(0, now - this.#at) * this.#perSecond) / 1000;
+    const gained = (Math.max(0, now - this.#refilledAt) * this.#perSecond) / 1000;
     this.#tokens = Math.min(BURST, this.#tokens + gained);
-    this.#at = Math.max(this.#at, now);
+    this.#refilledAt = Math.max(this.#refilledAt, now);
   }
 }

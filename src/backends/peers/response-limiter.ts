@@ -9,26 +9,30 @@
 import type { Millis } from '../../core/clock.ts';
 
 /** Who may ask: until when it has had its share of answers. */
-export interface Asker {
-  answeredTo: Millis;
+export interface Requester {
+  replyBudgetUntil: Millis;
 }
 
 /** What each answer takes of that share, and how much may come at once. */
-const ANSWER_MS = { hello: 10, missing: 10, 'ask-state': 2, 'ask-levels': 10 } as const;
-const AHEAD_MS: Millis = 200;
+const REPLY_COST_MS = { hello: 10, nack: 10, 'state-request': 2, 'levels-request': 10 } as const;
+const REPLY_BURST_MS: Millis = 200;
 
 /** And what each report that is told again takes of it. */
-const AGAIN_MS = 0.5;
+const RETRANSMIT_COST_MS = 0.5;
 
 /** Whether it has not been answered too often lately; counts this answer if so. */
-export function mayAnswer(asker: Asker, question: keyof typeof ANSWER_MS, now: Millis): boolean {
-  const to = Math.max(asker.answeredTo, now - AHEAD_MS) + ANSWER_MS[question];
+export function allowReply(
+  requester: Requester,
+  request: keyof typeof REPLY_COST_MS,
+  now: Millis,
+): boolean {
+  const to = Math.max(requester.replyBudgetUntil, now - REPLY_BURST_MS) + REPLY_COST_MS[request];
   if (to > now) return false;
-  asker.answeredTo = to;
+  requester.replyBudgetUntil = to;
   return true;
 }
 
 /** An answer told so many reports again. */
-export function countAgain(asker: Asker, reports: number): void {
-  asker.answeredTo += reports * AGAIN_MS;
+export function chargeRetransmits(requester: Requester, reports: number): void {
+  requester.replyBudgetUntil += reports * RETRANSMIT_COST_MS;
 }

@@ -5,15 +5,19 @@
 
 import { createSocket, type Socket } from 'node:dgram';
 import { afterEach, describe, expect, test } from 'vitest';
-import { type Member, memberOf, type Tap } from '../../../test/support/fleet.ts';
-import { until } from '../../../test/support/transport-contract.ts';
+import {
+  createTestPeer,
+  type RecordingTransport,
+  type TestPeer,
+} from '../../../test/support/fleet.ts';
+import { waitUntil } from '../../../test/support/transport-contract.ts';
 import { type Clock, systemClock } from '../../core/clock.ts';
 import { seededRandom, systemRandom } from '../../core/random.ts';
 import { VirtualClock } from '../../testing/index.ts';
 import { decode, encode } from './codec.ts';
-import { sealWith } from './datagram-auth.ts';
+import { createDatagramAuth } from './datagram-auth.ts';
 import { MemoryHub } from './memory-transport.ts';
-import { FleetNode } from './node.ts';
+import { PeerNode } from './node.ts';
 import { PEER_DEFAULTS } from './settings.ts';
 import type { Transport } from './transport.ts';
 import { udp } from './udp-transport.ts';
@@ -22,33 +26,34 @@ const KEY = 'a key for the tests';
 const LIMIT = { bucket: { rate: 1, burst: 100 } };
 const KEYS = ['alice', 'bob', 'carol'];
 
-const member = (own: Transport, clock: Clock, key?: string): Promise<Member> =>
-  memberOf(own, { clock, key, limit: LIMIT });
+const member = (own: Transport, clock: Clock, key?: string): Promise<TestPeer> =>
+  createTestPeer(own, { clock, key, limit: LIMIT });
 
 /** All of a node's buckets, to the bit. */
-const bucketsOf = ({ share }: Member): string => {
-  const { entries, freshAt } = share.copy();
-  return JSON.stringify([[...entries], freshAt && [...freshAt]]);
+const bucketsOf = ({ backend }: TestPeer): string => {
+  const { entries, debtUntil } = backend.snapshot();
+  return JSON.stringify([[...entries], debtUntil && [...debtUntil]]);
 };
 
-const left = ({ share }: Member): number[] => KEYS.map((key) => share.inspect(key).view.remaining);
+const left = ({ backend }: TestPeer): number[] =>
+  KEYS.map((key) => backend.inspect(key).state.remaining);
 
 /** A fleet on virtual time that has served a little. */
 async function fleet(count: number, clock = new VirtualClock(1_000_000)) {
   const hub = new MemoryHub({ clock, delayMs: [1, 1], isLoopback: false });
-  const members: Member[] = [];
-  const join = async (n: number): Promise<Member> => {
+  const members: TestPeer[] = [];
+  const join = async (n: number): Promise<TestPeer> => {
     const own = await member(hub.transport(`${n}`), clock, KEY);
     members[n] = own;
     return own;
   };
-  const pass = (ms: number): Promise<void> => clock.pass(ms);
+  const pass = (ms: number): Promise<void> => clock.advanceAsync(ms);
   for (let n = 0; n < count; n++) {
     await join(n);
     await pass(1500); // the first is alone for a while
   }
   const serve = async (): Promise<void> => {
-    for (const { share } of members) for (const key of KEYS) share.ask(key, 2);
+    for (const { backend } of members) for (const key of KEYS) backend.check(key, 2);
     await pass(500);
   };
   await serve();
@@ -60,13 +65,15 @@ const kindOf = ({ bytes }: { bytes: Uint8Array }): string | undefined =>
   decode(bytes.subarray(0, bytes.length - 16))?.kind;
 
 /** What a node has said that was ever counted, or let it in. */
-const countingOf = ({ tap }: Member): Tap['said'] =>
-  tap.said.filter((own) => ['report', 'state', 'welcome'].includes(kindOf(own) ?? ''));
+const countingOf = ({ transport }: TestPeer): RecordingTransport['sentDatagrams'] =>
+  transport.sentDatagrams.filter((own) =>
+    ['report', 'state', 'hello-ack'].includes(kindOf(own) ?? ''),
+  );
 
 /** Says all of it to a node, some of it twice, from elsewhere; its buckets must not notice. */
-function replay(said: Tap['said'], to: Member): void {
+function replay(said: RecordingTransport['sentDatagrams'], to: TestPeer): void {
   const before = bucketsOf(to);
-  for (const { bytes } of [...said, ...said.toReversed()]) to.tap.hear(bytes, 'evil');
+  for (const { bytes } of [...said, ...said.toReversed()]) to.transport.receive(bytes, 'evil');
   expect(bucketsOf(to)).toBe(before);
 }
 
@@ -83,40 +90,49 @@ describe('a fleet with a key', () => {
     const { members } = await fleet(2);
     const [one, other] = members;
     const before = bucketsOf(one);
-    const report = other.tap.said.map(({ bytes }) => bytes.subarray(0, bytes.length - 16));
-    const { forged } = one.node.view();
+    const report = other.transport.sentDatagrams.map(({ bytes }) =>
+      bytes.subarray(0, bytes.length - 16),
+    );
+    const { authFailed } = one.node.view();
     for (const inside of report) {
-      one.tap.hear(inside, '1');
-      one.tap.hear(sealWith('another key for tests').close(inside), '1');
+      one.transport.receive(inside, '1');
+      one.transport.receive(createDatagramAuth('another key for tests').sign(inside), '1');
     }
     expect(bucketsOf(one)).toBe(before);
-    expect(one.node.view().forged).toBe(forged + 2 * report.length);
+    expect(one.node.view().authFailed).toBe(authFailed + 2 * report.length);
   });
 
   test('does not hear what was changed anywhere, or cut', async () => {
     const { members } = await fleet(2);
     const [one, other] = members;
     const fresh = encode({
-      ...{ kind: 'report', from: other.node.view().id, to: 0, count: 1000, agoMs: 0, seq: 1000 },
+      ...{
+        kind: 'report',
+        from: other.node.view().id,
+        to: 0,
+        datagramSeq: 1000,
+        agoMs: 0,
+        seq: 1000,
+      },
       entries: [1, 2, 3, 4],
     });
-    const sealed = sealWith(KEY).close(fresh);
+    const sealed = createDatagramAuth(KEY).sign(fresh);
     const before = one.node.view();
     const buckets = bucketsOf(one);
     for (let bit = 0; bit < sealed.length * 8; bit++) {
       const changed = Uint8Array.from(sealed);
       changed[bit >> 3] ^= 1 << (bit & 7);
-      one.tap.hear(changed, '1');
+      one.transport.receive(changed, '1');
     }
     for (let length = 0; length < sealed.length; length++) {
-      one.tap.hear(sealed.subarray(0, length), '1');
-      one.tap.hear(sealed.subarray(sealed.length - length), '1');
+      one.transport.receive(sealed.subarray(0, length), '1');
+      one.transport.receive(sealed.subarray(sealed.length - length), '1');
     }
-    const { forged, counts } = one.node.view();
-    expect(forged - before.forged).toBe(sealed.length * 10);
+    const { authFailed, counts } = one.node.view();
+    expect(authFailed - before.authFailed).toBe(sealed.length * 10);
     expect(counts.received).toBe(before.counts.received);
     expect(bucketsOf(one)).toBe(buckets);
-    one.tap.hear(sealed, '1');
+    one.transport.receive(sealed, '1');
     expect(one.node.view().counts.received).toBe(before.counts.received + 1);
   });
 
@@ -124,7 +140,7 @@ describe('a fleet with a key', () => {
     const { members, pass } = await fleet(2);
     const [one] = members;
     const { received } = one.node.view().counts;
-    replay(one.tap.said, one);
+    replay(one.transport.sentDatagrams, one);
     expect(one.node.view().counts.received).toBe(received);
     await pass(100);
     expect(one.node.view().peers.length).toBe(1);
@@ -133,12 +149,12 @@ describe('a fleet with a key', () => {
   test('hears nothing twice from one that is there', async () => {
     const { members, pass, serve } = await fleet(3);
     const [one, other] = members;
-    replay(other.tap.said, one);
+    replay(other.transport.sentDatagrams, one);
     await pass(30_000);
     await serve();
-    replay(other.tap.said, one);
+    replay(other.transport.sentDatagrams, one);
     await pass(1000);
-    replay(other.tap.said, one);
+    replay(other.transport.sentDatagrams, one);
     await pass(1000);
     expect(left(one)).toEqual(left(members[2]));
   });
@@ -149,7 +165,7 @@ describe('a fleet with a key', () => {
     await other.node.close();
     for (const ms of [100, 4000, 30_000, 60_000, 100_000, 1000, 10]) {
       await pass(ms);
-      replay(other.tap.said, one);
+      replay(other.transport.sentDatagrams, one);
     }
     await pass(6000);
     expect(one.node.view().peers).toEqual([]);
@@ -160,22 +176,24 @@ describe('a fleet with a key', () => {
     const { members, pass } = await fleet(1);
     const [one] = members;
     const to = one.node.view().id;
-    const hello = one.tap.said.findLast((own) => kindOf(own) === 'hello')?.bytes as Uint8Array;
+    const hello = one.transport.sentDatagrams.findLast((own) => kindOf(own) === 'hello')
+      ?.bytes as Uint8Array;
     const asked = decode(hello.subarray(0, hello.length - 16));
     const { nonce } = asked as Extract<typeof asked, { kind: 'hello' }>;
     // How its limit is called in datagrams, as its own reports tell.
-    const own = one.tap.said.find((said) => kindOf(said) === 'report')?.bytes as Uint8Array;
+    const own = one.transport.sentDatagrams.find((said) => kindOf(said) === 'report')
+      ?.bytes as Uint8Array;
     const told = decode(own.subarray(0, own.length - 16));
     const { entries } = told as Extract<typeof told, { kind: 'report' }>;
     const said = [
       encode({
-        ...{ kind: 'welcome', from: 777, to, count: 1, nonce },
+        ...{ kind: 'hello-ack', from: 777, to, datagramSeq: 1, nonce },
         ...{ seq: 0, first: 1, ageMs: 0, name: 'once' },
       }),
-      encode({ kind: 'report', from: 777, to: 0, count: 2, agoMs: 0, seq: 1, entries }),
-    ].map((bytes) => sealWith(KEY).close(bytes));
+      encode({ kind: 'report', from: 777, to: 0, datagramSeq: 2, agoMs: 0, seq: 1, entries }),
+    ].map((bytes) => createDatagramAuth(KEY).sign(bytes));
     const before = left(one)[0];
-    for (const bytes of said) one.tap.hear(bytes, '777');
+    for (const bytes of said) one.transport.receive(bytes, '777');
     expect(left(one)[0]).toBeLessThan(before);
     for (let s = 0; s < 200; s++) {
       await pass(1000);
@@ -192,7 +210,7 @@ describe('a fleet with a key', () => {
     await other.node.close();
     for (let s = 0; s < 10; s++) {
       await pass(1000);
-      replay(other.tap.said, one);
+      replay(other.transport.sentDatagrams, one);
     }
     expect(one.node.view().peers).toEqual([]);
   });
@@ -201,20 +219,20 @@ describe('a fleet with a key', () => {
     const { members, pass, join } = await fleet(2);
     const [one, other] = members;
     await pass(60_000);
-    const old = [...one.tap.said];
+    const old = [...one.transport.sentDatagrams];
     await other.node.close();
     const again = await join(1);
     await pass(30);
     expect(again.node.view().peers.length).toBe(1);
     await one.node.close(); // before it gave another sign of life
-    const from = again.tap.said.length;
+    const from = again.transport.sentDatagrams.length;
     for (let s = 0; s < 50; s++) {
-      for (const { bytes } of old.slice(s * 3, s * 3 + 3)) again.tap.hear(bytes, 'evil');
+      for (const { bytes } of old.slice(s * 3, s * 3 + 3)) again.transport.receive(bytes, 'evil');
       await pass(1000);
-      again.share.ask('alice', 1);
+      again.backend.check('alice', 1);
     }
     expect(again.node.view().peers).toEqual([]);
-    expect(again.tap.said.slice(from).filter(({ to }) => to === 'evil')).toEqual([]);
+    expect(again.transport.sentDatagrams.slice(from).filter(({ to }) => to === 'evil')).toEqual([]);
   });
 
   test('repairs what was lost as fast while somebody repeats a question', async () => {
@@ -223,13 +241,14 @@ describe('a fleet with a key', () => {
       const hub = new MemoryHub({ clock, seed: 5, delayMs: [1, 1], loss: 0.1, isLoopback: false });
       const one = await member(hub.transport('one'), clock, KEY);
       const other = await member(hub.transport('other'), clock, KEY);
-      await clock.pass(3000);
-      const hello = other.tap.said.find((own) => kindOf(own) === 'hello')?.bytes as Uint8Array;
+      await clock.advanceAsync(3000);
+      const hello = other.transport.sentDatagrams.find((own) => kindOf(own) === 'hello')
+        ?.bytes as Uint8Array;
       let most = 0;
       for (let ms = 0; ms < 10_000; ms++) {
-        if (ms % 100 === 0) one.share.ask('alice', 1);
-        if (isAttacked) for (let n = 0; n < 2; n++) one.tap.hear(hello, 'evil');
-        await clock.pass(1);
+        if (ms % 100 === 0) one.backend.check('alice', 1);
+        if (isAttacked) for (let n = 0; n < 2; n++) one.transport.receive(hello, 'evil');
+        await clock.advanceAsync(1);
         most = Math.max(most, other.node.view().peers.at(0)?.missing ?? 0);
       }
       return most;
@@ -242,12 +261,12 @@ describe('a fleet with a key', () => {
     const [one, other] = members;
     await one.node.close();
     const again = await join(0);
-    replay(other.tap.said, again);
+    replay(other.transport.sentDatagrams, again);
     await pass(1500);
     expect(again.node.view().peers.length).toBe(2);
-    replay(other.tap.said, again);
+    replay(other.transport.sentDatagrams, again);
     await serve();
-    replay(other.tap.said, again);
+    replay(other.transport.sentDatagrams, again);
     await pass(1000);
     // How keys stand is told to the millisecond, rounded so that nobody gains by it.
     const [own, others] = [left(again)[0], left(members[2])[0]];
@@ -260,11 +279,11 @@ describe('a fleet with a key', () => {
     const [one, other] = members;
     await one.node.close();
     await pass(100_000); // what the other served is paid back long ago, and its reports are thrown away
-    other.tap.isCut = true;
+    other.transport.isPartitioned = true;
     const again = await join(0);
     await pass(3000);
     const old = countingOf(other);
-    other.tap.isCut = false;
+    other.transport.isPartitioned = false;
     for (let n = 0; n < 500; n++) {
       await pass(3);
       replay(old, again);
@@ -276,11 +295,11 @@ describe('a fleet with a key', () => {
   test('hears nothing old from one that comes back after a long silence', async () => {
     const { members, pass } = await fleet(2);
     const [one, other] = members;
-    other.tap.isCut = true;
+    other.transport.isPartitioned = true;
     await pass(200_000);
     expect(one.node.view().peers).toEqual([]);
     const old = countingOf(other);
-    other.tap.isCut = false;
+    other.transport.isPartitioned = false;
     for (let n = 0; n < 500; n++) {
       await pass(3);
       replay(old, one);
@@ -291,13 +310,14 @@ describe('a fleet with a key', () => {
 
   test('learns how keys stand only when it asks', async () => {
     const { members, pass, join } = await fleet(2);
-    for (let n = 0; n < 10; n++) for (const key of KEYS) members[0].share.ask(key, 5);
+    for (let n = 0; n < 10; n++) for (const key of KEYS) members[0].backend.check(key, 5);
     await pass(200);
     const late = await join(2);
     await pass(1500);
-    const states = [...members[0].tap.said, ...members[1].tap.said].filter(
-      (own) => kindOf(own) === 'state',
-    );
+    const states = [
+      ...members[0].transport.sentDatagrams,
+      ...members[1].transport.sentDatagrams,
+    ].filter((own) => kindOf(own) === 'state');
     expect(states.length).toBeGreaterThan(0);
     expect(left(late)[0]).toBeLessThan(60);
     await pass(100_000);
@@ -309,14 +329,14 @@ describe('a fleet with a key', () => {
   test('answers where a node is, not where somebody repeats it', async () => {
     const { members, pass, serve } = await fleet(2);
     const [one, other] = members;
-    const from = one.tap.said.length;
+    const from = one.transport.sentDatagrams.length;
     for (let n = 0; n < 20; n++) {
-      replay(other.tap.said, one);
+      replay(other.transport.sentDatagrams, one);
       await pass(20);
       await serve();
     }
-    expect(one.tap.said.slice(from).filter(({ to }) => to === 'evil')).toEqual([]);
-    expect(one.tap.said.slice(from).some(({ to }) => to === '1')).toBe(true);
+    expect(one.transport.sentDatagrams.slice(from).filter(({ to }) => to === 'evil')).toEqual([]);
+    expect(one.transport.sentDatagrams.slice(from).some(({ to }) => to === '1')).toBe(true);
   });
 
   test('meets a node although somebody repeats it faster than it speaks', async () => {
@@ -324,7 +344,8 @@ describe('a fleet with a key', () => {
     const [one] = members;
     const late = await member(hub.transport('late'), clock, KEY);
     for (let ms = 0; ms < 3000; ms++) {
-      for (const { bytes } of late.tap.said.slice(-3)) one.tap.hear(bytes, 'evil');
+      for (const { bytes } of late.transport.sentDatagrams.slice(-3))
+        one.transport.receive(bytes, 'evil');
       await pass(1);
     }
     expect(one.node.view().peers.length).toBe(2);
@@ -335,30 +356,31 @@ describe('a fleet with a key', () => {
     const [one, other] = members;
     const from = other.node.view().id;
     const to = one.node.view().id;
-    const seal = sealWith(KEY);
+    const auth = createDatagramAuth(KEY);
     const questions = [
-      encode({ kind: 'missing', from, to, count: 1001, ranges: [1, 1000] }),
-      encode({ kind: 'hello', from, to, count: 1002, nonce: 7, ageMs: 0 }),
-      encode({ kind: 'ask-state', from, to, count: 1003, nonce: 7, limit: 1, cursor: 0 }),
-      encode({ kind: 'hello', from: 12345, to: 0, count: 1, nonce: 7, ageMs: 0 }),
-    ].map((own) => seal.close(own));
-    const said = one.tap.said.length;
-    for (const own of questions.slice(0, 3)) one.tap.hear(own, 'evil');
-    const answered = one.tap.said.length - said;
+      encode({ kind: 'nack', from, to, datagramSeq: 1001, ranges: [1, 1000] }),
+      encode({ kind: 'hello', from, to, datagramSeq: 1002, nonce: 7, ageMs: 0 }),
+      encode({ kind: 'state-request', from, to, datagramSeq: 1003, nonce: 7, limit: 1, cursor: 0 }),
+      encode({ kind: 'hello', from: 12345, to: 0, datagramSeq: 1, nonce: 7, ageMs: 0 }),
+    ].map((own) => auth.sign(own));
+    const said = one.transport.sentDatagrams.length;
+    for (const own of questions.slice(0, 3)) one.transport.receive(own, 'evil');
+    const answered = one.transport.sentDatagrams.length - said;
     expect(answered).toBeGreaterThanOrEqual(3);
-    for (let n = 0; n < 10_000; n++) for (const own of questions) one.tap.hear(own, 'evil');
+    for (let n = 0; n < 10_000; n++)
+      for (const own of questions) one.transport.receive(own, 'evil');
     // Whom it knows it answers once; whom it does not know, twenty times at once.
-    expect(one.tap.said.length - said).toBeLessThanOrEqual(answered + 21);
+    expect(one.transport.sentDatagrams.length - said).toBeLessThanOrEqual(answered + 21);
     clock.advance(1000);
   });
 
   test('is not stopped by more strangers than it can remember', async () => {
     const { members, pass, join } = await fleet(2);
     const [one] = members;
-    const seal = sealWith(KEY);
+    const auth = createDatagramAuth(KEY);
     for (let id = 1; id <= 5000; id++) {
-      one.tap.hear(
-        seal.close(encode({ kind: 'hello', from: id, to: 0, count: 1, nonce: 7, ageMs: 0 })),
+      one.transport.receive(
+        auth.sign(encode({ kind: 'hello', from: id, to: 0, datagramSeq: 1, nonce: 7, ageMs: 0 })),
         'evil',
       );
     }
@@ -377,13 +399,13 @@ describe('a fleet without a key', () => {
   test('is refused where others could take part, and told what to do', () => {
     const far = new MemoryHub({ clock: systemClock, isLoopback: false }).transport('far');
     const wanted = /`key` to be a secret that all of the fleet know, as memory far reaches further/;
-    expect(() => new FleetNode(setting(far))).toThrow(wanted);
+    expect(() => new PeerNode(setting(far))).toThrow(wanted);
     for (const transport of [
       udp({ peers: '10.0.0.1:7613' }),
       udp({ peers: 'fleet.test:7613' }),
       udp({ group: '239.0.0.1:7613' }),
     ]) {
-      expect(() => new FleetNode(setting(transport))).toThrow(/or use loopback addresses only/);
+      expect(() => new PeerNode(setting(transport))).toThrow(/or use loopback addresses only/);
     }
   });
 
@@ -391,16 +413,16 @@ describe('a fleet without a key', () => {
     const heard: string[] = [];
     const listen = (warning: Error): unknown => heard.push(warning.message);
     process.on('warning', listen);
-    new FleetNode(setting(udp({ peers: '127.0.0.1:7613' })));
-    new FleetNode(setting(udp({ peers: '127.0.0.1:7613' })));
-    await until('it is told', () => heard.length > 0);
+    new PeerNode(setting(udp({ peers: '127.0.0.1:7613' })));
+    new PeerNode(setting(udp({ peers: '127.0.0.1:7613' })));
+    await waitUntil('it is told', () => heard.length > 0);
     process.off('warning', listen);
     expect(heard).toEqual([expect.stringMatching(/^peers without a key .*Set a key/)]);
   });
 });
 
 describe('over UDP', () => {
-  const members: Member[] = [];
+  const members: TestPeer[] = [];
   let evil: Socket | undefined;
   afterEach(async () => {
     for (const { node } of members.splice(0)) await node.close();
@@ -423,22 +445,22 @@ describe('over UDP', () => {
     const peers = found.map((port) => `127.0.0.1:${port}`);
     for (const bind of peers) members.push(await member(udp({ peers, bind }), systemClock, KEY));
     const [one, other] = members;
-    await until('they know each other', () =>
+    await waitUntil('they know each other', () =>
       members.every(({ node }) => node.view().peers.length === 1),
     );
-    other.share.ask('alice', 50);
-    await until('it is heard', () => one.share.inspect('alice').view.remaining < 60);
+    other.backend.check('alice', 50);
+    await waitUntil('it is heard', () => one.backend.inspect('alice').state.remaining < 60);
 
     const socket = createSocket('udp4');
     evil = socket;
     const tell = (bytes: Uint8Array): Promise<void> =>
       new Promise((told) => socket.send(bytes, found[0], '127.0.0.1', () => told()));
     const random = seededRandom(3);
-    const { carried, forged } = one.node.view();
-    const before = other.tap.said.length;
+    const { transportCounts, authFailed } = one.node.view();
+    const before = other.transport.sentDatagrams.length;
     let told = 0;
     for (let n = 0; n < 1000; n++) {
-      const { bytes } = other.tap.said[n % before];
+      const { bytes } = other.transport.sentDatagrams[n % before];
       const flipped = Uint8Array.from(bytes);
       flipped[n % flipped.length] ^= 1 << (n % 8);
       const noise = Uint8Array.from({ length: n }, () => random() * 256);
@@ -447,18 +469,20 @@ describe('over UDP', () => {
         told++;
       }
     }
-    await until(
+    await waitUntil(
       'all of it came',
-      () => one.node.view().carried.heard >= carried.heard + told * 0.9,
+      () => one.node.view().transportCounts.received >= transportCounts.received + told * 0.9,
     );
-    expect(one.node.view().forged - forged).toBeGreaterThan(told * 0.6);
-    expect(one.share.inspect('alice').view.remaining).toBeGreaterThanOrEqual(50);
+    expect(one.node.view().authFailed - authFailed).toBeGreaterThan(told * 0.6);
+    expect(one.backend.inspect('alice').state.remaining).toBeGreaterThanOrEqual(50);
     expect(left(one).slice(1)).toEqual([100, 100]);
-    const from = one.tap.said.length;
-    other.share.ask('bob', 30);
-    await until('it is still heard', () => one.share.inspect('bob').view.remaining < 80);
+    const from = one.transport.sentDatagrams.length;
+    other.backend.check('bob', 30);
+    await waitUntil('it is still heard', () => one.backend.inspect('bob').state.remaining < 80);
     expect(
-      one.tap.said.slice(from).filter(({ to }) => to !== undefined && to !== peers[1]),
+      one.transport.sentDatagrams
+        .slice(from)
+        .filter(({ to }) => to !== undefined && to !== peers[1]),
     ).toEqual([]);
   });
 });

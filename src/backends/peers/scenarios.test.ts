@@ -1,31 +1,39 @@
 /** Fleets on virtual time that something happens to, and how they stand afterwards. */
 
 import { describe, expect, test } from 'vitest';
-import { type Member, type MemberSetting, memberOf } from '../../../test/support/fleet.ts';
+import {
+  createTestPeer,
+  type TestPeer,
+  type TestPeerOptions,
+} from '../../../test/support/fleet.ts';
 import { VirtualClock } from '../../testing/index.ts';
 import { MemoryHub } from './memory-transport.ts';
 
-const EXCHANGES = ['prompt', 'interval'] as const;
+const EXCHANGES = ['eager', 'periodic'] as const;
 
 /** A fleet to be. Its limit is one for all. */
-function fleetWith(limit: MemberSetting['limit'], peers: MemberSetting['peers'] = {}, seed = 1) {
+function fleetWith(
+  limit: TestPeerOptions['limit'],
+  peers: TestPeerOptions['peers'] = {},
+  seed = 1,
+) {
   const clock = new VirtualClock(1_000_000);
   const hub = new MemoryHub({ clock, seed, delayMs: [1, 3], isLoopback: false });
   let members = 0;
-  const join = (own: Partial<MemberSetting> = {}): Promise<Member> =>
-    memberOf(hub.transport(`${members++}`), {
-      ...{ clock, key: 'a key for the tests', limit, peers, keysMax: 100_000 },
+  const join = (own: Partial<TestPeerOptions> = {}): Promise<TestPeer> =>
+    createTestPeer(hub.transport(`${members++}`), {
+      ...{ clock, key: 'a key for the tests', limit, peers, maxKeys: 100_000 },
       ...own,
     });
-  return { clock, join, pass: (ms: number): Promise<void> => clock.pass(ms) };
+  return { clock, join, pass: (ms: number): Promise<void> => clock.advanceAsync(ms) };
 }
 
 /** What is left of a key's buckets. */
-const left = ({ share }: Member, key = 'alice'): number[] =>
-  share.inspect(key).standings.map(({ remaining }) => remaining);
+const left = ({ backend }: TestPeer, key = 'alice'): number[] =>
+  backend.inspect(key).rules.map(({ remaining }) => remaining);
 
-const served = ({ share }: Member, key = 'alice'): number =>
-  share.ask(key, 1).verdict === 'allow' ? 1 : 0;
+const served = ({ backend }: TestPeer, key = 'alice'): number =>
+  backend.check(key, 1).verdict === 'allow' ? 1 : 0;
 
 describe.each(EXCHANGES)('a newcomer (%s)', (exchange) => {
   test('finds each bucket of `all` as it stands, and shuts nobody out', async () => {
@@ -78,18 +86,18 @@ describe('who learns', () => {
     const old = [await join(), await join()];
     await pass(2500);
     for (let k = 0; k < 40_000; k++) {
-      old[k % 2].share.ask(`${k}`, 50);
+      old[k % 2].backend.check(`${k}`, 50);
       if (k % 1000 === 0) await pass(100);
     }
     await pass(HISTORY_MS);
     const late = await join();
     await pass(100);
-    const known = late.share.keys;
+    const known = late.backend.keys;
     expect(known).toBeGreaterThan(0);
     expect(known).toBeLessThan(40_000);
     await old[0].node.close(); // the oldest of them
     await pass(10_000);
-    expect(late.share.keys).toBe(40_000);
+    expect(late.backend.keys).toBe(40_000);
   });
 
   test('also learns when it missed more reports than it can ask for', async () => {
@@ -97,12 +105,12 @@ describe('who learns', () => {
     const one = await join();
     const other = await join();
     await pass(2500);
-    other.tap.isCut = true;
+    other.transport.isPartitioned = true;
     for (let k = 0; k < 5000; k++) {
-      one.share.ask(`${k}`, 50);
+      one.backend.check(`${k}`, 50);
       await pass(11); // a report each
     }
-    other.tap.isCut = false;
+    other.transport.isPartitioned = false;
     await pass(10_000);
     expect(other.node.view().peers[0].lost).toBeGreaterThan(0);
     const all = Array.from({ length: 5000 }, (_, k) => Math.round(left(other, `${k}`)[0]));
@@ -115,7 +123,7 @@ describe.each(EXCHANGES)('parts of a fleet that meet (%s)', (exchange) => {
 
   /** Calls to all of them, twice the rate each. */
   const load = async (
-    members: readonly Member[],
+    members: readonly TestPeer[],
     ms: number,
     pass: (ms: number) => Promise<void>,
   ): Promise<number> => {
@@ -131,15 +139,15 @@ describe.each(EXCHANGES)('parts of a fleet that meet (%s)', (exchange) => {
     const { join, pass } = fleetWith(LIMIT, { exchange });
     const old = await join();
     await load([old], 60_000, pass);
-    const late = await join({ isCut: true });
+    const late = await join({ isPartitioned: true });
     const both = [old, late];
     await load(both, 6000, pass);
-    late.tap.isCut = false;
+    late.transport.isPartitioned = false;
     await load(both, 500, pass);
     // One served 60 of its rate meanwhile, the other 70 with its burst.
     for (const own of both) {
       expect(left(own, 'bob')[0]).toBe(10);
-      const owed = -own.share.inspect('alice').view.remaining;
+      const owed = -own.backend.inspect('alice').state.remaining;
       expect(owed).toBeGreaterThan(45);
       expect(owed).toBeLessThan(75);
     }
@@ -154,12 +162,14 @@ describe.each(EXCHANGES)('parts of a fleet that meet (%s)', (exchange) => {
     const [busy, idle] = [await join(), await join()];
     await pass(1500);
     served(idle, 'carol');
-    idle.tap.isCut = true;
+    idle.transport.isPartitioned = true;
     await load([busy], 20_000, pass);
-    idle.tap.isCut = false;
+    idle.transport.isPartitioned = false;
     await load([busy], 1500, pass);
-    const remaining = idle.share.inspect('alice').view.remaining;
+    const remaining = idle.backend.inspect('alice').state.remaining;
     expect(remaining).toBeGreaterThanOrEqual(-1);
-    expect(Math.abs(remaining - busy.share.inspect('alice').view.remaining)).toBeLessThanOrEqual(2);
+    expect(Math.abs(remaining - busy.backend.inspect('alice').state.remaining)).toBeLessThanOrEqual(
+      2,
+    );
   });
 });

@@ -5,27 +5,27 @@ import type { Millis } from '../../core/clock.ts';
 export interface PeerOptions {
   /** How often it reports. */
   readonly intervalMs: Millis;
-  /** `prompt` also reports as soon as a key has so many hits that nobody was told of. */
-  readonly exchange: 'interval' | 'prompt';
-  readonly slack: number;
+  /** `eager` also reports as soon as a key has so many hits that nobody was told of. */
+  readonly exchange: 'eager' | 'periodic';
+  readonly flushThreshold: number;
   /** Datagrams a second that report before the interval is over: more is told in fewer, fuller ones. */
-  readonly reportsMax: number;
+  readonly maxReports: number;
   /** A peer that was silent for so long is gone. */
-  readonly goneMs: Millis;
+  readonly peerTimeoutMs: Millis;
   /** How long, and how many bytes of, its own reports it keeps for those who missed them. */
-  readonly historyMs: Millis;
-  readonly historyBytes: number;
+  readonly retransmitBufferMs: Millis;
+  readonly retransmitBufferBytes: number;
   /** For people. */
   readonly name: string;
 }
 
 export const PEER_DEFAULTS: PeerOptions = {
   intervalMs: 100,
-  exchange: 'prompt',
-  slack: 1,
-  reportsMax: 100,
-  goneMs: 5000,
-  historyMs: 60_000,
-  historyBytes: 4 * 1024 * 1024,
+  exchange: 'eager',
+  flushThreshold: 1,
+  maxReports: 100,
+  peerTimeoutMs: 5000,
+  retransmitBufferMs: 60_000,
+  retransmitBufferBytes: 4 * 1024 * 1024,
   name: '',
 };

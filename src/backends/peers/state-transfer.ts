@@ -18,198 +18,209 @@
 import type { Millis } from '../../core/clock.ts';
 import type { Random } from '../../core/random.ts';
 import { keysPerPage } from './codec.ts';
-import type { Limits } from './limits.ts';
-import { freshNumber, type MessageOf, type NodeId } from './messages.ts';
-import type { Peer, Peers } from './peer-table.ts';
-import type { Hits } from './pending-hits.ts';
-import type { Anticipation } from './prediction.ts';
-import type { Voice } from './sender.ts';
+import type { PeerLimits } from './limits.ts';
+import { type MessageOf, type NodeId, random48 } from './messages.ts';
+import type { Peer, PeerTable } from './peer-table.ts';
+import type { PendingHits } from './pending-hits.ts';
+import type { PeerPrediction } from './prediction.ts';
+import type { DatagramSender } from './sender.ts';
 
 /** How often it asks if no answer comes. */
-const ASK_AGAIN_MS: Millis = 50;
+const REQUEST_INTERVAL_MS: Millis = 50;
 
 /** One that does not answer for so long is left. */
-const SILENT_MS: Millis = 1000;
+const SOURCE_TIMEOUT_MS: Millis = 1000;
 
 /** More of the same answer may be on its way. */
-const OVERTAKEN_MS: Millis = 10;
+const REORDER_GRACE_MS: Millis = 10;
 
 /** What a neighbour told and is missing here is had first, if it comes so soon: else it would count twice. */
-const MISSING_MS: Millis = 5000;
+const MAX_GAP_WAIT_MS: Millis = 5000;
 
 /** Neighbours to learn from, one after the other: each of them knows what all have told. */
-const TEACHERS_MAX = 2;
+const MAX_SOURCES = 2;
 
 /** Pages for one question; when they have come, the next is asked at once. */
-const PAGES = 16;
+const PAGES_PER_REQUEST = 16;
 
-const NOTHING = { standings: [], next: 0 };
+const EMPTY_PAGE = { refillTimes: [], next: 0 };
 
 /** What a node knows, as far as learning needs it. */
-interface Knowledge {
-  readonly voice: Voice;
-  readonly limits: Limits;
-  readonly hits: Hits;
-  readonly anticipation: Anticipation;
-  readonly peers: Peers;
+interface StateTransferContext {
+  readonly sender: DatagramSender;
+  readonly limits: PeerLimits;
+  readonly pendingHits: PendingHits;
+  readonly prediction: PeerPrediction;
+  readonly peers: PeerTable;
   readonly random: Random;
   /** Whether everything that a peer told was counted. */
-  isHeard(peer: Peer): boolean;
+  isFullyReceived(peer: Peer): boolean;
 }
 
-export class Learning {
-  readonly #own: Knowledge;
+export class StateTransfer {
+  readonly #context: StateTransferContext;
   /** Ids of limits yet to be learned, the first of them at the moment. */
-  #wanted: number[] = [];
+  #pendingLimits: number[] = [];
   /** From whom, the oldest first and at the moment. */
-  #teachers: Peer[] = [];
+  #sources: Peer[] = [];
   /** Who was left because it did not answer. */
-  readonly #silent = new Set<NodeId>();
+  readonly #failedSources = new Set<NodeId>();
   #nonce = 0;
   #cursor = 0;
   /** That came since the last question. */
-  #pages = 0;
-  #beganAt: Millis = 0;
-  #answeredAt: Millis = 0;
-  #askAt: Millis = Infinity;
+  #pagesReceived = 0;
+  #startedAt: Millis = 0;
+  #repliedAt: Millis = 0;
+  #requestAt: Millis = Infinity;
   /** Everything was learned once, or nobody was there to learn from. */
-  isDone = false;
+  isSynced = false;
 
-  constructor(own: Knowledge) {
-    this.#own = own;
+  constructor(context: StateTransferContext) {
+    this.#context = context;
   }
 
   /** When `tick` has something to do. */
   get wakeAt(): Millis {
-    return this.#teachers.length === 0 ? Infinity : this.#askAt;
+    return this.#sources.length === 0 ? Infinity : this.#requestAt;
   }
 
   /** A limit that was taken on is to be learned as well. */
-  add(id: number): void {
-    if (!this.#wanted.includes(id)) this.#wanted.push(id);
+  addLimit(id: number): void {
+    if (!this.#pendingLimits.includes(id)) this.#pendingLimits.push(id);
   }
 
   /** Learns all limits, also those that were learned before; after whoever is older, if it is at it. */
-  begin(from: Peer, now: Millis): void {
-    if (this.#teachers.includes(from)) return;
-    const teachers = [...this.#teachers, from].sort((a, b) => a.bornAt - b.bornAt);
-    this.#teachers = teachers.slice(0, TEACHERS_MAX);
-    if (this.#teachers[0] === from) this.#learnAll(now);
+  addSource(from: Peer, now: Millis): void {
+    if (this.#sources.includes(from)) return;
+    const sources = [...this.#sources, from].sort((a, b) => a.startedAt - b.startedAt);
+    this.#sources = sources.slice(0, MAX_SOURCES);
+    if (this.#sources[0] === from) this.#transferAll(now);
   }
 
   /** Nobody was there to learn from: what is known here is all there is. */
-  startAlone(): void {
-    if (this.#teachers.length > 0) return; // somebody is about to tell
-    this.#wanted = [];
-    this.isDone = true;
+  startWithoutPeers(): void {
+    if (this.#sources.length > 0) return; // somebody is about to tell
+    this.#pendingLimits = [];
+    this.isSynced = true;
   }
 
   /** Asks nobody any more. */
   stop(): void {
-    this.#teachers = [];
+    this.#sources = [];
   }
 
-  #learnAll(now: Millis): void {
-    this.#wanted = this.#own.limits.ids;
-    this.#ask(now);
+  #transferAll(now: Millis): void {
+    this.#pendingLimits = this.#context.limits.ids;
+    this.#resetRequest(now);
   }
 
   /** From the first of them, from the beginning of what is still wanted. */
-  #ask(now: Millis): void {
-    this.#nonce = freshNumber(this.#own.random);
+  #resetRequest(now: Millis): void {
+    this.#nonce = random48(this.#context.random);
     this.#cursor = 0;
-    this.#beganAt = now;
-    this.#answeredAt = now;
-    this.#askAt = now;
+    this.#startedAt = now;
+    this.#repliedAt = now;
+    this.#requestAt = now;
   }
 
   tick(now: Millis): void {
-    this.#wanted = this.#wanted.filter((id) => this.#own.limits.byId(id));
-    if (this.#teachers.length === 0) this.#findNeighbour(now);
+    this.#pendingLimits = this.#pendingLimits.filter((id) => this.#context.limits.byId(id));
+    if (this.#sources.length === 0) this.#chooseSource(now);
     if (now < this.wakeAt) return;
-    if (this.#wanted.length === 0) this.#finish(now);
-    if (this.#isSilent(now)) this.#leave(now);
-    const [teacher] = this.#teachers;
-    if (!teacher) return;
-    this.#askAt = now + ASK_AGAIN_MS;
-    if (this.#hasYetToHear(teacher, now)) return;
-    this.#pages = 0;
-    const place = { limit: this.#wanted[0], cursor: this.#cursor };
-    this.#own.voice.say(teacher.id, { kind: 'ask-state', nonce: this.#nonce, ...place });
+    if (this.#pendingLimits.length === 0) this.#completeSource(now);
+    if (this.#hasSourceTimedOut(now)) this.#dropSource(now);
+    const [source] = this.#sources;
+    if (!source) return;
+    this.#requestAt = now + REQUEST_INTERVAL_MS;
+    if (this.#isAwaitingRetransmits(source, now)) return;
+    this.#pagesReceived = 0;
+    const place = { limit: this.#pendingLimits[0], cursor: this.#cursor };
+    this.#context.sender.send(source.id, { kind: 'state-request', nonce: this.#nonce, ...place });
   }
 
   /** A newcomer knows it all now; for others, what the next has to tell is why it is there. */
-  #finish(now: Millis): void {
-    this.#teachers = this.isDone ? this.#teachers.slice(1) : [];
-    this.isDone = true;
-    this.#silent.clear();
-    if (this.#teachers.length > 0) this.#learnAll(now);
+  #completeSource(now: Millis): void {
+    this.#sources = this.isSynced ? this.#sources.slice(1) : [];
+    this.isSynced = true;
+    this.#failedSources.clear();
+    if (this.#sources.length > 0) this.#transferAll(now);
   }
 
-  #isSilent(now: Millis): boolean {
-    if (this.#teachers.length === 0) return false;
-    return !this.#own.peers.isThere(this.#teachers[0], now) || now - this.#answeredAt > SILENT_MS;
+  #hasSourceTimedOut(now: Millis): boolean {
+    if (this.#sources.length === 0) return false;
+    return (
+      !this.#context.peers.isAlive(this.#sources[0], now) ||
+      now - this.#repliedAt > SOURCE_TIMEOUT_MS
+    );
   }
 
   /** Goes on with another, if there is one. */
-  #leave(now: Millis): void {
-    const [silent, ...others] = this.#teachers;
-    this.#silent.add(silent.id);
-    this.#teachers = others;
-    if (others.length > 0) this.#ask(now);
-    else this.#findNeighbour(now);
+  #dropSource(now: Millis): void {
+    const [silent, ...others] = this.#sources;
+    this.#failedSources.add(silent.id);
+    this.#sources = others;
+    if (others.length > 0) this.#resetRequest(now);
+    else this.#chooseSource(now);
   }
 
   /** The first is found by being met; later the oldest will do that was not asked in vain. */
-  #findNeighbour(now: Millis): void {
-    if (this.#wanted.length === 0) return;
-    const neighbour = this.#own.peers.oldest(this.#silent, now);
-    if (neighbour) {
-      this.#teachers = [neighbour];
-      this.#ask(now);
-    } else this.#silent.clear(); // from the beginning, next time
+  #chooseSource(now: Millis): void {
+    if (this.#pendingLimits.length === 0) return;
+    const source = this.#context.peers.longestLived(this.#failedSources, now);
+    if (source) {
+      this.#sources = [source];
+      this.#resetRequest(now);
+    } else this.#failedSources.clear(); // from the beginning, next time
   }
 
   /** A newcomer hears only what is told from now on, and misses nothing. */
-  #hasYetToHear(teacher: Peer, now: Millis): boolean {
-    const isBehind = this.isDone && !this.#own.isHeard(teacher);
-    if (!isBehind || now - this.#beganAt > MISSING_MS) return false;
-    this.#answeredAt = now; // it was not asked
+  #isAwaitingRetransmits(source: Peer, now: Millis): boolean {
+    const isBehind = this.isSynced && !this.#context.isFullyReceived(source);
+    if (!isBehind || now - this.#startedAt > MAX_GAP_WAIT_MS) return false;
+    this.#repliedAt = now; // it was not asked
     return true;
   }
 
   /** Only what was asked for, in its order: each of it counts once. */
-  take(state: MessageOf<'state'>, now: Millis): void {
-    const { standings, buckets, next } = state;
-    const isAsked = this.#teachers.at(0)?.id === state.from && this.#nonce === state.nonce;
-    const isNext = this.#wanted[0] === state.limit && this.#cursor === state.cursor;
-    const limit = this.#own.limits.byId(state.limit);
+  applyPage(state: MessageOf<'state'>, now: Millis): void {
+    const { refillTimes, buckets, next } = state;
+    const isAsked = this.#sources.at(0)?.id === state.from && this.#nonce === state.nonce;
+    const isNext = this.#pendingLimits[0] === state.limit && this.#cursor === state.cursor;
+    const limit = this.#context.limits.byId(state.limit);
     if (!limit || !isAsked || !isNext) return;
-    if (standings.length > 0 && limit.buckets !== buckets) return;
-    this.#own.anticipation.giveUp(); // or what is learned would be given back
-    for (let at = 0; at < standings.length; at += 2 + buckets) {
-      const [low, high] = [standings[at], standings[at + 1]];
-      const untold = this.#own.hits.of(limit.id, low, high); // the other one cannot have counted these
-      const fullInMs = standings.slice(at + 2, at + 2 + buckets);
-      this.#own.limits.raise(limit.id, low, high, fullInMs, untold);
+    if (refillTimes.length > 0 && limit.buckets !== buckets) return;
+    this.#context.prediction.releaseAll(); // or what is learned would be given back
+    for (let at = 0; at < refillTimes.length; at += 2 + buckets) {
+      const [low, high] = [refillTimes[at], refillTimes[at + 1]];
+      const untold = this.#context.pendingHits.pendingFor(limit.id, low, high); // the other one cannot have counted these
+      const fullInMs = refillTimes.slice(at + 2, at + 2 + buckets);
+      this.#context.limits.raiseLevel(limit.id, low, high, fullInMs, untold);
     }
     this.#cursor = next;
-    this.#answeredAt = now;
-    this.#pages++;
-    this.#askAt = next > 0 && this.#pages < PAGES ? now + OVERTAKEN_MS : now;
-    if (next === 0) this.#wanted.shift();
+    this.#repliedAt = now;
+    this.#pagesReceived++;
+    this.#requestAt =
+      next > 0 && this.#pagesReceived < PAGES_PER_REQUEST ? now + REORDER_GRACE_MS : now;
+    if (next === 0) this.#pendingLimits.shift();
   }
 
   /** The other side of it: tells what it knows, unless it is about to know more. */
-  tell({ from, nonce, limit: id, cursor: first }: MessageOf<'ask-state'>): void {
-    const teacher = this.#teachers.at(0);
-    if (!this.isDone && teacher && teacher.id !== from) return;
-    const limit = this.#own.limits.byId(id);
+  sendPages({ from, nonce, limit: id, cursor: first }: MessageOf<'state-request'>): void {
+    const source = this.#sources.at(0);
+    if (!this.isSynced && source && source.id !== from) return;
+    const limit = this.#context.limits.byId(id);
     const buckets = limit?.buckets ?? 0;
     let cursor = first;
-    for (let n = 0; n < PAGES && (n === 0 || cursor > 0); n++) {
-      const page = limit?.stateFrom(cursor, keysPerPage(buckets)) ?? NOTHING;
-      this.#own.voice.say(from, { kind: 'state', nonce, limit: id, cursor, buckets, ...page });
+    for (let n = 0; n < PAGES_PER_REQUEST && (n === 0 || cursor > 0); n++) {
+      const page = limit?.readPage(cursor, keysPerPage(buckets)) ?? EMPTY_PAGE;
+      this.#context.sender.send(from, {
+        kind: 'state',
+        nonce,
+        limit: id,
+        cursor,
+        buckets,
+        ...page,
+      });
       cursor = page.next;
     }
   }

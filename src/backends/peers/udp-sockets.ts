@@ -1,8 +1,19 @@
 /** The sockets of one UDP transport: what comes in, what goes out, and what went wrong. */
 
 import { createSocket, type RemoteInfo, type Socket } from 'node:dgram';
-import { type Address, addressIn, isLoopbackHost, isMulticast, textOf } from './address.ts';
-import { type Hear, noCounts, SENDING_BYTES_MAX, type Transport } from './transport.ts';
+import {
+  type Address,
+  formatHostPort,
+  isLoopbackHost,
+  isMulticast,
+  parseHostPort,
+} from './address.ts';
+import {
+  type DatagramHandler,
+  MAX_SEND_QUEUE_BYTES,
+  type Transport,
+  zeroCounts,
+} from './transport.ts';
 
 /** Bytes that may wait to be read: a fleet may speak all at once. */
 const RECEIVE_BUFFER_BYTES = 4 * 1024 * 1024;
@@ -12,12 +23,12 @@ export class UdpSockets {
   readonly #isLoopback: boolean;
   readonly #family: 4 | 6;
   readonly #sockets: Socket[] = [];
-  readonly #counts = noCounts();
-  #speaker: Socket | undefined;
-  #own: Address | undefined;
-  #hear: Hear | undefined;
+  readonly #counts = zeroCounts();
+  #sendSocket: Socket | undefined;
+  #localAddress: Address | undefined;
+  #onDatagram: DatagramHandler | undefined;
   /** How often it was closed: whoever opens it sees whether that happened meanwhile. */
-  #closings = 0;
+  #closeCount = 0;
 
   constructor(name: string, isLoopback: boolean, family: 4 | 6) {
     this.#name = name;
@@ -26,41 +37,41 @@ export class UdpSockets {
   }
 
   get isOpen(): boolean {
-    return this.#hear !== undefined;
+    return this.#onDatagram !== undefined;
   }
 
   /** What is the same for groups and lists. */
-  common(): Pick<Transport, 'name' | 'isLoopback' | 'counts' | 'send' | 'close'> {
+  transportBase(): Pick<Transport, 'name' | 'isLoopback' | 'counts' | 'send' | 'close'> {
     return {
       name: this.#name,
       isLoopback: this.#isLoopback,
       counts: this.#counts,
       send: (to, bytes) => {
-        const address = addressIn(to);
-        if (address) this.put(address, bytes);
+        const address = parseHostPort(to);
+        if (address) this.send(address, bytes);
         else this.#counts.failed++;
       },
       close: () => this.close(),
     };
   }
 
-  async open(hear: Hear, sockets: () => Promise<Socket>): Promise<void> {
-    const closings = this.#closings;
+  async open(onDatagram: DatagramHandler, sockets: () => Promise<Socket>): Promise<void> {
+    const closeCount = this.#closeCount;
     try {
-      const speaker = await sockets();
-      if (closings !== this.#closings) throw new Error('it was closed before it was open');
-      this.#speaker = speaker;
+      const sendSocket = await sockets();
+      if (closeCount !== this.#closeCount) throw new Error('it was closed before it was open');
+      this.#sendSocket = sendSocket;
     } catch (error) {
       await this.close();
       throw error;
     }
-    const { address, port } = this.#speaker.address();
-    this.#own = { host: address, port };
-    this.#hear = hear;
+    const { address, port } = this.#sendSocket.address();
+    this.#localAddress = { host: address, port };
+    this.#onDatagram = onDatagram;
   }
 
   /** One that hears at an address. */
-  async socket({ host, port }: Address): Promise<Socket> {
+  async bindSocket({ host, port }: Address): Promise<Socket> {
     const socket = createSocket({
       type: this.#family === 6 ? 'udp6' : 'udp4',
       reuseAddr: isMulticast(host),
@@ -69,7 +80,7 @@ export class UdpSockets {
     });
     socket.unref(); // to hear what others do is no reason for a process to go on
     this.#sockets.push(socket);
-    socket.on('message', (bytes, from) => this.#arrive(bytes, from));
+    socket.on('message', (bytes, from) => this.#receive(bytes, from));
     await new Promise<void>((ready, fail) => {
       socket.once('error', fail);
       socket.bind({ address: host, port }, () => {
@@ -86,25 +97,25 @@ export class UdpSockets {
     return socket;
   }
 
-  #arrive(bytes: Uint8Array, { address, port }: RemoteInfo): void {
+  #receive(bytes: Uint8Array, { address, port }: RemoteInfo): void {
     // Nobody else should be able to get here; should the system see that otherwise, it ends here.
     if (this.#isLoopback && !isLoopbackHost(address)) return;
-    if (!this.#hear) return;
-    this.#counts.heard++;
-    this.#hear(bytes, textOf({ host: address, port }));
+    if (!this.#onDatagram) return;
+    this.#counts.received++;
+    this.#onDatagram(bytes, formatHostPort({ host: address, port }));
   }
 
-  put({ host, port }: Address, bytes: Uint8Array): void {
-    const speaker = this.#speaker;
-    if (!speaker) return;
+  send({ host, port }: Address, bytes: Uint8Array): void {
+    const sendSocket = this.#sendSocket;
+    if (!sendSocket) return;
     if (this.#isLoopback && !isLoopbackHost(host) && !isMulticast(host)) return;
     const counts = this.#counts;
     try {
-      if (speaker.getSendQueueSize() > SENDING_BYTES_MAX) {
+      if (sendSocket.getSendQueueSize() > MAX_SEND_QUEUE_BYTES) {
         counts.dropped++;
         return;
       }
-      speaker.send(bytes, port, host, (error) => {
+      sendSocket.send(bytes, port, host, (error) => {
         if (error) counts.failed++;
         else counts.sent++;
       });
@@ -113,14 +124,14 @@ export class UdpSockets {
     }
   }
 
-  isOwn({ host, port }: Address): boolean {
-    return this.#own?.host === host && this.#own.port === port;
+  isSelf({ host, port }: Address): boolean {
+    return this.#localAddress?.host === host && this.#localAddress.port === port;
   }
 
   async close(): Promise<void> {
-    this.#closings++;
-    this.#hear = undefined;
-    this.#speaker = undefined;
+    this.#closeCount++;
+    this.#onDatagram = undefined;
+    this.#sendSocket = undefined;
     const closing = this.#sockets.splice(0).map((socket) => {
       socket.removeAllListeners('message');
       return new Promise<void>((closed) => {

@@ -3,15 +3,15 @@ import { promisify } from 'node:util';
 import { afterEach, describe, expect, test } from 'vitest';
 import { freeUdpPorts, hasNamespaces, startNamespace } from '../../../test/support/services.ts';
 import {
-  has,
+  hasReceived,
   openNode,
   transportContract,
-  until,
+  waitUntil,
 } from '../../../test/support/transport-contract.ts';
 import { systemClock } from '../../core/clock.ts';
 import { VirtualClock } from '../../testing/index.ts';
 import type { Transport } from './transport.ts';
-import { type UdpOptions, type UdpWorld, udp } from './udp-transport.ts';
+import { type UdpDependencies, type UdpOptions, udp } from './udp-transport.ts';
 
 const UNICAST = { isAddressed: true, isLoopback: true };
 
@@ -33,7 +33,7 @@ transportContract('UDP to a name', { isAddressed: true, isLoopback: false }, asy
 
 describe('UDP to a name', () => {
   const open: Transport[] = [];
-  const made = (options: UdpOptions, world?: UdpWorld): Transport => {
+  const made = (options: UdpOptions, world?: UdpDependencies): Transport => {
     const transport = udp(options, world);
     open.push(transport);
     return transport;
@@ -61,48 +61,48 @@ describe('UDP to a name', () => {
     await own.open(() => {});
     looks = 0;
     const first = Buffer.from('first');
-    await until(
+    await waitUntil(
       'two hears',
-      () => has(two, first),
+      () => hasReceived(two, first),
       () => own.broadcast(first),
     );
-    expect(has(three, first)).toBe(false);
+    expect(hasReceived(three, first)).toBe(false);
 
     hosts = ['127.0.0.3'];
     clock.advance(10_000);
     const second = Buffer.from('second');
-    await until(
+    await waitUntil(
       'three hears',
-      () => has(three, second),
+      () => hasReceived(three, second),
       () => own.broadcast(second),
     );
     expect(looks).toBe(1);
 
     hosts = undefined; // nobody answers for the name: those who were known still are
     clock.advance(10_000);
-    await until('it has looked', () => looks === 2);
-    await until('it has seen', () => true);
+    await waitUntil('it has looked', () => looks === 2);
+    await waitUntil('it has seen', () => true);
     const third = Buffer.from('third');
-    await until(
+    await waitUntil(
       'three hears',
-      () => has(three, third),
+      () => hasReceived(three, third),
       () => own.broadcast(third),
     );
     hosts = ['127.0.0.2'];
     clock.advance(1000); // and it looks again soon
     const fourth = Buffer.from('fourth');
-    await until(
+    await waitUntil(
       'two hears',
-      () => has(two, fourth),
+      () => hasReceived(two, fourth),
       () => own.broadcast(fourth),
     );
     const fifth = Buffer.from('fifth');
-    await until(
+    await waitUntil(
       'two hears',
-      () => has(two, fifth),
+      () => hasReceived(two, fifth),
       () => own.broadcast(fifth),
     );
-    expect(has(three, fifth)).toBe(false);
+    expect(hasReceived(three, fifth)).toBe(false);
   });
 
   test('that nobody knows is told of once, and looked up until somebody does', async () => {
@@ -122,7 +122,7 @@ describe('UDP to a name', () => {
       { clock, resolve },
     );
     await transport.open(() => {});
-    await until(
+    await waitUntil(
       'it looks again',
       () => looks === 3,
       () => clock.advance(1000),
@@ -137,9 +137,9 @@ describe('UDP to a name', () => {
     const one = await openNode(made({ peers, bind: `127.0.0.1:${port}` }, { clock: systemClock }));
     const two = await openNode(made({ peers, bind: `127.0.0.1:${other}` }));
     const bytes = Buffer.from('hello');
-    await until(
+    await waitUntil(
       'it is heard',
-      () => has(two, bytes),
+      () => hasReceived(two, bytes),
       () => one.transport.broadcast(bytes),
     );
     expect(one.transport.isLoopback).toBe(true);
@@ -153,10 +153,10 @@ describe('UDP', () => {
     const transport = udp({ peers, bind: `127.0.0.1:${port}` });
     await transport.open(() => {});
     transport.broadcast(Buffer.alloc(70_000)); // EMSGSIZE
-    await until('it is counted', () => transport.counts.failed === 1);
+    await waitUntil('it is counted', () => transport.counts.failed === 1);
     transport.broadcast(Buffer.alloc(10)); // refused, of which a socket like this learns nothing
     transport.broadcast(Buffer.alloc(10));
-    await until('they are gone', () => transport.counts.sent === 2);
+    await waitUntil('they are gone', () => transport.counts.sent === 2);
     await transport.close();
   });
 
@@ -166,7 +166,7 @@ describe('UDP', () => {
     await transport.open(() => {});
     const bytes = Buffer.alloc(60_000);
     for (let n = 0; n < 1000; n++) transport.broadcast(bytes);
-    await until('all went somewhere', () => {
+    await waitUntil('all went somewhere', () => {
       const { sent, failed, dropped } = transport.counts;
       return sent + failed + dropped === 1000;
     });
@@ -191,12 +191,12 @@ describe('UDP', () => {
     const one = await openNode(udp({ peers, bind: peers[0] }));
     const two = await openNode(udp({ peers, bind: peers[1] }));
     const bytes = Buffer.from('six');
-    await until(
+    await waitUntil(
       'it is heard',
-      () => has(two, bytes),
+      () => hasReceived(two, bytes),
       () => one.transport.broadcast(bytes),
     );
-    expect(two.heard[0].from).toBe(peers[0]);
+    expect(two.received[0].from).toBe(peers[0]);
     expect(one.transport.isLoopback).toBe(true);
     for (const { transport } of [one, two]) await transport.close();
   });

@@ -17,20 +17,20 @@ import { lookup } from 'node:dns/promises';
 import { isIP } from 'node:net';
 import { type Clock, systemClock } from '../../core/clock.ts';
 import { ConfigError } from '../../core/errors.ts';
-import { Fields } from '../../core/options.ts';
-import { warn } from '../../core/process-warning.ts';
+import { OptionReader } from '../../core/options.ts';
+import { emitProcessWarning } from '../../core/process-warning.ts';
 import {
   type Address,
-  addressIn,
-  anyOf,
   familyOf,
+  isLinkScoped,
   isLoopbackHost,
   isMulticast,
-  isOfOneLink,
-  loopbackOf,
+  loopbackHostOf,
+  parseHostPort,
+  wildcardHostOf,
   zoneOf,
 } from './address.ts';
-import { ADDRESSES_MAX, RESOLVE_AGAIN_MS, Reach } from './resolver.ts';
+import { AddressResolver, MAX_ADDRESSES, RESOLVE_RETRY_MS } from './resolver.ts';
 import type { Transport } from './transport.ts';
 import { UdpSockets } from './udp-sockets.ts';
 
@@ -60,128 +60,143 @@ export interface UdpPeersOptions {
 }
 
 /** What it takes from the world, for tests. */
-export interface UdpWorld {
+export interface UdpDependencies {
   readonly clock?: Clock;
   /** All addresses of a name. */
   readonly resolve?: (name: string, family: 4 | 6) => Promise<readonly string[]>;
   /** Hears of a name that was never found, once. Default: a warning of the process. */
-  readonly onMissing?: (name: string, reason: string) => void;
+  readonly onUnresolved?: (name: string, reason: string) => void;
 }
 
 /** @throws {ConfigError} if an address makes no sense. */
-export function udp(options: UdpOptions, world: UdpWorld = {}): Transport {
-  const fields = new Fields('udp', options);
+export function udp(options: UdpOptions, dependencies: UdpDependencies = {}): Transport {
+  const fields = new OptionReader('udp', options);
   const isGroup = fields.has('group');
   if (isGroup === fields.has('peers')) {
     throw new ConfigError('udp', 'an object with either `group` or `peers`', options);
   }
-  return isGroup ? groupOf(fields) : peersOf(fields, world);
+  return isGroup ? multicastTransport(fields) : unicastTransport(fields, dependencies);
 }
 
-function groupOf(fields: Fields): Transport {
-  const text = String(fields.raw('group'));
-  const given = addressOf(fields.at('group'), text);
-  if (!isMulticast(given.host)) fields.fail('group', 'a multicast address and a port');
-  const face = fields.raw('interface');
+function multicastTransport(fields: OptionReader): Transport {
+  const text = String(fields.get('group'));
+  const given = readHostPort(fields.pathOf('group'), text);
+  if (!isMulticast(given.host)) fields.throwFor('group', 'a multicast address and a port');
+  const face = fields.get('interface');
   const isFace = typeof face === 'string' && isIP(face.split('%')[0]) === isIP(given.host);
   if (face !== undefined && !isFace) {
-    fields.fail('interface', `the address of an interface, as ${exampleOf(given.host)}`);
+    fields.throwFor(
+      'interface',
+      `the address of an interface, as ${exampleInterfaceOf(given.host)}`,
+    );
   }
   // Such an address of IPv6 means nothing without the link it is on, and either of the two may name it.
   const link = zoneOf(String(face ?? '')) ?? zoneOf(given.host);
-  if (link === undefined && isOfOneLink(given.host)) {
-    fields.fail('group', 'a group with its interface, such as `[ff02::7613%eth0]:7613`');
+  if (link === undefined && isLinkScoped(given.host)) {
+    fields.throwFor('group', 'a group with its interface, such as `[ff02::7613%eth0]:7613`');
   }
   const zone = link === undefined ? '' : `%${link}`;
   const group = { host: given.host.split('%')[0] + zone, port: given.port };
   const own = (face as string | undefined) ?? (link === undefined ? undefined : `::${zone}`);
-  const ttl = fields.number('ttl', { min: 0, max: 255, whole: true }, 1);
-  const port = fields.number('answerPort', { min: 0, max: 65_535, whole: true }, 0);
-  fields.done();
+  const ttl = fields.number('ttl', { min: 0, max: 255, integer: true }, 1);
+  const port = fields.number('answerPort', { min: 0, max: 65_535, integer: true }, 0);
+  fields.finish();
   const isLoopback = own !== undefined && isLoopbackHost(own.split('%')[0]);
   const sockets = new UdpSockets(`udp ${text}`, isLoopback, familyOf(group.host));
   return {
-    ...sockets.common(),
-    async open(hear) {
-      await sockets.open(hear, async () => {
-        const all = await sockets.socket(group);
+    ...sockets.transportBase(),
+    async open(onDatagram) {
+      await sockets.open(onDatagram, async () => {
+        const all = await sockets.bindSocket(group);
         if (own === undefined) all.addMembership(group.host);
         else all.addMembership(group.host, own);
-        const host = isLoopback ? own.split('%')[0] : anyOf(group.host);
-        const speaker = await sockets.socket({ host, port });
-        if (own !== undefined) speaker.setMulticastInterface(own);
-        speaker.setMulticastTTL(ttl);
-        speaker.setMulticastLoopback(true); // others on this machine want to hear it too
-        return speaker;
+        const host = isLoopback ? own.split('%')[0] : wildcardHostOf(group.host);
+        const sendSocket = await sockets.bindSocket({ host, port });
+        if (own !== undefined) sendSocket.setMulticastInterface(own);
+        sendSocket.setMulticastTTL(ttl);
+        sendSocket.setMulticastLoopback(true); // others on this machine want to hear it too
+        return sendSocket;
       });
     },
-    broadcast: (bytes) => sockets.put(group, bytes),
+    broadcast: (bytes) => sockets.send(group, bytes),
   };
 }
 
-function peersOf(fields: Fields, world: UdpWorld): Transport {
-  const { clock = systemClock, resolve = resolveByDns, onMissing = warnOfMissing } = world;
-  const given = fields.raw('peers');
+function unicastTransport(fields: OptionReader, dependencies: UdpDependencies): Transport {
+  const {
+    clock = systemClock,
+    resolve = resolveByDns,
+    onUnresolved = warnUnresolved,
+  } = dependencies;
+  const given = fields.get('peers');
   const texts: readonly unknown[] = Array.isArray(given) ? given : [given];
-  if (texts.length === 0 || texts.length > ADDRESSES_MAX) {
-    fields.fail('peers', `1 to ${ADDRESSES_MAX} addresses`);
+  if (texts.length === 0 || texts.length > MAX_ADDRESSES) {
+    fields.throwFor('peers', `1 to ${MAX_ADDRESSES} addresses`);
   }
   const peers = texts.map((text, n) =>
-    addressOf(Array.isArray(given) ? `${fields.at('peers')}[${n}]` : fields.at('peers'), text),
+    readHostPort(
+      Array.isArray(given) ? `${fields.pathOf('peers')}[${n}]` : fields.pathOf('peers'),
+      text,
+    ),
   );
   if (peers.some(({ host }) => isMulticast(host))) {
-    fields.fail('peers', 'no groups: a node is in one, which is `group`');
+    fields.throwFor('peers', 'no groups: a node is in one, which is `group`');
   }
   const areLoopback = peers.every(({ host }) => isLoopbackHost(host));
   const bind = fields.has('bind')
-    ? addressOf(fields.at('bind'), fields.raw('bind'))
-    : { host: areLoopback ? loopbackOf(peers[0].host) : anyOf(peers[0].host), port: peers[0].port };
-  if (isIP(bind.host) === 0) fields.fail('bind', 'an address of this machine, and a port');
+    ? readHostPort(fields.pathOf('bind'), fields.get('bind'))
+    : {
+        host: areLoopback ? loopbackHostOf(peers[0].host) : wildcardHostOf(peers[0].host),
+        port: peers[0].port,
+      };
+  if (isIP(bind.host) === 0) fields.throwFor('bind', 'an address of this machine, and a port');
   const stranger = peers.find(
     ({ host }) => isIP(host) !== 0 && familyOf(host) !== familyOf(bind.host),
   );
-  if (stranger) fields.fail('peers', `addresses like ${bind.host}, all of IPv4 or all of IPv6`);
-  const everyMs = Math.max(RESOLVE_AGAIN_MS, fields.duration('resolveEvery', 30_000));
-  fields.done();
+  if (stranger) fields.throwFor('peers', `addresses like ${bind.host}, all of IPv4 or all of IPv6`);
+  const refreshMs = Math.max(RESOLVE_RETRY_MS, fields.duration('resolveEvery', 30_000));
+  fields.finish();
   const isLoopback = areLoopback && isLoopbackHost(bind.host);
   const sockets = new UdpSockets(`udp ${texts.join(' ')}`, isLoopback, familyOf(bind.host));
-  const reach = new Reach(peers, {
+  const resolver = new AddressResolver(peers, {
     clock,
-    everyMs,
-    onMissing,
+    refreshMs,
+    onUnresolved,
     resolve: (name) => resolve(name, familyOf(bind.host)),
     isOpen: () => sockets.isOpen,
-    isOwn: (address) => sockets.isOwn(address),
+    isSelf: (address) => sockets.isSelf(address),
   });
   return {
-    ...sockets.common(),
-    async open(hear) {
-      await sockets.open(hear, () => sockets.socket(bind));
-      await reach.look();
+    ...sockets.transportBase(),
+    async open(onDatagram) {
+      await sockets.open(onDatagram, () => sockets.bindSocket(bind));
+      await resolver.refresh();
     },
     broadcast(bytes) {
-      for (const address of reach.addresses) sockets.put(address, bytes);
+      for (const address of resolver.addresses) sockets.send(address, bytes);
     },
     async close() {
-      reach.close();
+      resolver.close();
       await sockets.close();
     },
   };
 }
 
-const warnOfMissing = (name: string, reason: string): void =>
-  warn('PEERS', `peers cannot be found: ${name}: ${reason}`, name);
+const warnUnresolved = (name: string, reason: string): void =>
+  emitProcessWarning('PEERS', `peers cannot be found: ${name}: ${reason}`, name);
 
 const resolveByDns = async (name: string, family: 4 | 6): Promise<readonly string[]> =>
   (await lookup(name, { all: true, family })).map(({ address }) => address);
 
-const exampleOf = (host: string): string => (familyOf(host) === 6 ? '`::%eth0`' : '`192.168.1.7`');
+const exampleInterfaceOf = (host: string): string =>
+  familyOf(host) === 6 ? '`::%eth0`' : '`192.168.1.7`';
 
 /** Whether `host:port` is the address of a group. */
-export const isGroup = (text: string): boolean => isMulticast(addressIn(text)?.host ?? '');
+export const isMulticastAddress = (text: string): boolean =>
+  isMulticast(parseHostPort(text)?.host ?? '');
 
-function addressOf(field: string, value: unknown): Address {
-  const address = typeof value === 'string' ? addressIn(value) : undefined;
+function readHostPort(field: string, value: unknown): Address {
+  const address = typeof value === 'string' ? parseHostPort(value) : undefined;
   if (address) return address;
   throw new ConfigError(field, 'a host and a port, such as `10.0.0.1:7613`', value);
 }

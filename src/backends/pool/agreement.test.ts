@@ -1,39 +1,45 @@
 import { describe, expect, test } from 'vitest';
-import { explore } from '../../simulator/pool/fuzz.ts';
-import { type Claim, emptyPool, NOTHING, type SyncAnswer, sync } from './agreement.ts';
+import { fuzzPool } from '../../simulator/pool/fuzz.ts';
+import {
+  applySync,
+  type Claim,
+  createPoolState,
+  NO_CLAIM,
+  type SyncResponse,
+} from './agreement.ts';
 
 /** `SEEDS=20000` plays more of them. */
 const SEEDS = Number(process.env.SEEDS ?? 300);
 
-const OPTIONS = { staleMs: 2000, isStrict: false };
+const OPTIONS = { memberTimeoutMs: 2000, isStrict: false };
 
 test('a turn that was given up is nobody else’s in that second, also if the clock is set back meanwhile', () => {
-  const pool = emptyPool(0, OPTIONS);
+  const pool = createPoolState(0, OPTIONS);
   const seqs = new Map<string, number>();
-  const ask = (id: string, using: Claim, now: number) => {
+  const syncOf = (id: string, using: Claim, now: number) => {
     const seq = (seqs.get(id) ?? 0) + 1;
     seqs.set(id, seq);
-    return sync(pool, { id, seq, using }, now, OPTIONS) as SyncAnswer;
+    return applySync(pool, { id, seq, using }, now, OPTIONS) as SyncResponse;
   };
   const even = { size: 2, rank: -1, round: 0 };
-  ask('a', NOTHING, 0);
-  ask('b', NOTHING, 1);
-  for (const now of [900, 1800]) for (const id of ['a', 'b']) ask(id, NOTHING, now);
-  ask('a', even, 2500);
-  ask('b', even, 2500);
-  const turn = ask('a', even, 2500).claim;
+  syncOf('a', NO_CLAIM, 0);
+  syncOf('b', NO_CLAIM, 1);
+  for (const now of [900, 1800]) for (const id of ['a', 'b']) syncOf(id, NO_CLAIM, now);
+  syncOf('a', even, 2500);
+  syncOf('b', even, 2500);
+  const turn = syncOf('a', even, 2500).claim;
   expect(turn.rank).toBe(0);
-  ask('a', even, 5500); // gives its turn up, and is told to take it again
-  ask('a', { size: 3, rank: -1, round: 0 }, 4500); // gives up more
-  expect(ask('a', even, 4600)).toMatchObject({ claim: { rank: 0 }, fromAt: 6000 });
+  syncOf('a', even, 5500); // gives its turn up, and is told to take it again
+  syncOf('a', { size: 3, rank: -1, round: 0 }, 4500); // gives up more
+  expect(syncOf('a', even, 4600)).toMatchObject({ claim: { rank: 0 }, effectiveAt: 6000 });
 });
 
 test('a store that has forgotten everybody waits for them as long again if none could reach it meanwhile', () => {
-  const pool = emptyPool(0, OPTIONS);
+  const pool = createPoolState(0, OPTIONS);
   const half = { size: 2, rank: -1, round: 0 };
   let seq = 0;
   const sizeAt = (now: number) =>
-    sync(pool, { id: 'a', seq: ++seq, using: half }, now, OPTIONS)?.claim.size;
+    applySync(pool, { id: 'a', seq: ++seq, using: half }, now, OPTIONS)?.claim.size;
   expect(sizeAt(100)).toBe(2);
   const backAt = 5100; // it went away before the other one had said that it is there
   expect([0, 900, 1800, 1899].map((ms) => sizeAt(backAt + ms))).toEqual([2, 2, 2, 2]);
@@ -48,8 +54,12 @@ describe('parts of a pool', () => {
     'never add up to more than the limit: %s',
     (_, setting) => {
       for (let seed = 1; seed <= SEEDS; seed++) {
-        const { excess, isWhole } = explore({ ...setting, seed, steps: 400 });
-        expect({ seed, excess, isWhole }).toEqual({ seed, excess: [], isWhole: true });
+        const { overshoots, isFullyUsed } = fuzzPool({ ...setting, seed, steps: 400 });
+        expect({ seed, overshoots, isFullyUsed }).toEqual({
+          seed,
+          overshoots: [],
+          isFullyUsed: true,
+        });
       }
     },
     20_000 + SEEDS * 20,

@@ -33,7 +33,7 @@ export interface Claim {
   readonly round: number;
 }
 
-export const NOTHING: Claim = { size: 0, rank: -1, round: 0 };
+export const NO_CLAIM: Claim = { size: 0, rank: -1, round: 0 };
 
 /** What a member tells the store with a sync. */
 export interface SyncRequest {
@@ -44,18 +44,18 @@ export interface SyncRequest {
 }
 
 /** What it is told. */
-export interface SyncAnswer {
+export interface SyncResponse {
   /** What to use. */
   readonly claim: Claim;
   /** From when on, on the store's clock, if it is more than before. */
-  readonly fromAt: Millis;
+  readonly effectiveAt: Millis;
   /** Who is there: how many, and whether all of them use their part of that. */
   readonly active: number;
   readonly isAgreed: boolean;
   /** The store's clock. */
   readonly now: Millis;
   /** By how much it may be later there, if that is not exactly known. */
-  readonly unsureMs?: Millis;
+  readonly clockUncertaintyMs?: Millis;
 }
 
 interface Member {
@@ -85,7 +85,7 @@ export interface PoolState {
 /** What all members of a pool go by. */
 export interface AgreementOptions {
   /** A member that was silent for so long is gone. */
-  readonly staleMs: Millis;
+  readonly memberTimeoutMs: Millis;
   /** True if a member that cannot reach the store stops using its part within that time. */
   readonly isStrict: boolean;
 }
@@ -94,10 +94,13 @@ export interface AgreementOptions {
 const SECOND_MS: Millis = 1000;
 
 /** A store that knows nobody, or has forgotten everybody: those who are there have yet to say so. */
-export function emptyPool(now: Millis, { staleMs, isStrict }: AgreementOptions): PoolState {
-  const quietTo = now + staleMs;
+export function createPoolState(
+  now: Millis,
+  { memberTimeoutMs, isStrict }: AgreementOptions,
+): PoolState {
+  const quietTo = now + memberTimeoutMs;
   // Who cannot say so may use its part until then; else it is dead, since it should have synced by then.
-  const freedAt = isStrict ? quietTo : now + staleMs / 2;
+  const freedAt = isStrict ? quietTo : now + memberTimeoutMs / 2;
   return {
     members: [],
     round: wholeMicros(now),
@@ -109,26 +112,26 @@ export function emptyPool(now: Millis, { staleMs, isStrict }: AgreementOptions):
 }
 
 /** One sync; undefined if a later one of this member has come already. */
-export function sync(
+export function applySync(
   pool: PoolState,
   { id, seq, using }: SyncRequest,
   now: Millis,
   options: AgreementOptions,
-): SyncAnswer | undefined {
-  makeUpForOutage(pool, now, options);
-  dropStale(pool, now, options);
-  const own = pool.members.find((member) => member.id === id) ?? join(pool, id, using, now);
+): SyncResponse | undefined {
+  compensateOutage(pool, now, options);
+  dropTimedOutMembers(pool, now, options);
+  const own = pool.members.find((member) => member.id === id) ?? addMember(pool, id, using, now);
   if (seq <= own.seq) return undefined;
   own.seq = seq;
   own.heardAt = now;
-  noteFreed(pool, own.claim, using, now);
+  recordRelease(pool, own.claim, using, now);
   own.claim = using;
-  const told = tell(pool, own, now, options);
-  if (isLess(using, told)) own.claim = told;
+  const told = decideClaim(pool, own, now, options);
+  if (isSmallerClaim(using, told)) own.claim = told;
   const size = pool.members.length;
   return {
     claim: told,
-    fromAt:
+    effectiveAt:
       (Math.floor((told.rank < 0 ? pool.freedAt : pool.turnFreedAt) / SECOND_MS) + 1) * SECOND_MS,
     active: size,
     isAgreed: pool.members.every(({ claim }) => claim.size === size),
@@ -137,22 +140,27 @@ export function sync(
 }
 
 /** A member goes, and says that it has used its part for the last time. */
-export function leave(pool: PoolState, id: string, now: Millis): void {
+export function applyLeave(pool: PoolState, id: string, now: Millis): void {
   const gone = pool.members.find((member) => member.id === id);
   if (!gone) return;
-  noteFreed(pool, gone.claim, NOTHING, now);
-  remove(pool, gone, now);
+  recordRelease(pool, gone.claim, NO_CLAIM, now);
+  removeMember(pool, gone, now);
 }
 
 /** What a member is to use, now that everybody's claim is known. */
-function tell(pool: PoolState, own: Member, now: Millis, { staleMs }: AgreementOptions): Claim {
+function decideClaim(
+  pool: PoolState,
+  own: Member,
+  now: Millis,
+  { memberTimeoutMs }: AgreementOptions,
+): Claim {
   const size = pool.members.length;
   const { claim, id } = own;
   const others = pool.members.filter((member) => member.id !== id).map((member) => member.claim);
   const even = (parts: number): Claim => ({ size: parts, rank: -1, round: 0 });
   // Turns are dealt out anew when somebody has gone. If somebody may soon be gone they are given up already: what was
   // given up in one second can be used in the next, and by then it can be dealt out at once.
-  const isSilent = (member: Member): boolean => now - member.heardAt >= staleMs / 2;
+  const isSilent = (member: Member): boolean => now - member.heardAt >= memberTimeoutMs / 2;
   const isAnySilent = pool.members.some(isSilent);
   const isOfOldRound = claim.rank >= 0 && (claim.round !== pool.round || isAnySilent);
   // Less: somebody else has come, or turns have to be given up.
@@ -161,7 +169,7 @@ function tell(pool: PoolState, own: Member, now: Millis, { staleMs }: AgreementO
   if (now < pool.quietTo) return claim;
   // More: only once the others have made room, and nobody has a turn of another round.
   const isRoom = others.every(
-    (other) => isAtMost(other, size) && (other.rank < 0 || other.round === pool.round),
+    (other) => leavesRoomFor(other, size) && (other.rank < 0 || other.round === pool.round),
   );
   if (!isRoom) return claim;
   if (claim.size !== size) return even(size);
@@ -172,7 +180,7 @@ function tell(pool: PoolState, own: Member, now: Millis, { staleMs }: AgreementO
 }
 
 /** Remembers what has been given up, so that nobody else uses it in the second in which it may have been used last. */
-function noteFreed(pool: PoolState, before: Claim, after: Claim, usedTo: Millis): void {
+function recordRelease(pool: PoolState, before: Claim, after: Claim, usedTo: Millis): void {
   if (before.rank >= 0 && (after.rank !== before.rank || after.round !== before.round)) {
     pool.turnFreedAt = Math.max(usedTo, pool.turnFreedAt);
   }
@@ -183,22 +191,23 @@ function noteFreed(pool: PoolState, before: Claim, after: Claim, usedTo: Millis)
 }
 
 /** Whether a claim leaves room for as many as `size`. */
-const isAtMost = (claim: Claim, size: number): boolean => claim.size === 0 || claim.size >= size;
+const leavesRoomFor = (claim: Claim, size: number): boolean =>
+  claim.size === 0 || claim.size >= size;
 
 /** Whether one claim is less than another. */
-function isLess(one: Claim, other: Claim): boolean {
+function isSmallerClaim(one: Claim, other: Claim): boolean {
   if (one.size !== other.size) return other.size > 0 && (one.size === 0 || one.size > other.size);
   return one.rank < 0 && other.rank >= 0;
 }
 
-function join(pool: PoolState, id: string, using: Claim, now: Millis): Member {
+function addMember(pool: PoolState, id: string, using: Claim, now: Millis): Member {
   const member = { id, seq: 0, claim: using, heardAt: 0 };
   pool.members.push(member);
   nextRound(pool, now);
   return member;
 }
 
-function remove(pool: PoolState, gone: Member, now: Millis): void {
+function removeMember(pool: PoolState, gone: Member, now: Millis): void {
   pool.members = pool.members.filter((member) => member !== gone);
   nextRound(pool, now);
 }
@@ -210,25 +219,33 @@ function nextRound(pool: PoolState, now: Millis): void {
 const wholeMicros = (now: Millis): number => Math.floor(now * 1000);
 
 /** Who could not reach the store because nobody could is not gone: it gets as long again, also to say that it is there. */
-function makeUpForOutage(pool: PoolState, now: Millis, { staleMs }: AgreementOptions): void {
+function compensateOutage(
+  pool: PoolState,
+  now: Millis,
+  { memberTimeoutMs }: AgreementOptions,
+): void {
   const gapMs = now - pool.syncedAt;
   const wasQuiet = pool.syncedAt < pool.quietTo;
   pool.syncedAt = Math.max(now, pool.syncedAt);
-  if (gapMs < staleMs / 2) return;
+  if (gapMs < memberTimeoutMs / 2) return;
   if (wasQuiet) {
     pool.quietTo += gapMs;
-    pool.freedAt = Math.max(now + staleMs / 2, pool.freedAt);
+    pool.freedAt = Math.max(now + memberTimeoutMs / 2, pool.freedAt);
     pool.turnFreedAt = Math.max(pool.freedAt, pool.turnFreedAt);
   }
   for (const member of pool.members) member.heardAt += gapMs;
 }
 
-function dropStale(pool: PoolState, now: Millis, { staleMs, isStrict }: AgreementOptions): void {
+function dropTimedOutMembers(
+  pool: PoolState,
+  now: Millis,
+  { memberTimeoutMs, isStrict }: AgreementOptions,
+): void {
   for (const member of pool.members) {
-    if (now - member.heardAt < staleMs) continue;
+    if (now - member.heardAt < memberTimeoutMs) continue;
     // One that stops in time may have used its part until now; else it is dead, since it should have synced again.
-    const usedTo = isStrict ? now : member.heardAt + staleMs / 2;
-    noteFreed(pool, member.claim, NOTHING, usedTo);
-    remove(pool, member, now);
+    const usedTo = isStrict ? now : member.heardAt + memberTimeoutMs / 2;
+    recordRelease(pool, member.claim, NO_CLAIM, usedTo);
+    removeMember(pool, member, now);
   }
 }

@@ -8,223 +8,238 @@
 import type { Clock, Millis } from '../../core/clock.ts';
 import { allow, type Decision, deny } from '../../core/decision.ts';
 import { ConfigError } from '../../core/errors.ts';
-import type { News, Policy, Seen, Settlement, Standing, State } from '../../policies/policy.ts';
-import type { ShareMaker, ShareSetting, TableCopy } from '../backend.ts';
-import { ShareAround } from '../delegating-backend.ts';
-import { LocalShare } from '../local/backend.ts';
+import type {
+  Feedback,
+  KeyStatus,
+  Policy,
+  RuleStatus,
+  Settlement,
+  State,
+} from '../../policies/policy.ts';
+import type { BackendContext, BackendFactory, TableSnapshot } from '../backend.ts';
+import { DelegatingBackend } from '../delegating-backend.ts';
+import { LocalBackend } from '../local/backend.ts';
 import type { Pool } from './membership.ts';
-import type { Climbing } from './ramp-checkpoint.ts';
-import { Climb, type Level } from './ramp-levels.ts';
-import { Meter } from './saturation.ts';
+import type { CheckpointedLimit } from './ramp-checkpoint.ts';
+import { type RampLevel, RampProgress } from './ramp-levels.ts';
+import { SaturationMeter } from './saturation.ts';
 
 /** What one is told who has no part yet, or none any more. */
-const NO_PART_RETRY_MS: Millis = 100;
+const NO_CLAIM_RETRY_MS: Millis = 100;
 
 /** What a share needs of its pool. */
-export type PartOf = Pick<Pool, 'claim' | 'claimTo' | 'secondEnd' | 'aheadMs' | 'isFree' | 'add'>;
+export type PoolClaimSource = Pick<
+  Pool,
+  'claim' | 'claimValidUntil' | 'nextSecondBoundary' | 'clockOffsetMs' | 'isUnlimited' | 'add'
+>;
 
-const ANYTHING = allow(Number.MAX_SAFE_INTEGER);
+const ALLOW_ALL = allow(Number.MAX_SAFE_INTEGER);
 
 /** The store's time when the last question came: a look at the clock costs as much as deciding. */
-class StoreTime implements Clock {
-  at: Millis = 0;
+class StoreClock implements Clock {
+  currentTime: Millis = 0;
 
   now(): Millis {
-    return this.at;
+    return this.currentTime;
   }
 }
 
-export class PoolShare extends ShareAround<LocalShare> {
+export class PoolBackend extends DelegatingBackend<LocalBackend> {
   readonly #policy: Policy;
-  readonly #pool: PartOf;
+  readonly #pool: PoolClaimSource;
   readonly #clock: Clock;
-  readonly #storeTime: StoreTime;
-  readonly #leavePool: () => void;
-  readonly #meter: Meter;
-  readonly #climb: Climb | undefined;
+  readonly #storeClock: StoreClock;
+  readonly #unregister: () => void;
+  readonly #meter: SaturationMeter;
+  readonly #rampProgress: RampProgress | undefined;
   /** True if names are noted. */
-  readonly wantsNames: boolean;
+  readonly needsKeyNames: boolean;
   /** When it has to be looked again what may be used. */
-  #lookAt: Millis = -Infinity;
+  #recheckAt: Millis = -Infinity;
   /** What everybody is told, if it is not the limit's to say. */
-  #instead: Decision | undefined;
+  #fixedDecision: Decision | undefined;
   #size = 0;
   /** Whether it ever had a part. */
-  #wasHere = false;
-  #aheadMs: Millis = 0;
+  #hasHadClaim = false;
+  #clockOffsetMs: Millis = 0;
 
   /** @throws {ConfigError} if the rule cannot be divided. */
-  constructor(policy: Policy, setting: ShareSetting, pool: PartOf) {
+  constructor(policy: Policy, setting: BackendContext, pool: PoolClaimSource) {
     requireDivisible(policy);
     const { name, clock, ...own } = setting;
-    const storeTime = new StoreTime();
-    super(new LocalShare(policy, { ...own, clock: storeTime }));
-    this.#storeTime = storeTime;
+    const storeClock = new StoreClock();
+    super(new LocalBackend(policy, { ...own, clock: storeClock }));
+    this.#storeClock = storeClock;
     this.#policy = policy;
     this.#pool = pool;
     this.#clock = clock;
     const paceOf = (cells: State, i: number, at: Millis): number =>
-      policy.pace?.(cells, i, at) ?? 0;
-    this.#meter = new Meter(() => meanOf(this.inner, paceOf) * this.inner.keys);
+      policy.ratePerSecond?.(cells, i, at) ?? 0;
+    this.#meter = new SaturationMeter(() => sampleMean(this.inner, paceOf) * this.inner.keys);
     const { resumeForMs } = policy;
-    this.wantsNames = resumeForMs !== undefined;
-    const climb = resumeForMs === undefined ? undefined : this.#climbing(name, resumeForMs);
-    this.#climb = climb?.climb;
-    this.#leavePool = pool.add({
+    this.needsKeyNames = resumeForMs !== undefined;
+    const checkpointed =
+      resumeForMs === undefined ? undefined : this.#createCheckpointedLimit(name, resumeForMs);
+    this.#rampProgress = checkpointed?.rampProgress;
+    this.#unregister = pool.add({
       name,
-      ...(climb && { climbing: climb }),
+      ...(checkpointed && { checkpointed }),
       // At once, asked or not: what one comes back to after a while without a part, others may have spent.
-      partChanged: () => this.#look(clock.now()),
+      onClaimChanged: () => this.#refreshClaim(clock.now()),
       saturation: (now) => this.#saturation(now),
     });
-    this.#look(clock.now());
+    this.#refreshClaim(clock.now());
   }
 
   get poolSize(): number {
-    this.#toldInstead();
+    this.#refreshFixedDecision();
     return this.#size;
   }
 
-  override ask(key: string, cost: number, part?: number): Decision {
-    const told = this.#toldInstead();
+  override check(key: string, cost: number, part?: number): Decision {
+    const told = this.#refreshFixedDecision();
     if (told) return told;
-    this.#climb?.called(key);
-    return this.#counted(cost, this.inner.ask(key, cost, part));
+    this.#rampProgress?.onCall(key);
+    return this.#recordAllowed(cost, this.inner.check(key, cost, part));
   }
 
-  override askHashed(low: number, high: number, cost: number): Decision {
-    const told = this.#toldInstead();
-    return told ?? this.#counted(cost, this.inner.askHashed(low, high, cost));
+  override checkHashed(low: number, high: number, cost: number): Decision {
+    const told = this.#refreshFixedDecision();
+    return told ?? this.#recordAllowed(cost, this.inner.checkHashed(low, high, cost));
   }
 
-  override askNow(key: string, cost: number, now: Millis, part?: number): Decision {
-    const told = this.#toldInstead(now);
+  override checkNow(key: string, cost: number, now: Millis, part?: number): Decision {
+    const told = this.#refreshFixedDecision(now);
     if (told) return told;
-    this.#climb?.called(key);
-    return this.#counted(cost, this.inner.askNow(key, cost, now + this.#aheadMs, part));
+    this.#rampProgress?.onCall(key);
+    return this.#recordAllowed(
+      cost,
+      this.inner.checkNow(key, cost, now + this.#clockOffsetMs, part),
+    );
   }
 
   override peek(key: string, cost: number, part?: number): Decision {
-    return this.#toldInstead() ?? this.inner.peek(key, cost, part);
+    return this.#refreshFixedDecision() ?? this.inner.peek(key, cost, part);
   }
 
-  override take(key: string, most: number): number {
-    const told = this.#toldInstead();
+  override takeUpTo(key: string, most: number): number {
+    const told = this.#refreshFixedDecision();
     if (told) return told.verdict === 'allow' && Number.isFinite(most) ? most : 0;
-    this.#climb?.called(key);
-    const taken = this.inner.take(key, most);
-    this.#meter.count(taken, this.#storeTime.at);
+    this.#rampProgress?.onCall(key);
+    const taken = this.inner.takeUpTo(key, most);
+    this.#meter.record(taken, this.#storeClock.currentTime);
     return taken;
   }
 
   override settle(key: string, settlement: Settlement, now?: Millis): void {
-    this.#toldInstead(now);
+    this.#refreshFixedDecision(now);
     const { outcome, cost, used = cost } = settlement;
-    const dueAt = settlement.dueAt + this.#aheadMs;
+    const dueAt = settlement.dueAt + this.#clockOffsetMs;
     this.inner.settle(key, { ...settlement, dueAt });
-    this.#meter.count(outcome === 'ignored' ? -cost : used - cost, this.#storeTime.at);
+    this.#meter.record(outcome === 'ignored' ? -cost : used - cost, this.#storeClock.currentTime);
   }
 
-  override hear(key: string, news: News): boolean {
-    this.#toldInstead();
-    return 'poolSize' in news ? false : this.inner.hear(key, news);
+  override update(key: string, news: Feedback): boolean {
+    this.#refreshFixedDecision();
+    return 'poolSize' in news ? false : this.inner.update(key, news);
   }
 
   /** Who has no part has nothing left, whatever the limit says. */
-  override inspect(key: string, now?: Millis): Seen {
-    const told = this.#toldInstead(now);
-    const { view, standings } = this.inner.inspect(key);
-    view.poolSize = this.#size;
-    if (told?.verdict !== 'deny') return { view, standings };
-    view.remaining = Math.min(0, view.remaining);
-    const opensIn = (own: Standing): Millis => Math.max(own.opensInMs ?? 0, told.retryAfterMs);
+  override inspect(key: string, now?: Millis): KeyStatus {
+    const told = this.#refreshFixedDecision(now);
+    const { state, rules } = this.inner.inspect(key);
+    state.poolSize = this.#size;
+    if (told?.verdict !== 'deny') return { state, rules };
+    state.remaining = Math.min(0, state.remaining);
+    const opensIn = (own: RuleStatus): Millis => Math.max(own.opensInMs ?? 0, told.retryAfterMs);
     return {
-      view,
-      standings: standings.map((own) => ({ ...own, remaining: 0, opensInMs: opensIn(own) })),
+      state,
+      rules: rules.map((own) => ({ ...own, remaining: 0, opensInMs: opensIn(own) })),
     };
   }
 
-  override copy(): TableCopy {
-    this.#toldInstead();
-    return this.inner.copy();
+  override snapshot(): TableSnapshot {
+    this.#refreshFixedDecision();
+    return this.inner.snapshot();
   }
 
-  override takeOver(copy: TableCopy): void {
-    this.#toldInstead();
-    this.inner.takeOver(copy);
+  override restore(copy: TableSnapshot): void {
+    this.#refreshFixedDecision();
+    this.inner.restore(copy);
   }
 
-  override leave(): void {
-    this.#leavePool();
+  override detach(): void {
+    this.#unregister();
   }
 
-  #counted(cost: number, decision: Decision): Decision {
-    if (decision.verdict !== 'deny') this.#meter.count(cost, this.#storeTime.at);
+  #recordAllowed(cost: number, decision: Decision): Decision {
+    if (decision.verdict !== 'deny') this.#meter.record(cost, this.#storeClock.currentTime);
     return decision;
   }
 
   #saturation(now: Millis): number {
-    if (this.#policy.pace) return this.#meter.read(now + this.#aheadMs);
+    if (this.#policy.ratePerSecond) return this.#meter.read(now + this.#clockOffsetMs);
     const { width } = this.#policy;
-    return meanOf(this.inner, (cells, i, at) => {
-      const { inFlight = 0, limit = 1 } = this.#policy.view(cells.slice(i, i + width), 0, at);
+    return sampleMean(this.inner, (cells, i, at) => {
+      const { inFlight = 0, limit = 1 } = this.#policy.keyState(cells.slice(i, i + width), 0, at);
       return inFlight / limit;
     });
   }
 
-  #climbing(name: string, resumeForMs: Millis): Climbing {
-    const resume = (key: string, [pool, at]: Level): void => {
-      this.inner.hear(key, { resume: pool, reachedAt: at });
+  #createCheckpointedLimit(name: string, resumeForMs: Millis): CheckpointedLimit {
+    const resume = (key: string, [pool, at]: RampLevel): void => {
+      this.inner.update(key, { resume: pool, reachedAt: at });
     };
-    const levelOf = (key: string): number | undefined => this.inner.view(key).pool;
-    return { name, resumeForMs, climb: new Climb(resume), levelOf };
+    const levelOf = (key: string): number | undefined => this.inner.keyState(key).pool;
+    return { name, resumeForMs, rampProgress: new RampProgress(resume), levelOf };
   }
 
-  #toldInstead(now = this.#clock.now()): Decision | undefined {
-    this.#storeTime.at = now + this.#aheadMs;
-    if (now >= this.#lookAt) this.#look(now);
-    return this.#instead;
+  #refreshFixedDecision(now = this.#clock.now()): Decision | undefined {
+    this.#storeClock.currentTime = now + this.#clockOffsetMs;
+    if (now >= this.#recheckAt) this.#refreshClaim(now);
+    return this.#fixedDecision;
   }
 
-  #look(now: Millis): void {
+  #refreshClaim(now: Millis): void {
     const pool = this.#pool;
     const { size, rank } = pool.claim(now);
-    this.#aheadMs = pool.aheadMs;
-    this.#storeTime.at = now + this.#aheadMs;
+    this.#clockOffsetMs = pool.clockOffsetMs;
+    this.#storeClock.currentTime = now + this.#clockOffsetMs;
     const hadPart = this.#size > 0;
     this.#size = size;
     if (size === 0) {
-      this.#instead = pool.isFree(now) ? ANYTHING : deny(NO_PART_RETRY_MS);
-      this.#lookAt = Math.min(pool.claimTo(now), now + NO_PART_RETRY_MS);
+      this.#fixedDecision = pool.isUnlimited(now) ? ALLOW_ALL : deny(NO_CLAIM_RETRY_MS);
+      this.#recheckAt = Math.min(pool.claimValidUntil(now), now + NO_CLAIM_RETRY_MS);
       return;
     }
-    const { isBySecond = false, refillMs = 0 } = this.#policy;
-    this.#policy.divide?.({ size, rank }, this.#storeTime.at);
+    const { isPerSecond = false, refillMs = 0 } = this.#policy;
+    this.#policy.divide?.({ size, rank }, this.#storeClock.currentTime);
     // Who comes to others, or comes back, has not saved up anything: what there was, they may have spent.
-    const isFirst = size === 1 && !this.#wasHere;
-    if (!hadPart && !isFirst && refillMs > 0) this.inner.raiseAll(this.#storeTime.at + refillMs);
-    this.#wasHere = true;
-    const [from, to] = isBySecond ? pool.secondEnd(now) : [Infinity, Infinity];
+    const isFirst = size === 1 && !this.#hasHadClaim;
+    if (!hadPart && !isFirst && refillMs > 0)
+      this.inner.markAllSpent(this.#storeClock.currentTime + refillMs);
+    this.#hasHadClaim = true;
+    const [from, to] = isPerSecond ? pool.nextSecondBoundary(now) : [Infinity, Infinity];
     const isBetween = now >= from; // one second may be over, and the next may not have begun
-    this.#instead = isBetween ? deny(Math.max(1, Math.ceil(to - now))) : undefined;
-    this.#lookAt = Math.min(pool.claimTo(now), isBetween ? to : from);
+    this.#fixedDecision = isBetween ? deny(Math.max(1, Math.ceil(to - now))) : undefined;
+    this.#recheckAt = Math.min(pool.claimValidUntil(now), isBetween ? to : from);
   }
 }
 
 /** Keys that are looked at to know how the others stand, too. */
-const SAMPLE = 64;
+const SAMPLED_KEYS = 64;
 
-function meanOf(local: LocalShare, read: (...at: [State, number, Millis]) => number): number {
-  const values = local.sample(SAMPLE, read);
+function sampleMean(local: LocalBackend, read: (...at: [State, number, Millis]) => number): number {
+  const values = local.sample(SAMPLED_KEYS, read);
   return values.reduce((sum, value) => sum + value, 0) / Math.max(1, values.length);
 }
 
 /** A pool of nobody else, to see what a rule would be in one. */
-export const undivided: ShareMaker = {
+export const dryRunPool: BackendFactory = {
   isRemote: false,
-  make(policy, { clock, random, keysMax }) {
+  create(policy, { clock, random, maxKeys }) {
     requireDivisible(policy);
-    return new LocalShare(policy, { clock, random, keysMax });
+    return new LocalBackend(policy, { clock, random, maxKeys });
   },
 };
 

@@ -1,38 +1,38 @@
 import { describe, expect, test } from 'vitest';
 import type { Clock, Millis } from '../../core/clock.ts';
-import { Ahead } from '../../core/clock-offset.ts';
-import { within } from '../../core/deadline.ts';
+import { ClockOffset } from '../../core/clock-offset.ts';
+import { withDeadline } from '../../core/deadline.ts';
 import { type Random, seededRandom } from '../../core/random.ts';
-import { Used } from '../../simulator/pool/fuzz.ts';
+import { UsageAuditor } from '../../simulator/pool/fuzz.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
-import { type Document, type DocumentServer, documentStore, NO_REVISION } from './cas-store.ts';
+import { type CasServer, casStore, NO_REVISION, type VersionedDocument } from './cas-store.ts';
 import { PoolMember } from './member.ts';
 
 const STALE_MS: Millis = 2000;
-const OPTIONS = { staleMs: STALE_MS, isStrict: false };
+const OPTIONS = { memberTimeoutMs: STALE_MS, isStrict: false };
 const REQUEST = { id: 'a', seq: 1, using: { size: 0, rank: -1, round: 0 } };
 
 /** A server on virtual time whose clock tells no more than every so many milliseconds. */
 function server(clock: VirtualClock, tickMs: Millis) {
-  const kept = new Map<string, Document>();
+  const kept = new Map<string, VersionedDocument>();
   const at = { kept, tries: 0, puts: 0, setByMs: 0 };
   const told = (): Millis => Math.floor((clock.now() + at.setByMs) / tickMs) * tickMs;
   /** Its door for one process; what passes takes some time either way, as chance has it. */
-  const door = (own: Clock, way: () => Promise<void>): DocumentServer => {
-    const ahead = new Ahead();
-    const ask = <T>(act: () => T): Promise<T> => within(own, 500, 'virtual', () => pass(act));
+  const door = (own: Clock, way: () => Promise<void>): CasServer => {
+    const ahead = new ClockOffset();
+    const ask = <T>(act: () => T): Promise<T> => withDeadline(own, 500, 'virtual', () => pass(act));
     const pass = async <T>(act: () => T): Promise<T> => {
       const sentAt = own.now();
       await way();
       const from = told();
       const answer = act();
       await way();
-      ahead.learn({ from, to: from + tickMs }, sentAt, own.now());
+      ahead.observe({ from, to: from + tickMs }, sentAt, own.now());
       return answer;
     };
     return {
       name: 'virtual',
-      ahead,
+      clockOffset: ahead,
       get: (pool) => ask(() => kept.get(pool)),
       put: (pool, text, revision) =>
         ask(() => {
@@ -41,7 +41,7 @@ function server(clock: VirtualClock, tickMs: Millis) {
           kept.set(pool, { text, revision: `${++at.puts}` });
           return true;
         }),
-      learnTime: () => ask(() => {}),
+      measureClock: () => ask(() => {}),
       close: async () => {},
     };
   };
@@ -76,7 +76,7 @@ async function live(
   const between = (min: number, max: number): number => min + random() * (max - min);
   const clock = new VirtualClock(between(1e6, 2e6));
   const { at, door } = server(clock, tickMs);
-  const used = new Used();
+  const used = new UsageAuditor();
   const nodes: Node[] = [];
   const excess: string[] = [];
   // Who holds on while it is silent must be heard again before it is missed; who is strict need not.
@@ -95,18 +95,18 @@ async function live(
       if (isLost && !isPeace) return new Promise(() => {});
       return sleep(clock, between(0.1, isPeace || random() < 0.9 ? 3 : 300));
     };
-    const store = documentStore(door(own, way), 500, own, random);
+    const store = casStore(door(own, way), 500, own, random);
     const name = `m${++born}`;
-    const member = new PoolMember({ id: name, holdMs: isStrict ? STALE_MS : 10_000 });
+    const member = new PoolMember({ id: name, staleForMs: isStrict ? STALE_MS : 10_000 });
     const leave = (): Promise<void> => store.leave('p', name).catch(() => {});
     const node: Node = { name, member, skewMs, cutTo: 0, leave };
     nodes.push(node);
     const sync = async (): Promise<void> => {
       if (!nodes.includes(node)) return;
-      const request = member.request(own.now());
-      const options = { staleMs: STALE_MS, isStrict };
+      const request = member.createRequest(own.now());
+      const options = { memberTimeoutMs: STALE_MS, isStrict };
       const answer = await store.sync('p', request, options).catch(() => undefined);
-      if (answer && nodes.includes(node)) member.answered(request.seq, answer, own.now());
+      if (answer && nodes.includes(node)) member.applyResponse(request.seq, answer, own.now());
       clock.wakeAt(clock.now() + between(20, 100), () => void sync());
     };
     void sync();
@@ -123,8 +123,8 @@ async function live(
   };
   const pass = async (ms: Millis): Promise<void> => {
     for (const until = clock.now() + ms; clock.now() < until; ) {
-      await clock.pass(5);
-      const found = used.look(clock.now(), nodes);
+      await clock.advanceAsync(5);
+      const found = used.audit(clock.now(), nodes);
       if (found !== undefined && excess.length < 5) excess.push(found);
     }
   };
@@ -135,7 +135,7 @@ async function live(
   }
   isPeace = true;
   await pass(7000);
-  return { excess, isWhole: used.isWhole };
+  return { excess, isWhole: used.isFullyUsed };
 }
 
 const SEEDS = Number(process.env.SEEDS ?? 10);
@@ -154,7 +154,7 @@ describe('a pool in a document', () => {
   function alone() {
     const clock = new VirtualClock(1_000_000);
     const { at, door } = server(clock, 1);
-    const store = documentStore(
+    const store = casStore(
       door(clock, async () => {}),
       500,
       clock,
@@ -169,8 +169,8 @@ describe('a pool in a document', () => {
     const { at, door } = server(clock, 1);
     const random = seededRandom(1);
     const members = Array.from({ length: count }, (_, n) => ({
-      member: new PoolMember({ id: `m${n}`, holdMs: 10_000 }),
-      store: documentStore(
+      member: new PoolMember({ id: `m${n}`, staleForMs: 10_000 }),
+      store: casStore(
         door(clock, () => sleep(clock, 1)),
         500,
         clock,
@@ -179,16 +179,16 @@ describe('a pool in a document', () => {
     }));
     let active = 0;
     const syncOne = async ({ member, store }: (typeof members)[number]): Promise<void> => {
-      const request = member.request(clock.now());
+      const request = member.createRequest(clock.now());
       const answer = await store.sync('p', request, OPTIONS).catch(() => undefined);
       if (!answer) return;
-      member.answered(request.seq, answer, clock.now());
+      member.applyResponse(request.seq, answer, clock.now());
       active = answer.active;
     };
     const beat = async (ms: Millis): Promise<number> => {
       for (const until = clock.now() + ms; clock.now() < until; ) {
         for (const member of members) void syncOne(member);
-        await clock.pass(110); // the longest that jitter makes of 100
+        await clock.advanceAsync(110); // the longest that jitter makes of 100
       }
       return active;
     };
@@ -268,7 +268,7 @@ describe('a pool in a document', () => {
     const clock = new VirtualClock(1_000_000);
     const { door } = server(clock, 1);
     let puts = 0;
-    const busy: DocumentServer = {
+    const busy: CasServer = {
       ...door(clock, () => sleep(clock, 2)),
       put: async () => {
         puts++;
@@ -276,9 +276,9 @@ describe('a pool in a document', () => {
       },
     };
     const failed = expect(
-      documentStore(busy, 500, clock, seededRandom(1)).sync('p', REQUEST, OPTIONS),
+      casStore(busy, 500, clock, seededRandom(1)).sync('p', REQUEST, OPTIONS),
     ).rejects.toThrow('no answer within 500 ms');
-    await clock.pass(2000);
+    await clock.advanceAsync(2000);
     await failed;
     expect(puts).toBeGreaterThan(5);
     expect(puts).toBeLessThan(20); // after a longer while each time

@@ -22,17 +22,23 @@
  * future is of a server whose clock was set back: both begin quiet.
  */
 
-import { alarm, type Clock, type Millis } from '../../core/clock.ts';
-import type { Ahead } from '../../core/clock-offset.ts';
-import { within } from '../../core/deadline.ts';
+import { type Clock, type Millis, schedule } from '../../core/clock.ts';
+import type { ClockOffset } from '../../core/clock-offset.ts';
+import { withDeadline } from '../../core/deadline.ts';
 import { UnavailableError } from '../../core/errors.ts';
-import { jsonIn } from '../../core/json.ts';
+import { tryParseJson } from '../../core/json.ts';
 import { isRecord } from '../../core/options.ts';
 import type { Random } from '../../core/random.ts';
-import { type AgreementOptions, emptyPool, leave, type PoolState, sync } from './agreement.ts';
+import {
+  type AgreementOptions,
+  applyLeave,
+  applySync,
+  createPoolState,
+  type PoolState,
+} from './agreement.ts';
 import type { PoolStore } from './store.ts';
 
-export interface Document {
+export interface VersionedDocument {
   /** Undefined if somebody has deleted it, where that too is a revision. */
   readonly text?: string;
   readonly revision: string;
@@ -42,86 +48,90 @@ export interface Document {
 export const NO_REVISION = '0';
 
 /** A server that keeps texts, and has a clock. Whatever it does not answer in time is rejected. */
-export interface DocumentServer {
+export interface CasServer {
   readonly name: string;
   /** What is known of its clock. */
-  readonly ahead: Ahead;
+  readonly clockOffset: ClockOffset;
   /** What was put last, if anything. */
-  get(pool: string): Promise<Document | undefined>;
+  get(pool: string): Promise<VersionedDocument | undefined>;
   /** False if it has another revision by now. */
   put(pool: string, text: string, revision: string): Promise<boolean>;
   /** Learns more of its clock: at once, or when that will tell most. */
-  learnTime(): Promise<void>;
+  measureClock(): Promise<void>;
   close(): Promise<void>;
 }
 
 /** Time is looked at again if it is not known better than this, */
-const SURE_MS: Millis = 10;
+const TARGET_UNCERTAINTY_MS: Millis = 10;
 /** and nothing is done before it is known at least so well, */
-const UNSURE_MS_MAX: Millis = 200;
+const MAX_UNSURE_MS: Millis = 200;
 /** which takes no longer than that: a clock may only tell whole seconds. */
-const LEARN_MS_MAX: Millis = 3000;
+const MAX_LEARN_MS: Millis = 3000;
 
 /**
  * For this part of `stale` for each member, up to that part, it is not worth a revision that one of them was heard again. So
  * few who share a pool soon miss one of them, and many do not write more often than fewer.
  */
-const UNWRITTEN = 0.01;
-const UNWRITTEN_MAX = 0.5;
+const UNWRITTEN_PER_MEMBER = 0.01;
+const MAX_UNWRITTEN = 0.5;
 /** If nobody wrote for this part of it, somebody does: by half of `stale` it would be taken for an outage. */
-const ALL_UNWRITTEN_MAX = 0.2;
+const MAX_ALL_UNWRITTEN = 0.2;
 
 /**
  * Who was not fast enough tries again after a while by chance, of up to so long; twice as long each time, as far as that.
  * If everybody tried again at once, one of fifty would get through each time, and the others would slow it down.
  */
-const AGAIN_MS: Millis = 4;
-const AGAIN_MS_MAX: Millis = 128;
+const RETRY_BACKOFF_MS: Millis = 4;
+const MAX_AGAIN_MS: Millis = 128;
 
 /** A document that is so far in the future was written by another clock. */
-const AHEAD_MS_MAX: Millis = 1000;
+const MAX_AHEAD_MS: Millis = 1000;
 
-export function documentStore(
-  server: DocumentServer,
+export function casStore(
+  server: CasServer,
   deadlineMs: Millis,
   clock: Clock,
   random: Random,
 ): PoolStore {
   let learning: Promise<void> | undefined;
-  const unsureMs = (): Millis => {
-    const { min, max } = server.ahead.at(clock.now());
+  const uncertaintyMs = (): Millis => {
+    const { min, max } = server.clockOffset.boundsAt(clock.now());
     return max - min;
   };
   const learn = (): Promise<void> => {
-    learning ??= server.learnTime().finally(() => {
+    learning ??= server.measureClock().finally(() => {
       learning = undefined;
     });
     return learning;
   };
   const knowTime = async (): Promise<void> => {
-    const giveUpAt = clock.now() + LEARN_MS_MAX;
-    while (!(unsureMs() <= UNSURE_MS_MAX)) {
+    const giveUpAt = clock.now() + MAX_LEARN_MS;
+    while (!(uncertaintyMs() <= MAX_UNSURE_MS)) {
       if (clock.now() > giveUpAt) throw new UnavailableError(server.name, 'its clock is not known');
       await learn();
     }
-    if (unsureMs() > SURE_MS) learn().catch(() => {}); // meanwhile; if it fails, so does the rest
+    if (uncertaintyMs() > TARGET_UNCERTAINTY_MS) learn().catch(() => {}); // meanwhile; if it fails, so does the rest
   };
 
   /** Changes a pool: again if another was faster, until it is too late. */
   const change = async <T>(
     pool: string,
-    act: (found: PoolState | undefined, now: Millis) => Change<T>,
+    act: (found: PoolState | undefined, now: Millis) => Mutation<T>,
   ): Promise<T> => {
     await knowTime();
-    return within(clock, deadlineMs, server.name, async (isOver) => {
-      for (let againMs = AGAIN_MS; !isOver(); againMs = Math.min(2 * againMs, AGAIN_MS_MAX)) {
+    return withDeadline(clock, deadlineMs, server.name, async (isOver) => {
+      for (
+        let againMs = RETRY_BACKOFF_MS;
+        !isOver();
+        againMs = Math.min(2 * againMs, MAX_AGAIN_MS)
+      ) {
         const found = await server.get(pool);
-        const now = clock.now() + server.ahead.at(clock.now()).max;
-        const { state, told } = act(stateOf(found?.text, pool), now);
-        if (!state) return told;
+        const now = clock.now() + server.clockOffset.boundsAt(clock.now()).max;
+        const { state, result } = act(parsePoolState(found?.text, pool), now);
+        if (!state) return result;
         const text = JSON.stringify(state);
-        if (await server.put(pool, text, found?.revision ?? NO_REVISION)) return told;
-        await pause(clock, againMs * random());
+        if (await server.put(pool, text, found?.revision ?? NO_REVISION)) return result;
+        await sleepFor(clock, againMs * random());
       }
       throw new UnavailableError(server.name, 'others were faster');
     });
@@ -131,42 +141,45 @@ export function documentStore(
     name: server.name,
     async sync(pool, request, options) {
       const answer = await change(pool, (found, now) => {
-        const surely: AgreementOptions = { ...options, staleMs: options.staleMs + unsureMs() };
-        const isUsable = found && found.syncedAt <= now + AHEAD_MS_MAX;
-        const state = isUsable ? found : emptyPool(now, surely);
-        const before = agreedIn(state);
-        const writtenTo = memberOf(state, request.id)?.heardAt ?? -Infinity;
+        const surely: AgreementOptions = {
+          ...options,
+          memberTimeoutMs: options.memberTimeoutMs + uncertaintyMs(),
+        };
+        const isUsable = found && found.syncedAt <= now + MAX_AHEAD_MS;
+        const state = isUsable ? found : createPoolState(now, surely);
+        const before = agreementFingerprint(state);
+        const writtenTo = findMember(state, request.id)?.heardAt ?? -Infinity;
         const isDue =
-          now >= writtenTo || now - state.syncedAt >= ALL_UNWRITTEN_MAX * options.staleMs;
-        const told = sync(state, request, now, surely);
-        const isNews = isDue || agreedIn(state) !== before;
-        if (!told || !isNews) return { told };
-        const part = Math.min(UNWRITTEN * state.members.length, UNWRITTEN_MAX);
-        const own = memberOf(state, request.id);
-        if (own) own.heardAt = now + part * options.staleMs;
-        return { state, told };
+          now >= writtenTo || now - state.syncedAt >= MAX_ALL_UNWRITTEN * options.memberTimeoutMs;
+        const told = applySync(state, request, now, surely);
+        const isNews = isDue || agreementFingerprint(state) !== before;
+        if (!told || !isNews) return { result: told };
+        const part = Math.min(UNWRITTEN_PER_MEMBER * state.members.length, MAX_UNWRITTEN);
+        const own = findMember(state, request.id);
+        if (own) own.heardAt = now + part * options.memberTimeoutMs;
+        return { state, result: told };
       });
-      const now = clock.now() + server.ahead.at(clock.now()).min;
-      return answer && { ...answer, now, unsureMs: unsureMs() };
+      const now = clock.now() + server.clockOffset.boundsAt(clock.now()).min;
+      return answer && { ...answer, now, clockUncertaintyMs: uncertaintyMs() };
     },
     async leave(pool, id) {
       await change(pool, (found, now) => {
-        if (!found || !memberOf(found, id)) return { told: undefined };
-        leave(found, id, now);
-        return { state: found, told: undefined };
+        if (!found || !findMember(found, id)) return { result: undefined };
+        applyLeave(found, id, now);
+        return { state: found, result: undefined };
       });
     },
-    async note(pool, text) {
-      const name = noteOf(pool);
+    async saveCheckpoint(pool, text) {
+      const name = checkpointNameOf(pool);
       const found = await server.get(name);
       await server.put(name, text, found?.revision ?? NO_REVISION); // or another was faster
     },
-    async recall(pool) {
-      return (await server.get(noteOf(pool)))?.text;
+    async loadCheckpoint(pool) {
+      return (await server.get(checkpointNameOf(pool)))?.text;
     },
     async members(pool) {
       return change(pool, (found, now) => ({
-        told: (found?.members ?? []).map(({ id, claim, heardAt }) => ({
+        result: (found?.members ?? []).map(({ id, claim, heardAt }) => ({
           id,
           size: claim.size,
           rank: claim.rank,
@@ -179,30 +192,30 @@ export function documentStore(
 }
 
 /** Where it is left what others want to know later: no pool is called so. */
-const noteOf = (pool: string): string => `${pool}\0note`;
+const checkpointNameOf = (pool: string): string => `${pool}\0note`;
 
 /** What becomes of a pool, if anything, and what is told then. */
-interface Change<T> {
+interface Mutation<T> {
   readonly state?: PoolState;
-  readonly told: T;
+  readonly result: T;
 }
 
-const pause = (clock: Clock, ms: Millis): Promise<void> =>
+const sleepFor = (clock: Clock, ms: Millis): Promise<void> =>
   new Promise((over) => {
-    alarm(clock, clock.now() + ms, over, false);
+    schedule(clock, clock.now() + ms, over, false);
   });
 
-const memberOf = ({ members }: PoolState, id: string): PoolState['members'][number] | undefined =>
+const findMember = ({ members }: PoolState, id: string): PoolState['members'][number] | undefined =>
   members.find((member) => member.id === id);
 
 /** All but when somebody was heard. */
-const agreedIn = ({ members, syncedAt, ...rest }: PoolState): string =>
+const agreementFingerprint = ({ members, syncedAt, ...rest }: PoolState): string =>
   JSON.stringify([rest, members.map(({ id, claim }) => [id, claim])]);
 
 /** Whatever the key holds that is not a pool is somebody else's, and stays. */
-function stateOf(text: string | undefined, pool: string): PoolState | undefined {
+function parsePoolState(text: string | undefined, pool: string): PoolState | undefined {
   if (text === undefined) return undefined;
-  const state: unknown = jsonIn(text);
+  const state: unknown = tryParseJson(text);
   const times = ['round', 'quietTo', 'syncedAt', 'freedAt', 'turnFreedAt'];
   if (isRecord(state) && Array.isArray(state.members)) {
     if (times.every((name) => Number.isFinite(state[name]))) return state as unknown as PoolState;

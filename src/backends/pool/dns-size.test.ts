@@ -3,7 +3,7 @@ import { VirtualClock } from '../../testing/virtual-clock.ts';
 import { dnsPool } from './dns-size.ts';
 import { pool } from './options.ts';
 
-const OPTIONS = { staleMs: 2000, isStrict: false };
+const OPTIONS = { memberTimeoutMs: 2000, isStrict: false };
 const REQUEST = { id: 'a', seq: 1, using: { size: 0, rank: -1, round: 0 } };
 
 describe('a pool by DNS', () => {
@@ -15,7 +15,7 @@ describe('a pool by DNS', () => {
       if (name.addresses instanceof Error) throw name.addresses;
       return name.addresses;
     };
-    const store = dnsPool('pods.internal', { clock, lookup, own: () => own });
+    const store = dnsPool('pods.internal', { clock, lookup, localAddresses: () => own });
     return { clock, name, store, sync: () => store.sync('', REQUEST, OPTIONS) };
   }
 
@@ -44,17 +44,17 @@ describe('a pool by DNS', () => {
   test('fails with the look-up, while a pool goes on with the last one', async () => {
     const { store, clock, name } = world(['10.0.0.7'], ['10.0.0.7', '10.0.0.9']);
     const place = pool(store, { clock });
-    await clock.pass(100);
+    await clock.advanceAsync(100);
     expect(place.view()).toMatchObject({ size: 2, rank: 0, failures: 0 });
     name.addresses = new Error('queryA ESERVFAIL');
-    await clock.pass(6000);
+    await clock.advanceAsync(6000);
     expect(place.view()).toMatchObject({ size: 2, rank: 0, reason: 'queryA ESERVFAIL' });
     expect(place.view().failures).toBeGreaterThan(0);
     name.addresses = [];
-    await clock.pass(200); // a sync may come a tenth later than every 100 ms
+    await clock.advanceAsync(200); // a sync may come a tenth later than every 100 ms
     expect(place.view().reason).toMatch(/it has no addresses/);
     name.addresses = ['10.0.0.7'];
-    await clock.pass(200);
+    await clock.advanceAsync(200);
     expect(place.view()).toMatchObject({ size: 1 });
     await place.close();
   });
@@ -71,7 +71,7 @@ describe('a pool by DNS', () => {
       const failed = expect(store.sync('', REQUEST, OPTIONS)).rejects.toThrow(
         'no answer within 2000',
       );
-      await clock.pass(2000);
+      await clock.advanceAsync(2000);
       await failed;
     }
     expect(lookUps).toBe(1);

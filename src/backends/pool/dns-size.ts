@@ -14,11 +14,11 @@
 import { lookup } from 'node:dns/promises';
 import { networkInterfaces } from 'node:os';
 import { type Clock, isClock, type Millis, systemClock } from '../../core/clock.ts';
-import { within } from '../../core/deadline.ts';
+import { withDeadline } from '../../core/deadline.ts';
 import type { Duration } from '../../core/duration.ts';
 import { ConfigError, UnavailableError } from '../../core/errors.ts';
-import { Fields } from '../../core/options.ts';
-import { unagreed } from './static-size.ts';
+import { OptionReader } from '../../core/options.ts';
+import { staticStore } from './static-size.ts';
 import type { PoolStore } from './store.ts';
 
 /** How often a name is looked up, and which of its addresses count. */
@@ -31,31 +31,34 @@ export interface DnsPoolOptions {
   readonly family?: 4 | 6;
   readonly clock?: Clock;
   /** In place of the system's: all addresses of a name, and all of this machine. */
-  readonly lookup?: LookUp;
-  readonly own?: Own;
+  readonly lookup?: AddressLookup;
+  readonly localAddresses?: LocalAddresses;
 }
 
-type LookUp = (name: string, family: 4 | 6) => Promise<readonly string[]>;
-type Own = () => readonly string[];
+type AddressLookup = (name: string, family: 4 | 6) => Promise<readonly string[]>;
+type LocalAddresses = () => readonly string[];
 
 /** @throws {ConfigError} if the options make no sense. */
 export function dnsPool(host: string, options: DnsPoolOptions = {}): PoolStore {
   if (typeof host !== 'string' || host === '') throw new ConfigError('host', 'a name', host);
-  const fields = Fields.patient('', options);
+  const fields = OptionReader.collecting('', options);
   const everyMs = fields.duration('every', 5000);
   const deadlineMs = fields.duration('deadline', 2000);
   const family = fields.optional('family', isFamily, '4 or 6') ?? 4;
   const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;
-  const look = fields.optional('lookup', isFunction<LookUp>, 'a function') ?? lookUp;
-  const own = fields.optional('own', isFunction<Own>, 'a function') ?? ownAddresses;
-  fields.done();
+  const look =
+    fields.optional('lookup', isFunction<AddressLookup>, 'a function') ?? resolveAddresses;
+  const own =
+    fields.optional('localAddresses', isFunction<LocalAddresses>, 'a function') ??
+    interfaceAddresses;
+  fields.finish();
 
   let found = { size: 0, rank: -1, round: 0 };
   let foundAt: Millis = -Infinity;
   let looking: Promise<void> | undefined;
-  return unagreed(`dns ${host}`, clock, async () => {
+  return staticStore(`dns ${host}`, clock, async () => {
     if (clock.now() - foundAt >= everyMs) {
-      await within(clock, deadlineMs, `dns ${host}`, find);
+      await withDeadline(clock, deadlineMs, `dns ${host}`, find);
     }
     return found;
   });
@@ -78,10 +81,10 @@ export function dnsPool(host: string, options: DnsPoolOptions = {}): PoolStore {
   }
 }
 
-const lookUp = async (name: string, family: 4 | 6): Promise<string[]> =>
+const resolveAddresses = async (name: string, family: 4 | 6): Promise<string[]> =>
   (await lookup(name, { all: true, family })).map(({ address }) => address);
 
-const ownAddresses = (): string[] =>
+const interfaceAddresses = (): string[] =>
   Object.values(networkInterfaces()).flatMap((all) => (all ?? []).map(({ address }) => address));
 
 const isFamily = (value: unknown): value is 4 | 6 => value === 4 || value === 6;

@@ -3,7 +3,7 @@ import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { poolStoreContract } from '../../../test/support/pool-store-contract.ts';
-import { poolStory } from '../../../test/support/pool-story.ts';
+import { poolOutageTest } from '../../../test/support/pool-story.ts';
 import { etcdServer, freePort, type Service, startEtcd } from '../../../test/support/services.ts';
 import { systemClock } from '../../core/clock.ts';
 import { etcdStore } from './etcd-store.ts';
@@ -14,18 +14,18 @@ async function stage() {
   return {
     server,
     clock: systemClock,
-    pass: (ms: number) => sleep(ms),
+    advance: (ms: number) => sleep(ms),
     store: (clock: typeof systemClock) => etcdStore({ endpoints, clock }),
     stop: () => server.stop(),
   };
 }
 
-const OPTIONS = { staleMs: 1000, isStrict: false };
+const OPTIONS = { memberTimeoutMs: 1000, isStrict: false };
 const REQUEST = { id: 'a', seq: 1, using: { size: 0, rank: -1, round: 0 } };
 
 if (etcdServer() !== undefined) {
   poolStoreContract('etcd', { isServer: true }, stage);
-  poolStory('etcd', stage);
+  poolOutageTest('etcd', stage);
 
   describe('an etcd', () => {
     let server: Service;

@@ -15,18 +15,18 @@
  *     look                ▲                   it has begun: then here ├───────┤ is left, else the other half
  */
 
-import { alarm, type Clock, isClock, type Millis, systemClock } from '../../core/clock.ts';
-import { Ahead } from '../../core/clock-offset.ts';
+import { type Clock, isClock, type Millis, schedule, systemClock } from '../../core/clock.ts';
+import { ClockOffset } from '../../core/clock-offset.ts';
 import type { Duration } from '../../core/duration.ts';
-import { Fields } from '../../core/options.ts';
+import { OptionReader } from '../../core/options.ts';
 import { systemRandom } from '../../core/random.ts';
-import { type EtcdPlace, readPlace } from '../etcd/endpoints.ts';
-import { base64, EtcdHttp, textIn } from '../etcd/transport.ts';
-import { type DocumentServer, documentStore } from './cas-store.ts';
+import { type EtcdConnectionOptions, readConnectionOptions } from '../etcd/endpoints.ts';
+import { EtcdHttp, fromBase64, toBase64 } from '../etcd/transport.ts';
+import { type CasServer, casStore } from './cas-store.ts';
 import type { PoolStore } from './store.ts';
 
 /** Where etcd is, and how a pool is kept there. */
-export interface EtcdStoreOptions extends EtcdPlace {
+export interface EtcdStoreOptions extends EtcdConnectionOptions {
   /** What the keys of pools begin with. Default `/sluice/pools/`. */
   readonly prefix?: string;
   /** How long a sync may take. Default 500 ms. */
@@ -36,40 +36,40 @@ export interface EtcdStoreOptions extends EtcdPlace {
 
 /** @throws {ConfigError} if the options make no sense. */
 export function etcdStore(options: EtcdStoreOptions): PoolStore {
-  const fields = Fields.patient('', options);
+  const fields = OptionReader.collecting('', options);
   const deadlineMs = fields.duration('deadline', 500);
   const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;
-  const prefix = fields.optional('prefix', isText, 'a text') ?? '/sluice/pools/';
-  const place = readPlace(fields);
-  fields.done();
+  const prefix = fields.optional('prefix', isString, 'a text') ?? '/sluice/pools/';
+  const place = readConnectionOptions(fields);
+  fields.finish();
   const http = new EtcdHttp({ ...place, deadlineMs, clock });
-  return documentStore(etcdServer(http, prefix, clock), deadlineMs, clock, systemRandom);
+  return casStore(etcdCasServer(http, prefix, clock), deadlineMs, clock, systemRandom);
 }
 
-function etcdServer(http: EtcdHttp, prefix: string, clock: Clock): DocumentServer {
-  const ahead = new Ahead();
-  http.onDate = (from, sentAt, heardAt) =>
-    ahead.learn({ from, to: from + SECOND_MS }, sentAt, heardAt);
+function etcdCasServer(http: EtcdHttp, prefix: string, clock: Clock): CasServer {
+  const clockOffset = new ClockOffset();
+  http.onServerDate = (from, sentAt, heardAt) =>
+    clockOffset.observe({ from, to: from + SECOND_MS }, sentAt, heardAt);
   return {
     name: 'etcd',
-    ahead,
+    clockOffset,
     async get(pool) {
-      const { kvs } = await http.post('/v3/kv/range', { key: base64(prefix + pool) });
+      const { kvs } = await http.post('/v3/kv/range', { key: toBase64(prefix + pool) });
       const [found] = Array.isArray(kvs) ? kvs : [];
       if (!found) return undefined;
-      return { text: textIn(found.value), revision: String(found.mod_revision) };
+      return { text: fromBase64(found.value), revision: String(found.mod_revision) };
     },
     async put(pool, text, revision) {
-      const key = base64(prefix + pool);
+      const key = toBase64(prefix + pool);
       const { succeeded } = await http.post('/v3/kv/txn', {
         compare: [{ key, target: 'MOD', result: 'EQUAL', mod_revision: revision }],
-        success: [{ request_put: { key, value: base64(text) } }],
+        success: [{ request_put: { key, value: toBase64(text) } }],
       });
       return succeeded === true;
     },
-    async learnTime() {
-      await sleep(clock, lookAt(ahead, clock.now()));
-      await http.look();
+    async measureClock() {
+      await sleepUntil(clock, nextProbeAt(clockOffset, clock.now()));
+      await http.pollServerDate();
     },
     close: async () => http.close(),
   };
@@ -78,20 +78,20 @@ function etcdServer(http: EtcdHttp, prefix: string, clock: Clock): DocumentServe
 const SECOND_MS: Millis = 1000;
 
 /** Who knows the time less well than this waits for the next second to begin, and looks so often. */
-const COARSE_MS: Millis = 100;
-const LOOK_EVERY_MS: Millis = 5;
+const COARSE_UNCERTAINTY_MS: Millis = 100;
+const PROBE_INTERVAL_MS: Millis = 5;
 
 /** When a look tells most. */
-function lookAt(ahead: Ahead, now: Millis): Millis {
-  const { min, max } = ahead.at(now);
-  if (!(max - min <= COARSE_MS)) return now + LOOK_EVERY_MS;
+function nextProbeAt(clockOffset: ClockOffset, now: Millis): Millis {
+  const { min, max } = clockOffset.boundsAt(now);
+  if (!(max - min <= COARSE_UNCERTAINTY_MS)) return now + PROBE_INTERVAL_MS;
   const middle = (min + max) / 2;
   return Math.ceil((now + middle) / SECOND_MS) * SECOND_MS - middle;
 }
 
-const sleep = (clock: Clock, until: Millis): Promise<void> =>
+const sleepUntil = (clock: Clock, until: Millis): Promise<void> =>
   new Promise((wake) => {
-    alarm(clock, until, wake, false);
+    schedule(clock, until, wake, false);
   });
 
-const isText = (value: unknown): value is string => typeof value === 'string';
+const isString = (value: unknown): value is string => typeof value === 'string';

@@ -1,12 +1,12 @@
 /** Processes that split a limit and agree how many they are: `sluice/pool`. */
 
 export type { EtcdTls } from '../etcd/transport.ts';
-export type { AgreementOptions, Claim, SyncAnswer, SyncRequest } from './agreement.ts';
+export type { AgreementOptions, Claim, SyncRequest, SyncResponse } from './agreement.ts';
 export { type DnsPoolOptions, dnsPool } from './dns-size.ts';
 export { type EtcdStoreOptions, etcdStore } from './etcd-store.ts';
 export type { PoolEvent, PoolFallback, PoolListener, PoolView } from './membership.ts';
 export { memoryStore } from './memory-store.ts';
-export { type PoolOptions, type PoolPlace, pool } from './options.ts';
+export { type PoolMembership, type PoolOptions, pool } from './options.ts';
 export { type RedisStoreOptions, redisStore } from './redis-store.ts';
 export { type Environment, fixedPool, poolFromEnvironment } from './static-size.ts';
 export type { PoolMemberRecord, PoolStore } from './store.ts';

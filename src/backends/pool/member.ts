@@ -11,15 +11,15 @@
  */
 
 import type { Millis } from '../../core/clock.ts';
-import { Ahead } from '../../core/clock-offset.ts';
-import { type Claim, NOTHING, type SyncAnswer, type SyncRequest } from './agreement.ts';
+import { ClockOffset } from '../../core/clock-offset.ts';
+import { type Claim, NO_CLAIM, type SyncRequest, type SyncResponse } from './agreement.ts';
 
 const SECOND_MS: Millis = 1000;
 
 export interface MemberOptions {
   readonly id: string;
   /** How long it goes on with what it was told last if the store does not answer. */
-  readonly holdMs: Millis;
+  readonly staleForMs: Millis;
 }
 
 /** What a member knows of its pool. */
@@ -34,70 +34,76 @@ export interface MemberView {
 
 export class PoolMember {
   readonly #options: MemberOptions;
-  #using: Claim = NOTHING;
+  #activeClaim: Claim = NO_CLAIM;
   /** More than that, from a second on that is yet to come. */
-  #next: { readonly claim: Claim; readonly fromAt: Millis } | undefined;
+  #pendingClaim: { readonly claim: Claim; readonly effectiveAt: Millis } | undefined;
   #seq = 0;
-  #sentAt: Millis = 0;
+  #requestSentAt: Millis = 0;
   /** When the last request was sent that was answered. */
-  #heardAt: Millis = -Infinity;
+  #lastContactAt: Millis = -Infinity;
   #active = 0;
   #isAgreed = false;
-  readonly #ahead = new Ahead();
+  readonly #clockOffset = new ClockOffset();
 
   constructor(options: MemberOptions) {
     this.#options = options;
   }
 
   /** The next sync. Whatever was asked before is not waited for any more. */
-  request(now: Millis): SyncRequest {
-    this.#at(now);
-    this.#sentAt = now;
-    return { id: this.#options.id, seq: ++this.#seq, using: this.#next?.claim ?? this.#using };
+  createRequest(now: Millis): SyncRequest {
+    this.#advanceTo(now);
+    this.#requestSentAt = now;
+    return {
+      id: this.#options.id,
+      seq: ++this.#seq,
+      using: this.#pendingClaim?.claim ?? this.#activeClaim,
+    };
   }
 
   /** The store's answer to a request; one to an older request changes nothing. */
-  answered(seq: number, answer: SyncAnswer, now: Millis): void {
+  applyResponse(seq: number, answer: SyncResponse, now: Millis): void {
     if (seq !== this.#seq) return;
-    const told = { from: answer.now, to: answer.now + (answer.unsureMs ?? 0) };
-    this.#ahead.learn(told, this.#sentAt, now);
-    this.#heardAt = this.#sentAt;
+    const told = { from: answer.now, to: answer.now + (answer.clockUncertaintyMs ?? 0) };
+    this.#clockOffset.observe(told, this.#requestSentAt, now);
+    this.#lastContactAt = this.#requestSentAt;
     this.#active = answer.active;
     this.#isAgreed = answer.isAgreed;
-    this.#at(now);
-    const { claim, fromAt } = answer;
-    if (isMore(claim, this.#using)) this.#next = { claim, fromAt };
+    this.#advanceTo(now);
+    const { claim, effectiveAt } = answer;
+    if (isLargerClaim(claim, this.#activeClaim)) this.#pendingClaim = { claim, effectiveAt };
     else {
-      this.#using = claim;
-      this.#next = undefined;
+      this.#activeClaim = claim;
+      this.#pendingClaim = undefined;
     }
-    this.#at(now);
+    this.#advanceTo(now);
   }
 
   /** What it may use now. */
   claim(now: Millis): Claim {
-    this.#at(now);
-    return this.#using;
+    this.#advanceTo(now);
+    return this.#activeClaim;
   }
 
   /** Until when that is so, if nothing is heard. */
-  claimTo(now: Millis): Millis {
-    const heldTo = this.#heardAt + this.#options.holdMs;
-    const nextAt = this.#next ? this.#ahead.reaches(this.#next.fromAt).surely : Infinity;
+  claimValidUntil(now: Millis): Millis {
+    const heldTo = this.#lastContactAt + this.#options.staleForMs;
+    const nextAt = this.#pendingClaim
+      ? this.#clockOffset.localTimesOf(this.#pendingClaim.effectiveAt).surely
+      : Infinity;
     return Math.min(nextAt, heldTo > now ? heldTo : Infinity);
   }
 
   /** Whether the store was heard lately enough to go by what it said. */
-  isHeard(now: Millis): boolean {
-    return now - this.#heardAt < this.#options.holdMs;
+  hasRecentResponse(now: Millis): boolean {
+    return now - this.#lastContactAt < this.#options.staleForMs;
   }
 
   /** Uses nothing any more, until it is told anew. */
-  forget(): void {
+  reset(): void {
     this.#seq++; // an answer that is still on its way comes too late
-    this.#heardAt = -Infinity;
-    this.#using = NOTHING;
-    this.#next = undefined;
+    this.#lastContactAt = -Infinity;
+    this.#activeClaim = NO_CLAIM;
+    this.#pendingClaim = undefined;
     this.#isAgreed = false;
   }
 
@@ -105,21 +111,21 @@ export class PoolMember {
    * How far the store's clock was surely ahead of ours when it was heard last; 0 if it never was. Rules count by
    * this: it stays as it is between two answers, so that time goes by for them at its usual pace.
    */
-  get aheadMs(): Millis {
-    return Number.isFinite(this.#ahead.least) ? this.#ahead.least : 0;
+  get clockOffsetMs(): Millis {
+    return Number.isFinite(this.#clockOffset.lastMin) ? this.#clockOffset.lastMin : 0;
   }
 
   /** The next end of a second on the store's clock: from when on it may be over, and when it surely is. */
-  secondEnd(now: Millis): readonly [from: Millis, to: Millis] {
-    const { min } = this.#ahead.at(now);
+  nextSecondBoundary(now: Millis): readonly [from: Millis, to: Millis] {
+    const { min } = this.#clockOffset.boundsAt(now);
     const endAt = (Math.floor((now + min) / SECOND_MS) + 1) * SECOND_MS;
-    const { maybe, surely } = this.#ahead.reaches(endAt);
+    const { maybe, surely } = this.#clockOffset.localTimesOf(endAt);
     return [maybe, surely];
   }
 
   /** Which second it is on the store's clock; undefined if it may be one or the other. */
-  second(now: Millis): number | undefined {
-    const { min, max } = this.#ahead.at(now);
+  storeSecond(now: Millis): number | undefined {
+    const { min, max } = this.#clockOffset.boundsAt(now);
     const second = Math.floor((now + min) / SECOND_MS);
     return Math.floor((now + max) / SECOND_MS) === second ? second : undefined;
   }
@@ -130,25 +136,28 @@ export class PoolMember {
       claim: this.claim(now),
       active: this.#active,
       isAgreed: this.#isAgreed,
-      ageMs: now - this.#heardAt,
+      ageMs: now - this.#lastContactAt,
     };
   }
 
   /** Brings it to an instant: what was to come has come, or what was held has been held for too long. */
-  #at(now: Millis): void {
-    if (this.#next && now >= this.#ahead.reaches(this.#next.fromAt).surely) {
-      this.#using = this.#next.claim;
-      this.#next = undefined;
+  #advanceTo(now: Millis): void {
+    if (
+      this.#pendingClaim &&
+      now >= this.#clockOffset.localTimesOf(this.#pendingClaim.effectiveAt).surely
+    ) {
+      this.#activeClaim = this.#pendingClaim.claim;
+      this.#pendingClaim = undefined;
     }
-    if (now - this.#heardAt < this.#options.holdMs) return;
-    this.#using = NOTHING;
-    this.#next = undefined;
+    if (now - this.#lastContactAt < this.#options.staleForMs) return;
+    this.#activeClaim = NO_CLAIM;
+    this.#pendingClaim = undefined;
     this.#isAgreed = false;
   }
 }
 
 /** Whether one claim is more than another. */
-function isMore(one: Claim, other: Claim): boolean {
+function isLargerClaim(one: Claim, other: Claim): boolean {
   if (one.size === 0) return false;
   if (other.size === 0 || one.size < other.size) return true;
   return (

@@ -1,14 +1,14 @@
 import { afterEach, expect, test, vi } from 'vitest';
-import { engineOf } from '../../limiter/limiter.ts';
+import { createLimiter } from '../../limiter/limiter.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
-import { PoolShare } from './backend.ts';
-import { Pool, type PoolSetting } from './membership.ts';
+import { PoolBackend } from './backend.ts';
+import { Pool, type ResolvedPoolOptions } from './membership.ts';
 import { memoryStore } from './memory-store.ts';
 import type { PoolStore } from './store.ts';
 
-const OPTIONS: PoolSetting = {
+const OPTIONS: ResolvedPoolOptions = {
   ...{ name: 'p', id: 'a', onUnavailable: 'deny' },
-  ...{ syncMs: 100, staleMs: 1000, holdMs: 5000 },
+  ...{ syncMs: 100, memberTimeoutMs: 1000, staleForMs: 5000 },
 };
 
 /** A store that takes its time, and can be out of reach. */
@@ -30,7 +30,7 @@ function world(answerMs = 0) {
       seen.closed++;
     },
   };
-  const join = (options: Partial<PoolSetting> = {}, own = store): Pool => {
+  const join = (options: Partial<ResolvedPoolOptions> = {}, own = store): Pool => {
     const pool = new Pool(own, { ...OPTIONS, ...options }, clock, () => 0.5);
     pool.open();
     return pool;
@@ -42,9 +42,12 @@ const AGREED_MS = 3500;
 
 /** A limit of a hundred a second that is divided in it. */
 const limitIn = (pool: Pool, clock: VirtualClock) =>
-  engineOf({
+  createLimiter({
     limit: { ramp: { min: 100, max: 100, over: '1s' } },
-    share: { isRemote: false, make: (policy, setting) => new PoolShare(policy, setting, pool) },
+    backend: {
+      isRemote: false,
+      create: (policy, setting) => new PoolBackend(policy, setting, pool),
+    },
     clock,
   });
 
@@ -55,25 +58,25 @@ test('one that is paused and resumed has one heartbeat still, and its part', asy
   const { clock, seen, join } = world(30);
   const pool = join();
   for (let n = 0; n < 10; n++) {
-    await clock.pass(10); // a sync is under way
+    await clock.advanceAsync(10); // a sync is under way
     void pool.pause();
     void pool.pause();
     pool.resume();
     pool.resume();
   }
-  await clock.pass(AGREED_MS);
+  await clock.advanceAsync(AGREED_MS);
   expect(pool.view()).toMatchObject({ size: 1, rank: 0, failures: 0 });
   seen.syncs = 0;
-  await clock.pass(1000);
+  await clock.advanceAsync(1000);
   expect(seen.syncs).toBeLessThanOrEqual(10);
 });
 
 test('one that leaves during a sync is gone', async () => {
   const { clock, join, members } = world(30);
   const pool = join();
-  await clock.pass(10);
+  await clock.advanceAsync(10);
   const closed = Promise.all([pool.close(), pool.close()]);
-  await clock.pass(100);
+  await clock.advanceAsync(100);
   await closed;
   expect(await members()).toEqual([]);
 });
@@ -89,14 +92,14 @@ test('what one says comes in order: who resumes is not taken out by its own leav
     },
   };
   const pool = join({}, slow);
-  await clock.pass(AGREED_MS);
+  await clock.advanceAsync(AGREED_MS);
   void pool.pause();
   pool.resume();
   const { syncs } = seen;
-  await clock.pass(500);
+  await clock.advanceAsync(500);
   expect(seen.syncs).toBe(syncs);
   leaving.shift()?.();
-  await clock.pass(AGREED_MS);
+  await clock.advanceAsync(AGREED_MS);
   expect(await members()).toHaveLength(1);
   expect(pool.view()).toMatchObject({ size: 1, isAgreed: true });
 });
@@ -104,26 +107,26 @@ test('what one says comes in order: who resumes is not taken out by its own leav
 test('a store that answers nothing, not even that it does not, stops neither heartbeat nor leaving', async () => {
   const { clock, store, join } = world();
   const pool = join({}, { ...store, sync: () => new Promise(() => {}) });
-  await clock.pass(12_000);
+  await clock.advanceAsync(12_000);
   expect(pool.view()).toMatchObject({ syncs: 3, failures: 2 });
   const closed = pool.close();
-  await clock.pass(6000);
+  await clock.advanceAsync(6000);
   await closed;
 });
 
 test('two of the same id: the second is told, not ignored', async () => {
   const { clock, join } = world();
   const first = join();
-  await clock.pass(AGREED_MS);
+  await clock.advanceAsync(AGREED_MS);
   const second = join();
   const types: string[] = [];
   second.on(({ type }) => types.push(type));
-  await clock.pass(2000);
+  await clock.advanceAsync(2000);
   expect(second.view()).toMatchObject({ size: 0, reason: expect.stringMatching(/called a\b/) });
   await expect(second.opened).rejects.toThrow(
     'the pool p is out of reach: another member is called a, or was a moment ago',
   );
-  expect(types).toEqual(['out-of-reach']);
+  expect(types).toEqual(['unavailable']);
   expect(first.view()).toMatchObject({ size: 1, failures: 0 });
 });
 
@@ -131,7 +134,7 @@ test('whoever waits for it is told why it is not there, in one sentence', async 
   const { clock, seen, join } = world();
   seen.isDown = true;
   const pool = join();
-  await clock.pass(1200);
+  await clock.advanceAsync(1200);
   await expect(pool.opened).rejects.toThrow(/^the pool p is out of reach: nobody is there$/);
   const other = join();
   void other.close();
@@ -146,7 +149,7 @@ test('a listener that fails stops no heartbeat, and others hear all the same', a
     throw new Error('oh');
   });
   pool.on(({ type }) => heard.push(type));
-  await clock.pass(AGREED_MS);
+  await clock.advanceAsync(AGREED_MS);
   expect(pool.view().size).toBe(1);
   expect(heard).toEqual(['size']);
   expect(warnings.mock.calls.map(([message]) => message)).toEqual([
@@ -158,11 +161,11 @@ test('a listener that fails stops no heartbeat, and others hear all the same', a
 test('if nobody listens, the process is warned of a store that is out of reach for too long', async () => {
   const { clock, seen, join } = world();
   const pool = join({ name: 'unheard' });
-  await clock.pass(AGREED_MS);
+  await clock.advanceAsync(AGREED_MS);
   seen.isDown = true;
-  await clock.pass(4000);
+  await clock.advanceAsync(4000);
   expect(warnings).not.toHaveBeenCalled(); // it holds on
-  await clock.pass(4000);
+  await clock.advanceAsync(4000);
   expect(warnings.mock.calls.map(([message]) => message)).toEqual([
     'the pool unheard is out of reach: nobody is there; until it is back, onUnavailable answers: deny',
   ]);
@@ -179,18 +182,18 @@ test('`allow` is for a store out of reach: not for who has just come, pauses or 
   const { clock, seen, join } = world(30);
   const pool = join({ onUnavailable: 'allow' });
   const own = limitIn(pool, clock);
-  expect(own.take('', 7)).toBe(0); // the first answer is on its way
-  await clock.pass(AGREED_MS);
-  expect(own.take('', 7)).toBe(7);
+  expect(own.takeUpTo('', 7)).toBe(0); // the first answer is on its way
+  await clock.advanceAsync(AGREED_MS);
+  expect(own.takeUpTo('', 7)).toBe(7);
   void pool.pause();
-  expect(own.take('', 7)).toBe(0);
+  expect(own.takeUpTo('', 7)).toBe(0);
   pool.resume();
-  await clock.pass(AGREED_MS);
+  await clock.advanceAsync(AGREED_MS);
   seen.isDown = true;
-  await clock.pass(6000);
-  expect(own.take('', 7000)).toBe(7000);
+  await clock.advanceAsync(6000);
+  expect(own.takeUpTo('', 7000)).toBe(7000);
   void pool.close();
-  expect(own.take('', 7)).toBe(0);
+  expect(own.takeUpTo('', 7)).toBe(0);
 });
 
 test('the process stays until whoever waits for the store is told, and no longer', async () => {
@@ -206,13 +209,13 @@ test('the process stays until whoever waits for the store is told, and no longer
   seen.isDown = true;
   const pool = new Pool(store, OPTIONS, watched, () => 0.5);
   pool.open();
-  await clock.pass(900);
+  await clock.advanceAsync(900);
   expect(new Set(kept)).toEqual(new Set([true])); // during a sync, and between two
-  await clock.pass(500);
+  await clock.advanceAsync(500);
   kept.splice(0);
-  await clock.pass(500);
+  await clock.advanceAsync(500);
   expect(new Set(kept)).toEqual(new Set([false]));
   void pool.close();
-  await clock.pass(100);
+  await clock.advanceAsync(100);
   expect(kept.at(-1)).toBe(true); // until it has left
 });

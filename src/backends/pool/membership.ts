@@ -10,27 +10,27 @@
  * time; what happens then, the user has said.
  */
 
-import { alarm, type Clock, type Millis } from '../../core/clock.ts';
-import { within } from '../../core/deadline.ts';
-import { reasonOf, UnavailableError } from '../../core/errors.ts';
-import { warn } from '../../core/process-warning.ts';
+import { type Clock, type Millis, schedule } from '../../core/clock.ts';
+import { withDeadline } from '../../core/deadline.ts';
+import { errorMessageOf, UnavailableError } from '../../core/errors.ts';
+import { emitProcessWarning } from '../../core/process-warning.ts';
 import type { Random } from '../../core/random.ts';
-import type { AgreementOptions, Claim, SyncAnswer } from './agreement.ts';
+import type { AgreementOptions, Claim, SyncResponse } from './agreement.ts';
 import { PoolMember } from './member.ts';
-import { type Climbing, Keeper } from './ramp-checkpoint.ts';
+import { type CheckpointedLimit, RampCheckpoint } from './ramp-checkpoint.ts';
 import type { PoolStore } from './store.ts';
 
 /** What a member does when the store was out of reach for too long. */
 export type PoolFallback = 'deny' | 'allow' | 'keep';
 
-export interface PoolSetting {
+export interface ResolvedPoolOptions {
   /** Processes with the same name share their limits. */
   readonly name: string;
   /** This process, and no other. */
   readonly id: string;
   readonly syncMs: Millis;
-  readonly staleMs: Millis;
-  readonly holdMs: Millis;
+  readonly memberTimeoutMs: Millis;
+  readonly staleForMs: Millis;
   readonly onUnavailable: PoolFallback;
 }
 
@@ -68,16 +68,16 @@ export interface PoolView {
 export interface PooledLimit {
   readonly name: string;
   /** Present if what it has reached is kept for those who come later. */
-  readonly climbing?: Climbing;
+  readonly checkpointed?: CheckpointedLimit;
   /** Something was heard: it may have another part now. */
-  partChanged(): void;
+  onClaimChanged(): void;
   /** How much of it was used lately. */
   saturation(now: Millis): number;
 }
 
 /** What a pool tells of itself, and how it stands then. */
 export interface PoolEvent {
-  readonly type: 'out-of-reach' | 'in-reach' | 'size';
+  readonly type: 'unavailable' | 'available' | 'size';
   readonly view: PoolView;
 }
 
@@ -85,56 +85,56 @@ export interface PoolEvent {
 export type PoolListener = (event: PoolEvent) => void;
 
 /** While members differ, they sync sooner: each step of an agreement takes one. With more than 25, after a ms for each. */
-const AGREEING_MS: Millis = 25;
+const AGREEMENT_SYNC_MS: Millis = 25;
 
 /** By this part a sync comes sooner or later than it should, so that a thousand members do not beat in step. */
 const JITTER = 0.1;
 
 /** Stores have deadlines of their own. One that forgets about it stops neither the heartbeat nor who leaves. */
-const ANSWER_MS_MAX: Millis = 5000;
+const MAX_ANSWER_MS: Millis = 5000;
 
 export class Pool {
   readonly onUnavailable: PoolFallback;
   readonly #clock: Clock;
   readonly #random: Random;
   readonly #store: PoolStore;
-  readonly #options: PoolSetting;
+  readonly #options: ResolvedPoolOptions;
   readonly #member: PoolMember;
   readonly #limits = new Set<PooledLimit>();
-  readonly #keeper: Keeper;
+  readonly #rampCheckpoint: RampCheckpoint;
   readonly #listeners = new Set<PoolListener>();
   #isOpen = false;
   #isPaused = false;
   #cancel = (): void => {};
   /** What is said to the store, one after the other: a leave that overtakes a sync would leave a ghost behind. */
-  #said: Promise<void> = Promise.resolve();
+  #storeCallChain: Promise<void> = Promise.resolve();
   #syncs = 0;
   #failures = 0;
   #reason: string | undefined;
-  #isSettled = false;
-  #seen = { size: 0, isInReach: true };
-  #settle: { done(): void; failed(error: Error): void } | undefined;
+  #isOpenedSettled = false;
+  #lastReported = { size: 0, isInReach: true };
+  #openedDeferred: { done(): void; failed(error: Error): void } | undefined;
   /** Resolves with the first answer of the store; rejects if there is none for `stale`. */
   readonly opened = new Promise<void>((done, failed) => {
-    this.#settle = { done, failed };
+    this.#openedDeferred = { done, failed };
   });
 
-  constructor(store: PoolStore, options: PoolSetting, clock: Clock, random: Random) {
+  constructor(store: PoolStore, options: ResolvedPoolOptions, clock: Clock, random: Random) {
     this.#store = store;
     this.#options = options;
     this.#clock = clock;
     this.#random = random;
     this.onUnavailable = options.onUnavailable;
-    const holdMs = options.onUnavailable === 'keep' ? Infinity : options.holdMs;
-    this.#member = new PoolMember({ id: options.id, holdMs });
-    this.#keeper = new Keeper(store, options.name);
+    const staleForMs = options.onUnavailable === 'keep' ? Infinity : options.staleForMs;
+    this.#member = new PoolMember({ id: options.id, staleForMs });
+    this.#rampCheckpoint = new RampCheckpoint(store, options.name);
     this.opened.catch(() => {}); // who does not ask is told by `on`, or warned
   }
 
   open(): void {
     if (this.#isOpen) return;
     this.#isOpen = true;
-    this.#syncInTurn();
+    this.#enqueueSync();
   }
 
   /** What may be used now. */
@@ -143,27 +143,27 @@ export class Pool {
   }
 
   /** Until when that is so, if nothing is heard. */
-  claimTo(now: Millis): Millis {
-    return this.#member.claimTo(now);
+  claimValidUntil(now: Millis): Millis {
+    return this.#member.claimValidUntil(now);
   }
 
   /** The next end of a second on the store's clock: from when on it may be over, and when it surely is. */
-  secondEnd(now: Millis): readonly [from: Millis, to: Millis] {
-    return this.#member.secondEnd(now);
+  nextSecondBoundary(now: Millis): readonly [from: Millis, to: Millis] {
+    return this.#member.nextSecondBoundary(now);
   }
 
   /** How far the store's clock was surely ahead of ours when it was heard last. */
-  get aheadMs(): Millis {
-    return this.#member.aheadMs;
+  get clockOffsetMs(): Millis {
+    return this.#member.clockOffsetMs;
   }
 
   /** Whether anything goes: the store is out of reach for too long, and that is what the user wants then. */
-  isFree(now: Millis): boolean {
+  isUnlimited(now: Millis): boolean {
     return this.onUnavailable === 'allow' && this.#isFailing && !this.#isAvailable(now);
   }
 
   #isAvailable(now: Millis): boolean {
-    return this.#isPaused || this.#member.isHeard(now);
+    return this.#isPaused || this.#member.hasRecentResponse(now);
   }
 
   get #isFailing(): boolean {
@@ -172,8 +172,8 @@ export class Pool {
 
   /** Divides a limit, until what comes back is called. */
   add(limit: PooledLimit): () => void {
-    const { climbing } = limit;
-    const forget = climbing ? this.#keeper.add(climbing) : () => {};
+    const { checkpointed } = limit;
+    const forget = checkpointed ? this.#rampCheckpoint.add(checkpointed) : () => {};
     this.#limits.add(limit);
     return () => {
       this.#limits.delete(limit);
@@ -211,56 +211,56 @@ export class Pool {
 
   /** Spends nothing for a while, and leaves its part to the others. */
   async pause(): Promise<void> {
-    if (this.#isPaused) return this.#said;
+    if (this.#isPaused) return this.#storeCallChain;
     this.#isPaused = true;
     this.#cancel();
-    const noted = this.#keeper.note(this.#storeNow());
-    this.#member.forget();
-    this.#tell();
-    await this.#inTurn(() => this.#leave());
+    const noted = this.#rampCheckpoint.save(this.#storeNow());
+    this.#member.reset();
+    this.#notifyChanges();
+    await this.#enqueueStoreCall(() => this.#leave());
     await noted.catch(() => {}); // what was noted before counts
   }
 
   resume(): void {
     if (!this.#isPaused) return;
     this.#isPaused = false;
-    this.#syncInTurn();
+    this.#enqueueSync();
   }
 
   /** Leaves: the others have its part within a second. The store stays open, as others may use it. */
   async close(): Promise<void> {
     this.#isOpen = false;
     await this.pause();
-    this.#settle?.failed(new UnavailableError(this.#called, 'it was closed'));
+    this.#openedDeferred?.failed(new UnavailableError(this.#displayName, 'it was closed'));
   }
 
-  get #called(): string {
+  get #displayName(): string {
     return `the pool ${this.#options.name}`;
   }
 
-  #inTurn(act: () => Promise<void>): Promise<void> {
-    this.#said = this.#said.then(act);
-    return this.#said;
+  #enqueueStoreCall(act: () => Promise<void>): Promise<void> {
+    this.#storeCallChain = this.#storeCallChain.then(act);
+    return this.#storeCallChain;
   }
 
-  #syncInTurn(): void {
-    void this.#inTurn(() => this.#sync());
+  #enqueueSync(): void {
+    void this.#enqueueStoreCall(() => this.#sync());
   }
 
   /** As far as it is known. */
   #storeNow(): Millis {
-    return this.#clock.now() + this.aheadMs;
+    return this.#clock.now() + this.clockOffsetMs;
   }
 
   async #leave(): Promise<void> {
     const { name, id } = this.#options;
     try {
-      await this.#answer(() => this.#store.leave(name, id), true);
+      await this.#callStore(() => this.#store.leave(name, id), true);
     } catch {} // it is soon missed
   }
 
-  #answer<T>(ask: () => Promise<T>, keepAlive: boolean): Promise<T> {
-    return within(this.#clock, ANSWER_MS_MAX, this.#store.name, async () => ask(), keepAlive);
+  #callStore<T>(ask: () => Promise<T>, keepAlive: boolean): Promise<T> {
+    return withDeadline(this.#clock, MAX_ANSWER_MS, this.#store.name, async () => ask(), keepAlive);
   }
 
   async #sync(): Promise<void> {
@@ -269,81 +269,96 @@ export class Pool {
     const sentAt = this.#clock.now();
     this.#syncs++;
     try {
-      await this.#exchange();
+      await this.#syncWithStore();
     } catch (error) {
       this.#failures++;
-      this.#reason = reasonOf(error);
+      this.#reason = errorMessageOf(error);
     }
-    this.#tell();
+    this.#notifyChanges();
     if (!this.#isOpen || this.#isPaused) return;
-    this.#giveUp(sentAt);
-    this.#syncLater(sentAt);
+    this.#failOpenedOnTimeout(sentAt);
+    this.#scheduleSync(sentAt);
   }
 
-  #syncLater(sentAt: Millis): void {
+  #scheduleSync(sentAt: Millis): void {
     const { syncMs } = this.#options;
     const { isAgreed, active } = this.#member.view(this.#clock.now());
-    const soonMs = Math.min(Math.max(AGREEING_MS, active), syncMs);
+    const soonMs = Math.min(Math.max(AGREEMENT_SYNC_MS, active), syncMs);
     const waitMs = isAgreed || this.#isFailing ? syncMs : soonMs;
     const jitter = 1 + JITTER * (2 * this.#random() - 1);
     const at = Math.max(sentAt + waitMs * jitter, this.#clock.now() + 1);
     // Whoever waits for `opened` is told, even if the process has nothing else to do.
-    this.#cancel = alarm(this.#clock, at, () => this.#syncInTurn(), !this.#isSettled);
+    this.#cancel = schedule(this.#clock, at, () => this.#enqueueSync(), !this.#isOpenedSettled);
   }
 
-  async #exchange(): Promise<void> {
-    const keepAlive = !this.#isSettled;
-    if (!this.#keeper.hasRecalled) await this.#answer(() => this.#keeper.recall(), keepAlive); // before there is anything to spend
-    const request = this.#member.request(this.#clock.now());
-    const { name, id, staleMs, holdMs } = this.#options;
-    const agreement: AgreementOptions = { staleMs, isStrict: holdMs <= staleMs };
-    const answer = await this.#answer(() => this.#store.sync(name, request, agreement), keepAlive);
+  async #syncWithStore(): Promise<void> {
+    const keepAlive = !this.#isOpenedSettled;
+    if (!this.#rampCheckpoint.hasLoaded)
+      await this.#callStore(() => this.#rampCheckpoint.load(), keepAlive); // before there is anything to spend
+    const request = this.#member.createRequest(this.#clock.now());
+    const { name, id, memberTimeoutMs, staleForMs } = this.#options;
+    const agreement: AgreementOptions = {
+      memberTimeoutMs,
+      isStrict: staleForMs <= memberTimeoutMs,
+    };
+    const answer = await this.#callStore(
+      () => this.#store.sync(name, request, agreement),
+      keepAlive,
+    );
     // Each of ours comes after the one before it, so a later one is not ours.
     if (!answer) throw new Error(`another member is called ${id}, or was a moment ago`);
     if (this.#isPaused) return;
-    this.#hear(request.seq, answer);
-    this.#keeper.noteInTime(this.#storeNow()).catch(() => {}); // the next time, then
+    this.#applyResponse(request.seq, answer);
+    this.#rampCheckpoint.saveIfDue(this.#storeNow()).catch(() => {}); // the next time, then
   }
 
-  #hear(seq: number, answer: SyncAnswer): void {
+  #applyResponse(seq: number, answer: SyncResponse): void {
     this.#reason = undefined;
-    this.#member.answered(seq, answer, this.#clock.now());
-    this.#isSettled = true;
-    this.#settle?.done();
+    this.#member.applyResponse(seq, answer, this.#clock.now());
+    this.#isOpenedSettled = true;
+    this.#openedDeferred?.done();
   }
 
-  #openedAt: Millis | undefined;
+  #firstSyncAt: Millis | undefined;
 
   /** Nobody was there from the start: whoever waits for it is told. */
-  #giveUp(sentAt: Millis): void {
-    if (this.#isSettled) return;
-    this.#openedAt ??= sentAt;
-    if (this.#clock.now() - this.#openedAt < this.#options.staleMs) return;
-    this.#isSettled = true;
-    this.#settle?.failed(new UnavailableError(this.#called, this.#reason));
+  #failOpenedOnTimeout(sentAt: Millis): void {
+    if (this.#isOpenedSettled) return;
+    this.#firstSyncAt ??= sentAt;
+    if (this.#clock.now() - this.#firstSyncAt < this.#options.memberTimeoutMs) return;
+    this.#isOpenedSettled = true;
+    this.#openedDeferred?.failed(new UnavailableError(this.#displayName, this.#reason));
   }
 
-  #tell(): void {
-    for (const limit of this.#limits) limit.partChanged();
+  #notifyChanges(): void {
+    for (const limit of this.#limits) limit.onClaimChanged();
     const view = this.view();
-    const before = this.#seen;
-    this.#seen = { size: view.size, isInReach: !this.#isFailing };
-    const { isInReach } = this.#seen;
-    if (isInReach !== before.isInReach) this.#say(isInReach ? 'in-reach' : 'out-of-reach', view);
-    if (view.size !== before.size) this.#say('size', view);
+    const before = this.#lastReported;
+    this.#lastReported = { size: view.size, isInReach: !this.#isFailing };
+    const { isInReach } = this.#lastReported;
+    if (isInReach !== before.isInReach) this.#emit(isInReach ? 'available' : 'unavailable', view);
+    if (view.size !== before.size) this.#emit('size', view);
     if (this.#listeners.size === 0 && this.#isFailing && !view.isAvailable) {
       const then = `until it is back, onUnavailable answers: ${this.onUnavailable}`;
-      warn('POOL', `${this.#called} is out of reach: ${this.#reason}; ${then}`, view.name);
+      emitProcessWarning(
+        'POOL',
+        `${this.#displayName} is out of reach: ${this.#reason}; ${then}`,
+        view.name,
+      );
     }
   }
 
   /** A listener's own mistake stops no heartbeat. */
-  #say(type: PoolEvent['type'], view: PoolView): void {
+  #emit(type: PoolEvent['type'], view: PoolView): void {
     for (const listener of this.#listeners) {
       try {
         listener({ type, view });
       } catch (error) {
-        warn('LISTENER', `a listener of ${this.#called} failed: ${reasonOf(error)}`, view.name);
+        emitProcessWarning(
+          'LISTENER',
+          `a listener of ${this.#displayName} failed: ${errorMessageOf(error)}`,
+          view.name,
+        );
       }
     }
   }

@@ -7,5 +7,10 @@ import { memoryStore } from './memory-store.ts';
 poolStoreContract('memory', { isServer: false }, async () => {
   const clock = new VirtualClock(1_000_000);
   const store = memoryStore(clock);
-  return { clock, pass: (ms) => clock.pass(ms), store: () => store, stop: async () => {} };
+  return {
+    clock,
+    advance: (ms) => clock.advanceAsync(ms),
+    store: () => store,
+    stop: async () => {},
+  };
 });

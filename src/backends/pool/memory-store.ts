@@ -1,7 +1,7 @@
 /** A store in this process: for tests, and for limits that several parts of one process share. */
 
 import { type Clock, type Millis, systemClock } from '../../core/clock.ts';
-import { emptyPool, leave, type PoolState, sync } from './agreement.ts';
+import { applyLeave, applySync, createPoolState, type PoolState } from './agreement.ts';
 import type { PoolStore } from './store.ts';
 
 /** A store for members of one process: tests, and workers that are not processes. */
@@ -12,18 +12,18 @@ export function memoryStore(clock: Clock = systemClock): PoolStore {
     name: 'memory',
     async sync(name, request, options) {
       const now = clock.now();
-      const pool = pools.get(name) ?? emptyPool(now, options);
+      const pool = pools.get(name) ?? createPoolState(now, options);
       pools.set(name, pool);
-      return sync(pool, request, now, options);
+      return applySync(pool, request, now, options);
     },
     async leave(name, id) {
       const pool = pools.get(name);
-      if (pool) leave(pool, id, clock.now());
+      if (pool) applyLeave(pool, id, clock.now());
     },
-    async note(name, text, keepMs) {
+    async saveCheckpoint(name, text, keepMs) {
       notes.set(name, { text, keptTo: clock.now() + keepMs });
     },
-    async recall(name) {
+    async loadCheckpoint(name) {
       const note = notes.get(name);
       return note && clock.now() < note.keptTo ? note.text : undefined;
     },

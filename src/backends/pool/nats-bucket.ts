@@ -1,6 +1,6 @@
 /** What a bucket of NATS may be called, also for those who have not loaded its package. */
 
-export const BUCKET_NAMED = 'letters, digits, - and _';
+export const BUCKET_NAME_EXPECTED = 'letters, digits, - and _';
 
-export const isBucket = (value: unknown): value is string =>
+export const isBucketName = (value: unknown): value is string =>
   typeof value === 'string' && /^[\w-]{1,200}$/.test(value);

@@ -3,7 +3,7 @@ import { Kvm } from '@nats-io/kv';
 import { connect } from '@nats-io/transport-node';
 import { describe, expect, test } from 'vitest';
 import { poolStoreContract } from '../../../test/support/pool-store-contract.ts';
-import { poolStory } from '../../../test/support/pool-story.ts';
+import { poolOutageTest } from '../../../test/support/pool-story.ts';
 import { natsServer, startJetStream, startNats } from '../../../test/support/services.ts';
 import { systemClock } from '../../core/clock.ts';
 import { natsStore } from './nats-store.ts';
@@ -16,7 +16,7 @@ async function stage() {
     server,
     connection,
     clock: systemClock,
-    pass: (ms: number) => sleep(ms),
+    advance: (ms: number) => sleep(ms),
     store: (clock: typeof systemClock) => natsStore(connection, { clock }),
     async stop() {
       await connection.close();
@@ -25,12 +25,12 @@ async function stage() {
   };
 }
 
-const OPTIONS = { staleMs: 1000, isStrict: false };
+const OPTIONS = { memberTimeoutMs: 1000, isStrict: false };
 const REQUEST = { id: 'a', seq: 1, using: { size: 0, rank: -1, round: 0 } };
 
 if (natsServer() !== undefined) {
   poolStoreContract('NATS', { isServer: true }, stage);
-  poolStory('NATS', stage);
+  poolOutageTest('NATS', stage);
 
   describe('a NATS', () => {
     test('without JetStream keeps nothing, and says so', async () => {

@@ -12,14 +12,14 @@
 import { type KV, Kvm } from '@nats-io/kv';
 import type { NatsConnection } from '@nats-io/transport-node';
 import { type Clock, isClock, type Millis, systemClock } from '../../core/clock.ts';
-import { Ahead } from '../../core/clock-offset.ts';
-import { within } from '../../core/deadline.ts';
+import { ClockOffset } from '../../core/clock-offset.ts';
+import { withDeadline } from '../../core/deadline.ts';
 import type { Duration } from '../../core/duration.ts';
 import { ConfigError, UnavailableError } from '../../core/errors.ts';
-import { Fields } from '../../core/options.ts';
+import { OptionReader } from '../../core/options.ts';
 import { systemRandom } from '../../core/random.ts';
-import { type DocumentServer, documentStore } from './cas-store.ts';
-import { BUCKET_NAMED, isBucket } from './nats-bucket.ts';
+import { type CasServer, casStore } from './cas-store.ts';
+import { BUCKET_NAME_EXPECTED, isBucketName } from './nats-bucket.ts';
 import type { PoolStore } from './store.ts';
 
 /** How a pool is kept in JetStream. */
@@ -32,7 +32,7 @@ export interface NatsStoreOptions {
 }
 
 /** What JetStream says if a key has another revision by now. */
-const WRONG_REVISION = 10_071;
+const WRONG_REVISION_CODE = 10_071;
 
 /** Whoever wants to know the time puts this key; what is in it does not matter. */
 const TIME_KEY = 'time';
@@ -42,26 +42,26 @@ export function natsStore(connection: NatsConnection, options: NatsStoreOptions 
   if (typeof connection?.request !== 'function') {
     throw new ConfigError('connection', 'one of @nats-io/transport-node', connection);
   }
-  const fields = new Fields('', options);
-  const bucket = fields.optional('bucket', isBucket, BUCKET_NAMED) ?? 'sluice-pools';
+  const fields = new OptionReader('', options);
+  const bucket = fields.optional('bucket', isBucketName, BUCKET_NAME_EXPECTED) ?? 'sluice-pools';
   const deadlineMs = fields.duration('deadline', 500);
   const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;
-  fields.done();
-  return documentStore(
-    natsServer(connection, bucket, deadlineMs, clock),
+  fields.finish();
+  return casStore(
+    natsCasServer(connection, bucket, deadlineMs, clock),
     deadlineMs,
     clock,
     systemRandom,
   );
 }
 
-function natsServer(
+function natsCasServer(
   connection: NatsConnection,
   bucket: string,
   deadlineMs: Millis,
   clock: Clock,
-): DocumentServer {
-  const ahead = new Ahead();
+): CasServer {
+  const clockOffset = new ClockOffset();
   const kvm = new Kvm(connection);
   let opening: Promise<KV> | undefined;
 
@@ -71,7 +71,7 @@ function natsServer(
     opening ??= kvm.create(bucket, { description: 'pools of processes that share limits' });
     const own = opening;
     try {
-      return await within(clock, deadlineMs, 'nats', async () => act(await own));
+      return await withDeadline(clock, deadlineMs, 'nats', async () => act(await own));
     } catch (error) {
       if (opening === own) opening = undefined;
       throw error;
@@ -79,10 +79,10 @@ function natsServer(
   };
   return {
     name: 'nats',
-    ahead,
+    clockOffset,
     get: (pool) =>
       using(async (kv) => {
-        const entry = await kv.get(keyOf(pool));
+        const entry = await kv.get(bucketKeyOf(pool));
         if (!entry) return undefined;
         const revision = `${entry.revision}`;
         return entry.operation === 'PUT' ? { text: entry.string(), revision } : { revision };
@@ -90,14 +90,14 @@ function natsServer(
     put: (pool, text, revision) =>
       using(async (kv) => {
         try {
-          await kv.put(keyOf(pool), text, { previousSeq: Number(revision) });
+          await kv.put(bucketKeyOf(pool), text, { previousSeq: Number(revision) });
           return true;
         } catch (error) {
-          if ((error as { code?: unknown }).code === WRONG_REVISION) return false;
+          if ((error as { code?: unknown }).code === WRONG_REVISION_CODE) return false;
           throw error;
         }
       }),
-    learnTime: () =>
+    measureClock: () =>
       using(async (kv) => {
         const sentAt = clock.now();
         const revision = await kv.put(TIME_KEY, '');
@@ -105,12 +105,12 @@ function natsServer(
         if (!entry || entry.revision < revision) return; // a replica that has yet to hear of it
         // Ours, or one that somebody else has put since; in whole milliseconds.
         const from = Math.floor(entry.created.getTime());
-        ahead.learn({ from, to: from + 1 }, sentAt, clock.now());
+        clockOffset.observe({ from, to: from + 1 }, sentAt, clock.now());
       }),
     async close() {},
   };
 }
 
 /** A key knows few letters: names with others are written in base64. */
-const keyOf = (pool: string): string =>
+const bucketKeyOf = (pool: string): string =>
   /^[\w-]+$/.test(pool) ? `pool.${pool}` : `pool.=${Buffer.from(pool).toString('base64url')}`;

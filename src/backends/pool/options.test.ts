@@ -23,7 +23,7 @@ function world(limit: Limit, setting: PoolOptions = {}) {
   const start = () => {
     const id = `pod${++born}`;
     const place = pool(store, { random: () => 0.5, ...setting, id, clock }); // syncs fall on the steps of `pass`
-    const own = limiter({ limit, share: place, clock });
+    const own = limiter({ limit, backend: place, clock });
     const stop = (): void => {
       pod.isRunning = false;
     };
@@ -47,7 +47,7 @@ function world(limit: Limit, setting: PoolOptions = {}) {
       const second = Math.floor(clock.now() / 1000);
       for (const pod of pods) {
         if (!pod.isRunning) continue;
-        const got = pod.own.take('', Infinity);
+        const got = pod.own.takeUpTo('', Infinity);
         pod.taken.set(second, (pod.taken.get(second) ?? 0) + got);
       }
     }
@@ -117,15 +117,15 @@ test('metrics say in how many parts a limit is divided, and that one has none', 
   const clock = new VirtualClock(0);
   const pods = pool(fixedPool(3, 0, clock), { clock });
   const alone = limiter({ name: 'alone', limit: { bucket: { rate: 1 } }, clock });
-  const api = limiter({ name: 'api', limit: { bucket: { rate: 1 } }, share: pods, clock });
+  const api = limiter({ name: 'api', limit: { bucket: { rate: 1 } }, backend: pods, clock });
   const shown = (): string[] =>
     prometheus([api, alone])
       .text()
-      .match(/^sluice_parts.*$/gm) ?? [];
-  await clock.pass(10);
-  expect(shown()).toEqual(['sluice_parts{limit="api"} 3']);
+      .match(/^sluice_pool_divisor.*$/gm) ?? [];
+  await clock.advanceAsync(10);
+  expect(shown()).toEqual(['sluice_pool_divisor{limit="api"} 3']);
   await pods.close();
-  expect(shown()).toEqual(['sluice_parts{limit="api"} 0']);
+  expect(shown()).toEqual(['sluice_pool_divisor{limit="api"} 0']);
 });
 
 test('what a crashed one leaves is used in the very second in which the others agree', async () => {
@@ -177,16 +177,16 @@ describe('a bucket in a pool', () => {
     idle.place.resume();
     await pass(4000);
     expect(idle.place.view().size).toBe(2);
-    expect(idle.own.take('', Infinity)).toBeLessThanOrEqual(3);
+    expect(idle.own.takeUpTo('', Infinity)).toBeLessThanOrEqual(3);
   });
 
   test('a limit made in a pool fills up from then on, not from when it is first asked', async () => {
     const clock = new VirtualClock(0);
     const pods = pool(fixedPool(2, 0, clock), { clock });
-    await clock.pass(1000);
-    const own = limiter({ limit: { bucket: { rate: '10/s', burst: 10 } }, share: pods, clock });
-    await clock.pass(600);
-    expect(own.take('', Infinity)).toBe(3); // of five a second
+    await clock.advanceAsync(1000);
+    const own = limiter({ limit: { bucket: { rate: '10/s', burst: 10 } }, backend: pods, clock });
+    await clock.advanceAsync(600);
+    expect(own.takeUpTo('', Infinity)).toBe(3); // of five a second
   });
 
   test('one that comes to others brings no burst along', async () => {
@@ -228,17 +228,17 @@ test('members do not sync in step: each is a little early or late, by chance', a
   };
   let chance = 0;
   const random = (): number => chance;
-  const place = pool(watched, { id: 'a', clock, random, sync: 100, stale: 1000 });
-  await clock.pass(5000);
+  const place = pool(watched, { id: 'a', clock, random, sync: 100, memberTimeout: 1000 });
+  await clock.advanceAsync(5000);
   for (const [next, ms] of [
     [0, 90],
     [0.5, 100],
     [0.75, 105],
   ]) {
     chance = next;
-    await clock.pass(250);
+    await clock.advanceAsync(250);
     syncedAt.splice(0);
-    await clock.pass(500);
+    await clock.advanceAsync(500);
     expect([next, syncedAt[1] - syncedAt[0]]).toEqual([next, expect.closeTo(ms, 6)]);
   }
   await place.close();
@@ -250,7 +250,12 @@ test.each([
   ['no options', memoryStore(), null, 'an object, got null'],
   ['a store twice', memoryStore(), { store: 1 }, '`store` to be one of clock'],
   ['a sync that is too rare', memoryStore(), { sync: '1s' }, '`sync` to be at most a quarter'],
-  ['a hold between two syncs', memoryStore(), { hold: 150 }, '`hold` to be at least twice `sync`'],
+  [
+    'a hold between two syncs',
+    memoryStore(),
+    { staleFor: 150 },
+    '`staleFor` to be at least twice `sync`',
+  ],
 ])('options that make no sense are refused in words: %s', (_, store, setting, message) => {
   expect(() => pool(store as never, setting as never)).toThrow(message);
 });
@@ -267,11 +272,11 @@ test.each([
     ...memoryStore(clock),
     sync: async () => {
       sentAt.push(clock.now());
-      return { claim, fromAt: 0, active, isAgreed: false, now: clock.now() };
+      return { claim, effectiveAt: 0, active, isAgreed: false, now: clock.now() };
     },
   };
   const place = pool(store, { clock, random: () => 0.5 });
-  await clock.pass(350);
+  await clock.advanceAsync(350);
   await place.close();
   expect(sentAt.slice(0, 4).map((at) => at - 1_000_000)).toEqual(
     [0, 1, 2, 3].map((n) => n * everyMs),

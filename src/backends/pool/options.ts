@@ -12,10 +12,10 @@ import { hostname } from 'node:os';
 import { type Clock, isClock, systemClock } from '../../core/clock.ts';
 import type { Duration } from '../../core/duration.ts';
 import { ConfigError } from '../../core/errors.ts';
-import { Fields } from '../../core/options.ts';
+import { OptionReader } from '../../core/options.ts';
 import { type Random, systemRandom } from '../../core/random.ts';
-import type { ShareMaker } from '../backend.ts';
-import { PoolShare } from './backend.ts';
+import type { BackendFactory } from '../backend.ts';
+import { PoolBackend } from './backend.ts';
 import { Pool, type PoolFallback, type PoolListener, type PoolView } from './membership.ts';
 import type { PoolMemberRecord, PoolStore } from './store.ts';
 
@@ -28,9 +28,9 @@ export interface PoolOptions {
   /** How often it syncs. Default 100 ms. */
   readonly sync?: Duration;
   /** A member that was silent for so long is gone, and its part is free. Default 2 s. */
-  readonly stale?: Duration;
+  readonly memberTimeout?: Duration;
   /** How long the last agreed size is used while the store is out of reach. Default 10 s. */
-  readonly hold?: Duration;
+  readonly staleFor?: Duration;
   /** What happens then: `deny` (default), `allow` everything, `keep` the last agreed size. */
   readonly onUnavailable?: PoolFallback;
   readonly clock?: Clock;
@@ -38,8 +38,8 @@ export interface PoolOptions {
 }
 
 /** This process's place in a pool: the `share` of its limiters. */
-export interface PoolPlace extends ShareMaker {
-  /** Resolves with the store's first answer; rejects if none comes for `stale`. It is tried on all the same. */
+export interface PoolMembership extends BackendFactory {
+  /** Resolves with the store's first answer; rejects if none comes for `memberTimeout`. It is tried on all the same. */
   readonly opened: Promise<void>;
   /** What this process knows of its pool. */
   view(): PoolView;
@@ -56,18 +56,18 @@ export interface PoolPlace extends ShareMaker {
 }
 
 /** Joins a pool. @throws {ConfigError} if the options make no sense. */
-export function pool(store: PoolStore, options: PoolOptions = {}): PoolPlace {
-  if (!isStore(store)) throw new ConfigError('store', 'one such as redisStore(client)', store);
-  const fields = new Fields('', options);
+export function pool(store: PoolStore, options: PoolOptions = {}): PoolMembership {
+  if (!isPoolStore(store)) throw new ConfigError('store', 'one such as redisStore(client)', store);
+  const fields = new OptionReader('', options);
   const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;
   const random = fields.optional('random', isRandom, 'a function') ?? systemRandom;
   const setting = readPoolOptions(fields, random);
-  fields.done();
+  fields.finish();
   const own = new Pool(store, setting, clock, random);
   own.open();
   return {
     isRemote: false,
-    make: (policy, made) => new PoolShare(policy, made, own),
+    create: (policy, made) => new PoolBackend(policy, made, own),
     opened: own.opened,
     view: () => own.view(),
     members: () => store.members(setting.name),
@@ -79,30 +79,31 @@ export function pool(store: PoolStore, options: PoolOptions = {}): PoolPlace {
 }
 
 /** How a member behaves, for the library and for a configuration alike. */
-export function readPoolOptions(fields: Fields, random: Random) {
-  const staleMs = fields.duration('stale', 2000);
-  const syncMs = fields.duration('sync', Math.min(100, staleMs / 4));
-  if (syncMs > staleMs / 4) fields.complain('sync', 'at most a quarter of `stale`');
-  const holdMs = fields.duration('hold', Math.max(10_000, 2 * syncMs));
-  if (holdMs < 2 * syncMs) fields.complain('hold', 'at least twice `sync`'); // else it stops between two
+export function readPoolOptions(fields: OptionReader, random: Random) {
+  const memberTimeoutMs = fields.duration('memberTimeout', 2000);
+  const syncMs = fields.duration('sync', Math.min(100, memberTimeoutMs / 4));
+  if (syncMs > memberTimeoutMs / 4) fields.report('sync', 'at most a quarter of `memberTimeout`');
+  const staleForMs = fields.duration('staleFor', Math.max(10_000, 2 * syncMs));
+  if (staleForMs < 2 * syncMs) fields.report('staleFor', 'at least twice `sync`'); // else it stops between two
   return {
-    name: fields.optional('name', isName, NAMED) ?? 'sluice',
-    id: fields.optional('id', isName, NAMED) ?? `${hostname()}-${hex(random)}`,
+    name: fields.optional('name', isPoolName, POOL_NAME_EXPECTED) ?? 'sluice',
+    id:
+      fields.optional('id', isPoolName, POOL_NAME_EXPECTED) ?? `${hostname()}-${randomHex(random)}`,
     syncMs,
-    staleMs,
-    holdMs,
+    memberTimeoutMs,
+    staleForMs,
     onUnavailable: fields.oneOf('onUnavailable', ['deny', 'allow', 'keep'] as const, 'deny'),
   };
 }
 
-const hex = (random: Random): string => Math.floor(random() * 2 ** 48).toString(16);
+const randomHex = (random: Random): string => Math.floor(random() * 2 ** 48).toString(16);
 
-const NAMED = 'a text of 1 to 200 letters';
-const isName = (value: unknown): value is string =>
+const POOL_NAME_EXPECTED = 'a text of 1 to 200 letters';
+const isPoolName = (value: unknown): value is string =>
   typeof value === 'string' && value !== '' && value.length <= 200;
 
 /** All of it: a client of Redis may have a `sync` too, which is something else. */
-const isStore = (value: unknown): value is PoolStore =>
+const isPoolStore = (value: unknown): value is PoolStore =>
   ['sync', 'leave', 'members', 'close'].every(
     (name) => typeof (value as Record<string, unknown> | null | undefined)?.[name] === 'function',
   );

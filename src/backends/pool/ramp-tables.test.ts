@@ -30,15 +30,18 @@ describe('the seven tables through a pool', () => {
       const store = memoryStore(clock);
       const options = { min, max, over: overSeconds * 1000, mode, threshold: thresholdPercent };
       const pods = Array.from({ length: count }, (_, n) => {
-        const share = pool(store, { id: `pod${n}`, clock });
-        return { share, own: limiter({ limit: { ramp: options }, share, clock }) };
+        const membership = pool(store, { id: `pod${n}`, clock });
+        return {
+          membership,
+          own: limiter({ limit: { ramp: options }, backend: membership, clock }),
+        };
       });
-      await clock.pass(BEGIN_AT - clock.now());
+      await clock.advanceAsync(BEGIN_AT - clock.now());
 
       for (const { second, pool: expected, used } of rows) {
-        await clock.pass(BEGIN_AT + second * 1000 + 250 - clock.now());
+        await clock.advanceAsync(BEGIN_AT + second * 1000 + 250 - clock.now());
         const at = `second ${second}`;
-        expect(pods.map(({ share }) => share.view().size)).toEqual(pods.map(() => count));
+        expect(pods.map(({ membership }) => membership.view().size)).toEqual(pods.map(() => count));
         if (expected === null) continue;
         const views = pods.map(({ own }) => own.inspect(''));
         expect([at, ...views.map((view) => view.pool)]).toEqual([at, ...pods.map(() => expected)]);
@@ -47,11 +50,11 @@ describe('the seven tables through a pool', () => {
         expect([at, sum(parts)]).toEqual([at, expected]);
         const uses = usesOf(parts, used);
         // They reach for more than they use, as readers of batches do, and give back the rest.
-        const got = pods.map(({ own }) => own.take('', Infinity));
+        const got = pods.map(({ own }) => own.takeUpTo('', Infinity));
         expect([at, sum(got)]).toEqual([at, expected]);
-        for (const [n, { own }] of pods.entries()) own.give('', got[n] - uses[n]);
+        for (const [n, { own }] of pods.entries()) own.giveBack('', got[n] - uses[n]);
       }
-      for (const { share } of pods) await share.close();
+      for (const { membership } of pods) await membership.close();
     });
   }
 });

@@ -4,31 +4,35 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe } from 'vitest';
 import { poolStoreContract } from '../../../test/support/pool-store-contract.ts';
 import {
-  type Client,
   ioRedisCluster,
   nodeRedisCluster,
+  type RedisConnection,
 } from '../../../test/support/redis-clients.ts';
-import { type Cluster, redisServer, startCluster } from '../../../test/support/services.ts';
+import {
+  type RedisCluster,
+  redisServer,
+  startRedisCluster,
+} from '../../../test/support/services.ts';
 import { systemClock } from '../../core/clock.ts';
 import { redisStore } from './redis-store.ts';
 
 const CLIENTS = { 'node-redis': nodeRedisCluster, ioredis: ioRedisCluster };
 
 describe.skipIf(redisServer() === undefined)('a cluster', () => {
-  let cluster: Cluster;
+  let cluster: RedisCluster;
   beforeAll(async () => {
-    cluster = await startCluster();
+    cluster = await startRedisCluster();
   }, 60_000);
   afterAll(() => cluster?.stop());
 
   for (const [name, connect] of Object.entries(CLIENTS)) {
     poolStoreContract(`a cluster, through ${name}`, { isServer: false }, async () => {
-      const { client, end }: Client = await connect(cluster);
+      const { client, disconnect }: RedisConnection = await connect(cluster);
       return {
         clock: systemClock,
-        pass: (ms) => sleep(ms),
+        advance: (ms) => sleep(ms),
         store: () => redisStore(client, { prefix: name }),
-        stop: async () => end(),
+        stop: async () => disconnect(),
       };
     });
   }

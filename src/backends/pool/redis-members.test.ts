@@ -1,12 +1,12 @@
 /** Pods that meet in a real Redis, in real time, through all that can happen to it and to them. */
 
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { type Client, nodeRedis } from '../../../test/support/redis-clients.ts';
+import { nodeRedis, type RedisConnection } from '../../../test/support/redis-clients.ts';
 import { redisCli, redisServer, type Service, startRedis } from '../../../test/support/services.ts';
 import { systemClock } from '../../core/clock.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import type { Limiter } from '../../limiter/sync-limiter.ts';
-import { type PoolOptions, type PoolPlace, pool } from './options.ts';
+import { type PoolMembership, type PoolOptions, pool } from './options.ts';
 import { redisStore } from './redis-store.ts';
 import type { PoolStore } from './store.ts';
 
@@ -29,12 +29,12 @@ function aheadOf(port: number): number {
 }
 
 class Pod {
-  readonly place: PoolPlace;
+  readonly place: PoolMembership;
   readonly own: Limiter;
   isRunning = true;
   #isDead = false;
 
-  constructor({ client }: Client, setting: PoolOptions) {
+  constructor({ client }: RedisConnection, setting: PoolOptions) {
     const store = redisStore(client, { deadline: '200ms' });
     const mortal: PoolStore = {
       ...store,
@@ -42,7 +42,7 @@ class Pod {
     };
     this.place = pool(mortal, setting);
     const limit = { ramp: { min: LIMIT, max: LIMIT, over: '1s' } } as const;
-    this.own = limiter({ limit, share: this.place });
+    this.own = limiter({ limit, backend: this.place });
   }
 
   async leave(): Promise<void> {
@@ -58,14 +58,14 @@ class Pod {
 
 /** Pods that take all they can get, many times a second. */
 class Pods {
-  readonly #client: Client;
+  readonly #client: RedisConnection;
   readonly #setting: PoolOptions;
   readonly #aheadMs: number;
   readonly #taken = new Map<number, number>();
   readonly all: Pod[] = [];
   readonly #timer: ReturnType<typeof setInterval>;
 
-  constructor(client: Client, port: number, setting: PoolOptions) {
+  constructor(client: RedisConnection, port: number, setting: PoolOptions) {
     this.#client = client;
     this.#setting = setting;
     this.#aheadMs = aheadOf(port);
@@ -88,7 +88,7 @@ class Pods {
     if (intoMs < EDGE_MS || intoMs > 1000 - EDGE_MS) return;
     const second = Math.floor(now / 1000);
     for (const { own } of this.running) {
-      this.#taken.set(second, (this.#taken.get(second) ?? 0) + own.take('', Infinity));
+      this.#taken.set(second, (this.#taken.get(second) ?? 0) + own.takeUpTo('', Infinity));
     }
   }
 
@@ -128,7 +128,7 @@ class Pods {
 
 describe.skipIf(redisServer() === undefined)('a pool of pods in Redis', () => {
   let service: Service;
-  let client: Client;
+  let client: RedisConnection;
   let pods: Pods;
   beforeEach(async () => {
     service = await startRedis();
@@ -136,11 +136,11 @@ describe.skipIf(redisServer() === undefined)('a pool of pods in Redis', () => {
   });
   afterEach(async () => {
     await pods?.stop();
-    client.end();
+    client.disconnect();
     await service.stop();
   });
   const start = (count: number, setting: PoolOptions = {}): void => {
-    pods = new Pods(client, service.port, { stale: '600ms', sync: '50ms', ...setting });
+    pods = new Pods(client, service.port, { memberTimeout: '600ms', sync: '50ms', ...setting });
     for (let n = 0; n < count; n++) pods.add();
   };
 
@@ -177,7 +177,7 @@ describe.skipIf(redisServer() === undefined)('a pool of pods in Redis', () => {
   });
 
   test('go on while Redis is out of reach, and take nothing once that was too long', async () => {
-    start(3, { hold: '2s' });
+    start(3, { staleFor: '2s' });
     await pods.whole();
     await service.kill();
     await pods.until('somebody has noticed', () =>
@@ -187,7 +187,7 @@ describe.skipIf(redisServer() === undefined)('a pool of pods in Redis', () => {
     await pods.until('nobody goes on', () =>
       pods.running.every(({ place }) => place.view().size === 0 && !place.view().isAvailable),
     );
-    expect(pods.running.map(({ own }) => own.ask('').verdict)).toEqual(['deny', 'deny', 'deny']);
+    expect(pods.running.map(({ own }) => own.check('').verdict)).toEqual(['deny', 'deny', 'deny']);
     await service.restart();
     await pods.whole();
     expect(Math.max(...pods.sums)).toBe(LIMIT);

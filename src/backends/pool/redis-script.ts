@@ -17,23 +17,24 @@
  */
 
 /** How long a pool is kept that nobody syncs with. */
-const KEPT_MS = 6 * 3_600_000;
+const POOL_TTL_MS = 6 * 3_600_000;
 
-const PARTS = ['state', 'claims', 'heard', 'order', 'sizes', 'turns'] as const;
+const KEY_SUFFIXES = ['state', 'claims', 'heard', 'order', 'sizes', 'turns'] as const;
 
 /** Where a pool lives: in braces, so that a cluster keeps all of it in one place. */
 export function poolKeys(prefix: string, pool: string): string[] {
-  return PARTS.map((part) => keyOf(prefix, pool, part));
+  return KEY_SUFFIXES.map((part) => poolKey(prefix, pool, part));
 }
 
 /** Where it is left what others want to know later. */
-export const noteKey = (prefix: string, pool: string): string => keyOf(prefix, pool, 'note');
+export const checkpointKey = (prefix: string, pool: string): string =>
+  poolKey(prefix, pool, 'note');
 
-const keyOf = (prefix: string, pool: string, part: string): string =>
+const poolKey = (prefix: string, pool: string, part: string): string =>
   `${prefix}:pool:{${pool.replace(/[%:{}]/g, encodeURIComponent)}}:${part}`;
 
 /** The first argument of each script: the time in microseconds, for tests; '' for Redis's own clock. */
-const STATE = `
+const SCRIPT_PRELUDE = `
 local call, format, max, floor = redis.call, string.format, math.max, math.floor
 local STATE, CLAIMS, HEARD, ORDER, SIZES, TURNS = unpack(KEYS)
 local STATE_FORMAT, STATE_BYTES, CLAIM_FORMAT = '<dddddddd', 64, '<dddd'
@@ -46,7 +47,7 @@ if not now then
 end
 
 local count = 0
-local round, quietTo, syncedAt, freedAt, turnFreedAt, lostUs, joins, keepAt
+local round, quietTo, syncedAt, freedAt, turnFreedAt, outageUs, joins, keepAt
 
 -- False if nothing is known of this pool.
 local function read()
@@ -54,19 +55,19 @@ local function read()
   count = call('HLEN', CLAIMS)
   if not packed or #packed ~= STATE_BYTES then return false end
   if call('EXISTS', unpack(KEYS)) ~= (count > 0 and #KEYS or 1) then return false end
-  round, quietTo, syncedAt, freedAt, turnFreedAt, lostUs, joins, keepAt =
+  round, quietTo, syncedAt, freedAt, turnFreedAt, outageUs, joins, keepAt =
     struct.unpack(STATE_FORMAT, packed)
   return true
 end
 
 local function write()
   if now >= keepAt then
-    keepAt = now + ${(KEPT_MS / 2) * 1000}
-    for i = 2, #KEYS do call('PEXPIRE', KEYS[i], ${KEPT_MS}) end
+    keepAt = now + ${(POOL_TTL_MS / 2) * 1000}
+    for i = 2, #KEYS do call('PEXPIRE', KEYS[i], ${POOL_TTL_MS}) end
   end
   local packed = struct.pack(
-    STATE_FORMAT, round, quietTo, syncedAt, freedAt, turnFreedAt, lostUs, joins, keepAt)
-  call('SET', STATE, packed, 'PX', ${KEPT_MS})
+    STATE_FORMAT, round, quietTo, syncedAt, freedAt, turnFreedAt, outageUs, joins, keepAt)
+  call('SET', STATE, packed, 'PX', ${POOL_TTL_MS})
 end
 
 local function claimOf(id)
@@ -79,7 +80,7 @@ end
 local function even(size) return { size = size, rank = -1, round = 0 } end
 
 -- Remembers what has been given up, so that nobody else uses it in the second in which it may have been used last.
-local function noteFreed(before, after, usedTo)
+local function recordRelease(before, after, usedTo)
   if before.rank >= 0 and (after.rank ~= before.rank or after.round ~= before.round) then
     turnFreedAt = max(usedTo, turnFreedAt)
   end
@@ -91,7 +92,7 @@ end
 
 local function nextRound() round = max(round + 1, now) end
 
-local function remove(id)
+local function removeMember(id)
   call('HDEL', CLAIMS, id)
   for i = 3, #KEYS do call('ZREM', KEYS[i], id) end
   count = count - 1
@@ -103,42 +104,42 @@ end
  *     ARGV     [now] staleUs isStrict id seq size rank round
  *     answer   now size rank round fromAt(ms) active isAgreed, in one text; `late`
  */
-export const SYNC = `${STATE}
-local staleUs, isStrict = tonumber(ARGV[2]), ARGV[3] == '1'
+export const SYNC_SCRIPT = `${SCRIPT_PRELUDE}
+local memberTimeoutUs, isStrict = tonumber(ARGV[2]), ARGV[3] == '1'
 local id, seq = ARGV[4], tonumber(ARGV[5])
 local using = { size = tonumber(ARGV[6]), rank = tonumber(ARGV[7]), round = tonumber(ARGV[8]) }
 
 -- A store that knows nobody, or has forgotten everybody: those who are there have yet to say so.
 local function begin()
   call('DEL', unpack(KEYS))
-  count, round, quietTo, syncedAt = 0, now, now + staleUs, now
-  freedAt = isStrict and quietTo or now + staleUs / 2
-  turnFreedAt, lostUs, joins, keepAt = freedAt, 0, 0, now
+  count, round, quietTo, syncedAt = 0, now, now + memberTimeoutUs, now
+  freedAt = isStrict and quietTo or now + memberTimeoutUs / 2
+  turnFreedAt, outageUs, joins, keepAt = freedAt, 0, 0, now
 end
 
-local function makeUpForOutage()
+local function compensateOutage()
   local gapUs, wasQuiet = now - syncedAt, syncedAt < quietTo
   syncedAt = max(now, syncedAt)
-  if gapUs < staleUs / 2 then return end
-  lostUs = lostUs + gapUs
+  if gapUs < memberTimeoutUs / 2 then return end
+  outageUs = outageUs + gapUs
   if wasQuiet then
     quietTo = quietTo + gapUs
-    freedAt = max(now + staleUs / 2, freedAt)
+    freedAt = max(now + memberTimeoutUs / 2, freedAt)
     turnFreedAt = max(freedAt, turnFreedAt)
   end
 end
 
-local function dropStale()
-  local last = whole(now - lostUs - staleUs)
+local function dropTimedOutMembers()
+  local last = whole(now - outageUs - memberTimeoutUs)
   for _, gone in ipairs(call('ZRANGEBYSCORE', HEARD, '-inf', last)) do
     local usedTo = now
-    if not isStrict then usedTo = call('ZSCORE', HEARD, gone) + lostUs + staleUs / 2 end
-    noteFreed(claimOf(gone), even(0), usedTo)
-    remove(gone)
+    if not isStrict then usedTo = call('ZSCORE', HEARD, gone) + outageUs + memberTimeoutUs / 2 end
+    recordRelease(claimOf(gone), even(0), usedTo)
+    removeMember(gone)
   end
 end
 
-local function join()
+local function addMember()
   joins = joins + 1
   call('ZADD', ORDER, joins, id)
   count = count + 1
@@ -173,11 +174,11 @@ end
 
 -- Who may soon be gone: turns are given up before they have to be dealt out anew.
 local function isAnySilent()
-  return call('ZCOUNT', HEARD, '-inf', whole(now - lostUs - staleUs / 2)) > 0
+  return call('ZCOUNT', HEARD, '-inf', whole(now - outageUs - memberTimeoutUs / 2)) > 0
 end
 
 -- Its own claim is among those that are counted: when it matters, it is one that leaves room.
-local function tell(claim)
+local function decideClaim(claim)
   local isOfOldRound = claim.rank >= 0 and (claim.round ~= round or isAnySilent())
   if claim.size > 0 and (claim.size < count or isOfOldRound) then
     return even(max(claim.size, count))
@@ -188,7 +189,7 @@ local function tell(claim)
   return { size = count, rank = call('ZRANK', ORDER, id), round = round }
 end
 
-local function isLess(one, other)
+local function isSmallerClaim(one, other)
   if one.size ~= other.size then
     return other.size > 0 and (one.size == 0 or one.size > other.size)
   end
@@ -196,45 +197,45 @@ local function isLess(one, other)
 end
 
 if not read() then begin() end
-makeUpForOutage()
-dropStale()
+compensateOutage()
+dropTimedOutMembers()
 local before, seqBefore = claimOf(id)
 if before and seq <= seqBefore then
   write()
   return { 'late' }
 end
-if before then noteFreed(before, using, now) else join() end
-call('ZADD', HEARD, now - lostUs, id)
+if before then recordRelease(before, using, now) else addMember() end
+call('ZADD', HEARD, now - outageUs, id)
 record(using, before)
-local told = tell(using)
-local claim = isLess(using, told) and told or using
+local told = decideClaim(using)
+local claim = isSmallerClaim(using, told) and told or using
 record(claim, using)
 call('HSET', CLAIMS, id, struct.pack(CLAIM_FORMAT, seq, claim.size, claim.rank, claim.round))
 write()
-local fromAt = (floor((told.rank < 0 and freedAt or turnFreedAt) / 1000000) + 1) * 1000
+local effectiveAt = (floor((told.rank < 0 and freedAt or turnFreedAt) / 1000000) + 1) * 1000
 return { format('%.0f %d %d %.0f %.0f %d %d',
-  now, told.size, told.rank, told.round, fromAt, count, areAllEven() and 1 or 0) }
+  now, told.size, told.rank, told.round, effectiveAt, count, areAllEven() and 1 or 0) }
 `;
 
 /** ARGV: [now] id */
-export const LEAVE = `${STATE}
+export const LEAVE_SCRIPT = `${SCRIPT_PRELUDE}
 local id = ARGV[2]
 local claim = read() and claimOf(id)
 if claim then
-  noteFreed(claim, even(0), now)
-  remove(id)
+  recordRelease(claim, even(0), now)
+  removeMember(id)
   write()
 end
 return { 'left' }
 `;
 
 /** ARGV: [now]. Answers with three texts for each: its id, `size rank`, how many microseconds ago it was heard. */
-export const MEMBERS = `${STATE}
+export const MEMBERS_SCRIPT = `${SCRIPT_PRELUDE}
 local answer = { 'members' }
 if not read() then return answer end
 local heard = call('ZRANGE', HEARD, 0, -1, 'WITHSCORES')
 local heardAt = {}
-for i = 1, #heard, 2 do heardAt[heard[i]] = tonumber(heard[i + 1]) + lostUs end
+for i = 1, #heard, 2 do heardAt[heard[i]] = tonumber(heard[i + 1]) + outageUs end
 for _, id in ipairs(call('ZRANGE', ORDER, 0, -1)) do
   local claim = claimOf(id)
   answer[#answer + 1] = id
@@ -245,7 +246,7 @@ return answer
 `;
 
 /** KEYS: the note's. ARGV: the text, for how many milliseconds. */
-export const NOTE = `redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) return { 'noted' }`;
+export const SAVE_CHECKPOINT_SCRIPT = `redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) return { 'noted' }`;
 
 /** KEYS: the note's. Answers with it, or with nothing. */
-export const RECALL = `return { redis.call('GET', KEYS[1]) or nil }`;
+export const LOAD_CHECKPOINT_SCRIPT = `return { redis.call('GET', KEYS[1]) or nil }`;

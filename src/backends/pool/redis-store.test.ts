@@ -3,7 +3,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { poolStoreContract } from '../../../test/support/pool-store-contract.ts';
-import { type Client, ioRedis, nodeRedis } from '../../../test/support/redis-clients.ts';
+import { ioRedis, nodeRedis, type RedisConnection } from '../../../test/support/redis-clients.ts';
 import {
   freePort,
   redisCli,
@@ -15,10 +15,10 @@ import { systemClock } from '../../core/clock.ts';
 import { seededRandom } from '../../core/random.ts';
 import type { RedisClient } from '../redis/client.ts';
 import { slotOf } from '../redis/slot.ts';
-import { type AgreementOptions, type Claim, NOTHING } from './agreement.ts';
+import { type AgreementOptions, type Claim, NO_CLAIM } from './agreement.ts';
 import { memoryStore } from './memory-store.ts';
 import { poolKeys } from './redis-script.ts';
-import { redisStore, redisStoreAt } from './redis-store.ts';
+import { redisStore, redisStoreWithTime } from './redis-store.ts';
 
 const TRACES = Number(process.env.TRACES ?? 2000);
 const STEPS = 60;
@@ -27,13 +27,13 @@ const AT_ONCE = 20;
 const ids = ['a', 'b', 'c', 'd', 'e', 'f'];
 
 /** Plays syncs by chance through both stores, and says where they first told something different. */
-async function play(seed: number, { client }: Client): Promise<string | undefined> {
+async function play(seed: number, { client }: RedisConnection): Promise<string | undefined> {
   const random = seededRandom(seed);
   const below = (n: number): number => Math.floor(random() * n);
-  const options: AgreementOptions = { staleMs: 2000, isStrict: random() < 0.5 };
+  const options: AgreementOptions = { memberTimeoutMs: 2000, isStrict: random() < 0.5 };
   const clock = { at: 1.7e12 + below(8e6) / 8, now: () => clock.at };
   let pool = `trace ${seed}`;
-  const there = redisStoreAt(client, {}, clock.now);
+  const there = redisStoreWithTime(client, {}, clock.now);
   const here = memoryStore(clock);
   const seqs = new Map<string, number>();
   const uses = new Map<string, Claim>();
@@ -41,7 +41,7 @@ async function play(seed: number, { client }: Client): Promise<string | undefine
 
   /** Mostly what it was told last; now and then anything at all. */
   const usingOf = (id: string): Claim => {
-    if (random() < 0.95) return uses.get(id) ?? NOTHING;
+    if (random() < 0.95) return uses.get(id) ?? NO_CLAIM;
     const size = below(8);
     const rank = size === 0 ? -1 : below(size + 1) - 1;
     return { size, rank, round: rank < 0 ? 0 : rounds[below(rounds.length)] };
@@ -86,16 +86,16 @@ const clientThat = (evalsha: () => Promise<unknown>): RedisClient => ({
 const CONNECT = { 'node-redis': nodeRedis, ioredis: ioRedis };
 
 /** A Redis of its own, which can be killed. */
-async function stageOf(connect: (port: number) => Promise<Client>) {
+async function stageOf(connect: (port: number) => Promise<RedisConnection>) {
   const server = await startRedis();
-  const { client, end } = await connect(server.port);
+  const { client, disconnect } = await connect(server.port);
   return {
     server,
     clock: systemClock,
-    pass: (ms: number) => sleep(ms),
+    advance: (ms: number) => sleep(ms),
     store: () => redisStore(client),
     async stop() {
-      end();
+      disconnect();
       await server.stop();
     },
   };
@@ -103,8 +103,8 @@ async function stageOf(connect: (port: number) => Promise<Client>) {
 
 describe.skipIf(redisServer() === undefined)('pools in Redis', () => {
   let service: Service;
-  const clients: Client[] = [];
-  const connect = async (): Promise<Client> => {
+  const clients: RedisConnection[] = [];
+  const connect = async (): Promise<RedisConnection> => {
     const own = await nodeRedis(service.port);
     clients.push(own);
     return own;
@@ -113,7 +113,7 @@ describe.skipIf(redisServer() === undefined)('pools in Redis', () => {
     service = await startRedis();
   });
   afterAll(async () => {
-    for (const { end } of clients) end();
+    for (const { disconnect } of clients) disconnect();
     await service?.stop();
   });
 
@@ -136,9 +136,13 @@ describe.skipIf(redisServer() === undefined)('pools in Redis', () => {
     const { client } = await connect();
     for (const lost of poolKeys('sluice', 'torn')) {
       let now = 1e12;
-      const store = redisStoreAt(client, {}, () => now);
+      const store = redisStoreWithTime(client, {}, () => now);
       const sync = (seq: number) =>
-        store.sync('torn', { id: 'one', seq, using: NOTHING }, { staleMs: 2000, isStrict: false });
+        store.sync(
+          'torn',
+          { id: 'one', seq, using: NO_CLAIM },
+          { memberTimeoutMs: 2000, isStrict: false },
+        );
       await sync(1);
       now += 900;
       await sync(2);
@@ -158,7 +162,11 @@ describe.skipIf(redisServer() === undefined)('pools in Redis', () => {
     const { client } = await connect();
     const store = redisStore(client);
     const sync = (id: string) =>
-      store.sync('kept', { id, seq: 1, using: NOTHING }, { staleMs: 2000, isStrict: false });
+      store.sync(
+        'kept',
+        { id, seq: 1, using: NO_CLAIM },
+        { memberTimeoutMs: 2000, isStrict: false },
+      );
     await sync('one');
     await store.leave('kept', 'one'); // all but the state is gone, and comes again as new keys
     await sync('two');
@@ -181,7 +189,11 @@ describe.skipIf(redisServer() === undefined)('pools in Redis', () => {
     const client = await nodeRedis(own.port);
     const store = redisStore(client.client, { deadline: '200ms' });
     const sync = () =>
-      store.sync('x', { id: 'one', seq: 1, using: NOTHING }, { staleMs: 2000, isStrict: false });
+      store.sync(
+        'x',
+        { id: 'one', seq: 1, using: NO_CLAIM },
+        { memberTimeoutMs: 2000, isStrict: false },
+      );
     try {
       await sync();
       const [state] = poolKeys('sluice', 'x');
@@ -199,7 +211,7 @@ describe.skipIf(redisServer() === undefined)('pools in Redis', () => {
       await expect(sync()).rejects.toThrow(/no answer within 200 ms$/);
       expect(performance.now() - since).toBeLessThan(1500);
     } finally {
-      client.end();
+      client.disconnect();
       await own.stop();
     }
   });

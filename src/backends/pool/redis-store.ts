@@ -8,14 +8,22 @@
  * empty knows nobody, and gives nobody more until all can have said that they are there.
  */
 
-import { atEndOfTurn, type Clock, type Millis, systemClock } from '../../core/clock.ts';
-import { Outstanding } from '../../core/deadline-set.ts';
+import { type Clock, type Millis, onImmediate, systemClock } from '../../core/clock.ts';
+import { DeadlineSet } from '../../core/deadline-set.ts';
 import type { Duration } from '../../core/duration.ts';
-import { reasonOf, UnavailableError } from '../../core/errors.ts';
-import { Fields } from '../../core/options.ts';
-import { connectionOf, type RedisClient, type Reply } from '../redis/client.ts';
-import type { SyncAnswer } from './agreement.ts';
-import { LEAVE, MEMBERS, NOTE, noteKey, poolKeys, RECALL, SYNC } from './redis-script.ts';
+import { errorMessageOf, UnavailableError } from '../../core/errors.ts';
+import { OptionReader } from '../../core/options.ts';
+import { connectionOf, type RedisClient, type ScriptReply } from '../redis/client.ts';
+import type { SyncResponse } from './agreement.ts';
+import {
+  checkpointKey,
+  LEAVE_SCRIPT,
+  LOAD_CHECKPOINT_SCRIPT,
+  MEMBERS_SCRIPT,
+  poolKeys,
+  SAVE_CHECKPOINT_SCRIPT,
+  SYNC_SCRIPT,
+} from './redis-script.ts';
 import type { PoolMemberRecord, PoolStore } from './store.ts';
 
 /** How a pool is kept in Redis. */
@@ -27,78 +35,80 @@ export interface RedisStoreOptions {
 }
 
 /** Calls that a client may hold for us while it has no connection. */
-const UNDERWAY_MAX = 4096;
+const MAX_UNDERWAY = 4096;
 
 /** @throws {ConfigError} if it is no client of Redis, or the options make no sense. */
 export const redisStore = (client: RedisClient, options: RedisStoreOptions = {}): PoolStore =>
-  redisStoreAt(client, options, () => undefined);
+  redisStoreWithTime(client, options, () => undefined);
 
 /** The same at times that are handed in, for tests; undefined: what Redis's clock says. */
-export function redisStoreAt(
+export function redisStoreWithTime(
   client: RedisClient,
   options: RedisStoreOptions,
   time: () => Millis | undefined,
 ): PoolStore {
   const connection = connectionOf(client);
-  const fields = Fields.patient('', options);
-  const prefix = fields.optional('prefix', isRedisPrefix, REDIS_PREFIX) ?? 'sluice';
+  const fields = OptionReader.collecting('', options);
+  const prefix = fields.optional('prefix', isRedisPrefix, EXPECTED_PREFIX) ?? 'sluice';
   const deadlineMs = fields.duration('deadline', 500);
-  fields.done();
-  const calls = new Calls(systemClock, deadlineMs);
-  const run = (script: string, pool: string, args: readonly string[]): Promise<Reply> => {
+  fields.finish();
+  const calls = new RedisCallTracker(systemClock, deadlineMs);
+  const run = (script: string, pool: string, args: readonly string[]): Promise<ScriptReply> => {
     const now = time();
     const at = now === undefined ? '' : microsOf(now);
     const keys = poolKeys(prefix, pool);
-    return calls.wait(() => connection.run(script, keys, [at, ...args]));
+    return calls.execute(() => connection.run(script, keys, [at, ...args]));
   };
   return {
     name: 'redis',
-    async sync(pool, { id, seq, using }, { staleMs, isStrict }) {
+    async sync(pool, { id, seq, using }, { memberTimeoutMs, isStrict }) {
       const claim = [using.size, using.rank, using.round].map(String);
-      const args = [microsOf(staleMs), isStrict ? '1' : '0', id, `${seq}`, ...claim];
-      const [told] = await run(SYNC, pool, args);
-      return told === 'late' ? undefined : answerOf(String(told));
+      const args = [microsOf(memberTimeoutMs), isStrict ? '1' : '0', id, `${seq}`, ...claim];
+      const [told] = await run(SYNC_SCRIPT, pool, args);
+      return told === 'late' ? undefined : parseSyncResponse(String(told));
     },
     async leave(pool, id) {
-      await run(LEAVE, pool, [id]);
+      await run(LEAVE_SCRIPT, pool, [id]);
     },
-    async note(pool, text, keepMs) {
-      const args = [text, `${Math.ceil(Math.min(keepMs, NOTE_MS_MAX))}`];
-      await calls.wait(() => connection.run(NOTE, [noteKey(prefix, pool)], args));
+    async saveCheckpoint(pool, text, keepMs) {
+      const args = [text, `${Math.ceil(Math.min(keepMs, MAX_NOTE_MS))}`];
+      await calls.execute(() =>
+        connection.run(SAVE_CHECKPOINT_SCRIPT, [checkpointKey(prefix, pool)], args),
+      );
     },
-    async recall(pool) {
-      const run = () => connection.run(RECALL, [noteKey(prefix, pool)], []);
-      const [text] = await calls.wait(run);
+    async loadCheckpoint(pool) {
+      const run = () => connection.run(LOAD_CHECKPOINT_SCRIPT, [checkpointKey(prefix, pool)], []);
+      const [text] = await calls.execute(run);
       return typeof text === 'string' ? text : undefined;
     },
     async members(pool) {
-      return recordsOf(await run(MEMBERS, pool, []));
+      return parseMemberRecords(await run(MEMBERS_SCRIPT, pool, []));
     },
     async close() {},
   };
 }
 
 /** Redis takes no number of milliseconds that ends after its time. */
-const NOTE_MS_MAX: Millis = 365 * 86_400_000;
+const MAX_NOTE_MS: Millis = 365 * 86_400_000;
 
-const REDIS_PREFIX = 'a text without braces';
+const EXPECTED_PREFIX = 'a text without braces';
 const isRedisPrefix = (value: unknown): value is string =>
   typeof value === 'string' && !/[{}]/.test(value);
 
 const microsOf = (ms: Millis): string => `${Math.round(ms * 1000)}`;
 
-function answerOf(told: string): SyncAnswer {
-  const [nowUs, size, rank, round, fromAt, active, agreed] = told.split(' ').map(Number);
+function parseSyncResponse(told: string): SyncResponse {
+  const [nowUs, size, rank, round, effectiveAt, active, agreed] = told.split(' ').map(Number);
   return {
     claim: { size, rank, round },
-    fromAt,
+    effectiveAt,
     active,
     isAgreed: agreed === 1,
     now: nowUs / 1000,
   };
 }
 
-function recordsOf([, ...told]: Reply): PoolMemberRecord[] {
+function parseMemberRecords([, ...told]: ScriptReply): PoolMemberRecord[] {
   return Array.from({ length: told.length / 3 }, (_, n) => {
     const [id, claim, agoUs] = told.slice(3 * n, 3 * n + 3).map(String);
     const [size, rank] = claim.split(' ').map(Number);
@@ -106,60 +116,62 @@ function recordsOf([, ...told]: Reply): PoolMemberRecord[] {
   });
 }
 
-interface Call {
-  readonly heldAt: Millis;
+interface PendingRedisCall {
+  readonly issuedAt: Millis;
   readonly giveUp: () => unknown;
 }
 
 /** Calls under way, each with the same deadline. */
-class Calls {
+class RedisCallTracker {
   readonly #clock: Clock;
   readonly #deadlineMs: Millis;
-  readonly #waiting: Outstanding<Call>;
+  readonly #deadlines: DeadlineSet<PendingRedisCall>;
   /** Those that the client has yet to end, whether anybody still waits or not. */
-  #underway = 0;
+  #inFlight = 0;
 
   constructor(clock: Clock, deadlineMs: Millis) {
     this.#clock = clock;
     this.#deadlineMs = deadlineMs;
-    this.#waiting = new Outstanding(clock, deadlineMs, ({ giveUp }) => giveUp());
+    this.#deadlines = new DeadlineSet(clock, deadlineMs, ({ giveUp }) => giveUp());
   }
 
-  async wait(run: () => Promise<Reply>): Promise<Reply> {
+  async execute(run: () => Promise<ScriptReply>): Promise<ScriptReply> {
     try {
-      if (this.#underway >= UNDERWAY_MAX) throw new Error(`${UNDERWAY_MAX} calls are not answered`);
-      return await this.#inTime(run);
+      if (this.#inFlight >= MAX_UNDERWAY) throw new Error(`${MAX_UNDERWAY} calls are not answered`);
+      return await this.#withDeadline(run);
     } catch (error) {
-      throw new UnavailableError('redis', inWords(error));
+      throw new UnavailableError('redis', explainError(error));
     }
   }
 
-  #inTime(run: () => Promise<Reply>): Promise<Reply> {
+  #withDeadline(run: () => Promise<ScriptReply>): Promise<ScriptReply> {
     return new Promise((resolve, reject) => {
       const late = (): void => reject(new Error(`no answer within ${this.#deadlineMs} ms`));
       // If it was this process that was busy, the answer is there and is read before the turn is over.
-      const call = { heldAt: this.#clock.now(), giveUp: () => atEndOfTurn(late) };
-      this.#waiting.add(call);
-      this.#underway++;
+      const call = { issuedAt: this.#clock.now(), giveUp: () => onImmediate(late) };
+      this.#deadlines.add(call);
+      this.#inFlight++;
       run()
         .then(resolve, reject)
         .finally(() => {
-          this.#waiting.remove(call);
-          this.#underway--;
+          this.#deadlines.remove(call);
+          this.#inFlight--;
         });
     });
   }
 }
 
 /** What Redis says in one word, for those who do not know its words. */
-const MEANINGS: Readonly<Record<string, string>> = {
+const ERROR_EXPLANATIONS: Readonly<Record<string, string>> = {
   WRONGTYPE: 'somebody else has written to its keys',
   READONLY: 'this Redis is a replica, and takes no writes',
   LOADING: 'this Redis has just started, and still reads what it had',
 };
 
-function inWords(error: unknown): Error {
-  const reason = reasonOf(error);
-  const word = Object.keys(MEANINGS).find((own) => reason.includes(own));
-  return new Error(word === undefined ? reason : `${MEANINGS[word]} (${reason})`, { cause: error });
+function explainError(error: unknown): Error {
+  const reason = errorMessageOf(error);
+  const word = Object.keys(ERROR_EXPLANATIONS).find((own) => reason.includes(own));
+  return new Error(word === undefined ? reason : `${ERROR_EXPLANATIONS[word]} (${reason})`, {
+    cause: error,
+  });
 }

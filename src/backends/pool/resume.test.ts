@@ -24,21 +24,21 @@ function world(limit: Limit) {
       now: () => clock.now() + wrongByMs,
       wakeAt: (at, act) => clock.wakeAt(at - wrongByMs, act),
     };
-    const share = pool(through, { id: `pod${born}`, clock: own, random: () => 0.5 });
-    return { share, llm: limiter({ name: 'llm', limit, share, clock: own }) };
+    const membership = pool(through, { id: `pod${born}`, clock: own, random: () => 0.5 });
+    return { membership, llm: limiter({ name: 'llm', limit, backend: membership, clock: own }) };
   };
   /** It calls every second for so long, for each of these keys. */
   const climb = async (pod: ReturnType<typeof start>, seconds: number, ...keys: string[]) => {
     for (let n = 0; n < seconds; n++) {
-      await clock.pass(1000);
-      for (const key of keys) pod.llm.take(key, Infinity);
+      await clock.advanceAsync(1000);
+      for (const key of keys) pod.llm.takeUpTo(key, Infinity);
     }
   };
   return { clock, store, start, climb };
 }
 
 const poolOf = ({ llm }: { llm: Limiter }, key = ''): number | undefined => {
-  llm.take(key, 1);
+  llm.takeUpTo(key, 1);
   return llm.inspect(key).pool;
 };
 
@@ -50,11 +50,11 @@ describe('a ramp in a pool', () => {
     await climb(first, 3, 'a', 'b');
     const [a, b] = [poolOf(first, 'a'), poolOf(first, 'b')];
     expect([a, b]).toEqual([expect.closeTo(90, -1.5), 30]);
-    await first.share.close();
-    await clock.pass(20_000);
+    await first.membership.close();
+    await clock.advanceAsync(20_000);
 
     const second = start();
-    await clock.pass(4000);
+    await clock.advanceAsync(4000);
     expect([poolOf(second, 'a'), poolOf(second, 'b'), poolOf(second, 'c')]).toEqual([a, b, 10]);
   });
 
@@ -64,10 +64,10 @@ describe('a ramp in a pool', () => {
     for (const { clock, start, climb } of [late, forgetful]) {
       const first = start();
       await climb(first, 8, '');
-      await first.share.close();
-      await clock.pass(clock === late.clock ? 60_000 : 1000);
+      await first.membership.close();
+      await clock.advanceAsync(clock === late.clock ? 60_000 : 1000);
       const second = start();
-      await clock.pass(4000);
+      await clock.advanceAsync(4000);
       expect(poolOf(second)).toBe(10);
     }
   });
@@ -89,9 +89,9 @@ describe('a ramp in a pool', () => {
     expect(poolOf(joins)).toBeGreaterThanOrEqual(reached - byAsMuchAsNotesAreApart);
 
     isDead = true;
-    await joins.share.pause();
+    await joins.membership.pause();
     const last = start();
-    await clock.pass(6000);
+    await clock.advanceAsync(6000);
     expect(poolOf(last)).toBeGreaterThanOrEqual(reached - byAsMuchAsNotesAreApart);
   });
 
@@ -100,10 +100,10 @@ describe('a ramp in a pool', () => {
     const [one, two] = [start(), start()];
     await climb(one, 5, '');
     await Promise.all([climb(one, 6, 'mine'), climb(two, 6, 'yours')]);
-    await one.share.close();
-    await two.share.close();
+    await one.membership.close();
+    await two.membership.close();
     const next = start();
-    await clock.pass(4000);
+    await clock.advanceAsync(4000);
     expect(poolOf(next, 'mine')).toBeGreaterThan(50);
     expect(poolOf(next, 'yours')).toBeGreaterThan(50);
   });
@@ -111,9 +111,9 @@ describe('a ramp in a pool', () => {
   test('begins at the least if what the store holds is not ours', async () => {
     for (const text of ['', '{', '[1]', '[["llm",[["",["x",1]]]]]', '[["llm",5]]', 'null']) {
       const { clock, store, start } = world(RESUMES);
-      await store.note('sluice', text, 60_000);
+      await store.saveCheckpoint('sluice', text, 60_000);
       const pod = start();
-      await clock.pass(4000);
+      await clock.advanceAsync(4000);
       expect([text, poolOf(pod)]).toEqual([text, 10]);
     }
   });
@@ -123,19 +123,19 @@ describe('saturation', () => {
   test('is how much of its part a member used in the last seconds that are over', async () => {
     const { clock, start } = world({ ramp: { min: 100, max: 100, over: '1s' } });
     const [one, two] = [start(), start()];
-    await clock.pass(4000);
+    await clock.advanceAsync(4000);
     for (let second = 0; second < 12; second++) {
-      await clock.pass(1000);
-      expect(one.llm.take('', 20)).toBe(20); // of fifty
-      expect(two.llm.take('', Infinity)).toBe(50);
-      two.llm.give('', 10);
+      await clock.advanceAsync(1000);
+      expect(one.llm.takeUpTo('', 20)).toBe(20); // of fifty
+      expect(two.llm.takeUpTo('', Infinity)).toBe(50);
+      two.llm.giveBack('', 10);
     }
-    expect(one.share.view().saturation).toEqual({ llm: expect.closeTo(0.4, 5) });
-    expect(two.share.view().saturation).toEqual({ llm: expect.closeTo(0.8, 5) });
-    await clock.pass(5500);
-    expect(one.share.view().saturation.llm).toBeCloseTo(0.2, 1);
-    await clock.pass(60_000);
-    expect(one.share.view().saturation.llm).toBe(0);
+    expect(one.membership.view().saturation).toEqual({ llm: expect.closeTo(0.4, 5) });
+    expect(two.membership.view().saturation).toEqual({ llm: expect.closeTo(0.8, 5) });
+    await clock.advanceAsync(5500);
+    expect(one.membership.view().saturation.llm).toBeCloseTo(0.2, 1);
+    await clock.advanceAsync(60_000);
+    expect(one.membership.view().saturation.llm).toBe(0);
   });
 
   test.each([
@@ -145,24 +145,24 @@ describe('saturation', () => {
   ] as const)('of %j in a pool of two', async (limit, calls, expected) => {
     const { clock, start } = world(limit as unknown as Limit);
     const [one] = [start(), start()];
-    await clock.pass(4000);
+    await clock.advanceAsync(4000);
     for (let second = 0; second < 12; second++) {
       for (const key of ['a', 'b']) {
         for (let n = 0; n < calls; n++) {
-          expect(one.llm.ask(key).verdict).toBe('allow');
-          await clock.pass(20);
+          expect(one.llm.check(key).verdict).toBe('allow');
+          await clock.advanceAsync(20);
         }
       }
-      await clock.pass(1000 - 2 * calls * 20);
+      await clock.advanceAsync(1000 - 2 * calls * 20);
     }
-    expect(one.share.view().saturation.llm).toBeCloseTo(expected, 1);
+    expect(one.membership.view().saturation.llm).toBeCloseTo(expected, 1);
   });
 
   test('of adaptive is calls in flight beside how many may be', async () => {
     const { clock, start } = world({ adaptive: { max: 20, initial: 20 } });
     const [one] = [start(), start()];
-    await clock.pass(4000);
+    await clock.advanceAsync(4000);
     for (let n = 0; n < 5; n++) one.llm.tryAcquire('');
-    expect(one.share.view().saturation.llm).toBeCloseTo(0.5, 5);
+    expect(one.membership.view().saturation.llm).toBeCloseTo(0.5, 5);
   });
 });

@@ -4,7 +4,7 @@ import { VirtualClock } from '../../testing/virtual-clock.ts';
 import { pool } from './options.ts';
 import { fixedPool, poolFromEnvironment } from './static-size.ts';
 
-const OPTIONS = { staleMs: 2000, isStrict: false };
+const OPTIONS = { memberTimeoutMs: 2000, isStrict: false };
 const REQUEST = { id: 'a', seq: 1, using: { size: 0, rank: -1, round: 0 } };
 
 describe('a pool of a fixed size', () => {
@@ -12,9 +12,9 @@ describe('a pool of a fixed size', () => {
     const clock = new VirtualClock(5_000);
     const limit = { ramp: { min: 100, max: 100, over: '1s' } };
     const pods = [0, 1, 2].map((rank) => pool(fixedPool(3, rank, clock), { clock }));
-    const own = pods.map((share) => limiter({ limit, share, clock }));
-    await clock.pass(0);
-    const taken = own.map((each) => each.take('', Infinity));
+    const own = pods.map((membership) => limiter({ limit, backend: membership, clock }));
+    await clock.advanceAsync(0);
+    const taken = own.map((each) => each.takeUpTo('', Infinity));
     expect(taken.sort()).toEqual([33, 33, 34]);
     for (const pod of pods) await pod.close();
   });

@@ -16,14 +16,14 @@ import type { Claim } from './agreement.ts';
 import type { PoolStore } from './store.ts';
 
 /** Nine digits: beyond any pool, and before numbers lose their last one. */
-const SIZE_MAX = 999_999_999;
+const MAX_SIZE = 999_999_999;
 
 /** @throws {ConfigError} unless `size` is a whole number from 1 on, and `rank` one below it. */
 export function fixedPool(size: number, rank = -1, clock: Clock = systemClock): PoolStore {
-  requireNumber('size', size, { min: 1, max: SIZE_MAX, whole: true });
-  requireNumber('rank', rank, { min: -1, max: size - 1, whole: true });
+  requireNumber('size', size, { min: 1, max: MAX_SIZE, integer: true });
+  requireNumber('rank', rank, { min: -1, max: size - 1, integer: true });
   if (!isClock(clock)) throw new ConfigError('clock', 'a clock', clock);
-  return unagreed('fixed', clock, async () => ({ size, rank, round: 0 }));
+  return staticStore('fixed', clock, async () => ({ size, rank, round: 0 }));
 }
 
 /** Variables by name, such as `process.env`. */
@@ -38,12 +38,14 @@ export function poolFromEnvironment(
   rankVariable?: string,
   environment: Environment = process.env,
 ): PoolStore {
-  if (!isName(sizeVariable)) throw new ConfigError('sizeVariable', NAME, sizeVariable);
+  if (!isVariableName(sizeVariable))
+    throw new ConfigError('sizeVariable', VARIABLE_NAME_EXPECTED, sizeVariable);
   const sizeText = environment[sizeVariable];
   const size = /^\d{1,9}$/.test(sizeText ?? '') ? Number(sizeText) : 0;
   if (size === 0) throw new ConfigError(sizeVariable, 'a whole number from 1 on', sizeText);
   if (rankVariable === undefined) return fixedPool(size);
-  if (!isName(rankVariable)) throw new ConfigError('rankVariable', NAME, rankVariable);
+  if (!isVariableName(rankVariable))
+    throw new ConfigError('rankVariable', VARIABLE_NAME_EXPECTED, rankVariable);
   const rankText = environment[rankVariable];
   const rank = Number(/(?:^|-)(\d{1,9})$/.exec(rankText ?? '')?.[1] ?? Number.NaN);
   if (rank < size) return fixedPool(size, rank);
@@ -51,20 +53,20 @@ export function poolFromEnvironment(
   throw new ConfigError(rankVariable, expected, rankText);
 }
 
-const NAME = 'the name of a variable';
-const isName = (value: unknown): boolean => typeof value === 'string' && value !== '';
+const VARIABLE_NAME_EXPECTED = 'the name of a variable';
+const isVariableName = (value: unknown): boolean => typeof value === 'string' && value !== '';
 
 /** A store that has everybody use what it finds, at once. */
-export function unagreed(name: string, clock: Clock, find: () => Promise<Claim>): PoolStore {
+export function staticStore(name: string, clock: Clock, find: () => Promise<Claim>): PoolStore {
   return {
     name,
     async sync() {
       const claim = await find();
-      return { claim, fromAt: 0, active: claim.size, isAgreed: true, now: clock.now() };
+      return { claim, effectiveAt: 0, active: claim.size, isAgreed: true, now: clock.now() };
     },
     async leave() {},
-    async note() {},
-    recall: async () => undefined,
+    async saveCheckpoint() {},
+    loadCheckpoint: async () => undefined,
     members: async () => [],
     async close() {},
   };

@@ -6,7 +6,7 @@
  */
 
 import type { Millis } from '../../core/clock.ts';
-import type { AgreementOptions, SyncAnswer, SyncRequest } from './agreement.ts';
+import type { AgreementOptions, SyncRequest, SyncResponse } from './agreement.ts';
 
 /** Where members of pools meet. */
 export interface PoolStore {
@@ -20,13 +20,13 @@ export interface PoolStore {
     pool: string,
     request: SyncRequest,
     options: AgreementOptions,
-  ): Promise<SyncAnswer | undefined>;
+  ): Promise<SyncResponse | undefined>;
   /** A member goes. */
   leave(pool: string, id: string): Promise<void>;
   /** Leaves a short text to those who come later, for at least so long; nothing if there is nowhere to. */
-  note(pool: string, text: string, keepMs: Millis): Promise<void>;
+  saveCheckpoint(pool: string, text: string, keepMs: Millis): Promise<void>;
   /** What was left last, if anything. */
-  recall(pool: string): Promise<string | undefined>;
+  loadCheckpoint(pool: string): Promise<string | undefined>;
   /** Everybody who is there, for people. */
   members(pool: string): Promise<readonly PoolMemberRecord[]>;
   /** Ends what it has opened itself. Up to whoever made the store: several pools may meet in it. */

@@ -1,16 +1,16 @@
 /** A limit shared through one real Redis, by both clients people use. */
 
 import { describe } from 'vitest';
-import { type Client, ioRedis, nodeRedis } from '../../../test/support/redis-clients.ts';
+import { ioRedis, nodeRedis, type RedisConnection } from '../../../test/support/redis-clients.ts';
 import { remoteContract } from '../../../test/support/remote-contract.ts';
 import { redisServer, startRedis } from '../../../test/support/services.ts';
 
-const stageFor = (connect: (port: number) => Promise<Client>) => async () => {
+const stageFor = (connect: (port: number) => Promise<RedisConnection>) => async () => {
   const service = await startRedis();
   return {
     servers: () => [service],
     connect: () => connect(service.port),
-    trips: () => 1,
+    expectedRoundTrips: () => 1,
     stop: () => service.stop(),
   };
 };

@@ -9,28 +9,33 @@
  * let through, or decided here by this process's part of the limit.
  */
 
-import { type Clock, type Millis, turnClock } from '../../core/clock.ts';
+import { type Clock, coarseClock, type Millis } from '../../core/clock.ts';
 import type { OnUnavailable } from '../../core/decision.ts';
 import type { Duration } from '../../core/duration.ts';
 import { ConfigError } from '../../core/errors.ts';
-import { Fields } from '../../core/options.ts';
+import { OptionReader } from '../../core/options.ts';
 import type { Policy, Settlement } from '../../policies/policy.ts';
 import {
-  type Answer,
-  type LineAnswer,
-  lineOfOne,
-  type RemoteSetting,
-  type RemoteShare,
-  type RemoteShareMaker,
+  type BatchDecision,
+  type RemoteBackend,
+  type RemoteBackendContext,
+  type RemoteBackendFactory,
+  type RemoteDecision,
+  toBatchDecision,
 } from '../remote-backend.ts';
-import type { Answered } from './batcher.ts';
-import { connectionOf, type RedisClient, subscriberOf } from './client.ts';
-import { CHOICES, type Own, type Way, wayOf } from './context.ts';
-import { Lead } from './lookahead.ts';
+import type { TimedReply } from './batcher.ts';
+import { connectionOf, createSubscriber, type RedisClient } from './client.ts';
+import {
+  createRedisContext,
+  ON_UNAVAILABLE_VALUES,
+  type RedisConfig,
+  type RedisContext,
+} from './context.ts';
+import { Lookahead } from './lookahead.ts';
 import { scriptOf } from './lua-script.ts';
-import { LeaseShare, type Source } from './prefetch.ts';
+import { PrefetchBackend, type PrefetchSource } from './prefetch.ts';
 import { decisionOf } from './reply.ts';
-import { FlightsShare } from './semaphore.ts';
+import { SemaphoreBackend } from './semaphore.ts';
 
 /** How a limit is kept in Redis, and what holds without it. */
 export interface RedisOptions {
@@ -41,9 +46,9 @@ export interface RedisOptions {
   /** Default: `deny` where a limit has a spacing, else `local`. */
   readonly onUnavailable?: OnUnavailable;
   /** One line for all processes, first come first served. Opens a second connection to listen. */
-  readonly fair?: boolean;
+  readonly fairQueue?: boolean;
   /** Takes so many permits at once and spends them here: fast, and off by up to so many. Buckets only. */
-  readonly lease?: number;
+  readonly prefetch?: number;
   /** How many processes share the limit: `local` gives each of them so much less. Default 1. */
   readonly processes?: number;
 }
@@ -52,146 +57,158 @@ export interface RedisOptions {
 export function redis(
   client: RedisClient,
   options: RedisOptions = {},
-  path = 'share',
-): RemoteShareMaker {
+  path = 'backend',
+): RemoteBackendFactory {
   const connection = connectionOf(client);
-  const fields = Fields.patient(path, options);
-  const prefix = fields.has('prefix') ? fields.raw('prefix') : 'sluice';
+  const fields = OptionReader.collecting(path, options);
+  const prefix = fields.has('prefix') ? fields.get('prefix') : 'sluice';
   if (typeof prefix !== 'string' || /[{}]/.test(prefix))
-    fields.complain('prefix', 'a text without braces');
+    fields.report('prefix', 'a text without braces');
   const deadlineMs = fields.duration('deadline', 100);
-  const given = fields.has('onUnavailable') ? fields.oneOf('onUnavailable', CHOICES) : undefined;
-  const processes = fields.whole('processes', 1, 1);
-  const isFair = fields.flag('fair', false);
-  const lease = fields.has('lease') ? fields.whole('lease', 1) : undefined;
-  if (isFair && lease !== undefined) fields.complain('lease', 'left out when fair is true');
-  fields.done();
+  const given = fields.has('onUnavailable')
+    ? fields.oneOf('onUnavailable', ON_UNAVAILABLE_VALUES)
+    : undefined;
+  const processes = fields.integer('processes', 1, 1);
+  const isFair = fields.boolean('fairQueue', false);
+  const prefetch = fields.has('prefetch') ? fields.integer('prefetch', 1) : undefined;
+  if (isFair && prefetch !== undefined)
+    fields.report('prefetch', 'left out when fairQueue is true');
+  fields.finish();
   return {
     isRemote: true,
-    make(policy, setting) {
-      const { formulas } = policy;
-      if (formulas === undefined) {
+    create(policy, context) {
+      const { specs } = policy;
+      if (specs === undefined) {
         const kinds =
           'made of bucket, spacing, ramp or a fixed adaptive when it is shared through Redis';
         throw new ConfigError('limit', kinds, policy.kind);
       }
-      const [flights] = formulas.filter(({ kind }) => kind === 'flights');
-      if (flights && (formulas.length > 1 || lease !== undefined)) {
-        const expected = 'alone, and not leased, when it counts calls in flight';
+      const [flights] = specs.filter(({ kind }) => kind === 'flights');
+      if (flights && (specs.length > 1 || prefetch !== undefined)) {
+        const expected = 'alone, and without prefetch, when it counts calls in flight';
         throw new ConfigError('limit', expected, policy.kind);
       }
-      const isStrict = formulas.some(({ kind }) => kind === 'spacing');
+      const isStrict = specs.some(({ kind }) => kind === 'spacing');
       const onUnavailable = given ?? (isStrict ? 'deny' : 'local');
-      const subscriber = isFair ? subscriberOf(client) : undefined;
+      const subscriber = isFair ? createSubscriber(client) : undefined;
       const chosen = { prefix: String(prefix), deadlineMs, onUnavailable, processes };
-      const own: Own = { connection, subscriber, ...chosen };
-      if (flights) return new FlightsShare(policy, setting, own);
-      const share = new RedisShare(policy, setting, own);
-      if (lease === undefined) return share;
-      if (formulas.some(({ kind }) => kind !== 'bucket')) {
-        throw new ConfigError('share.lease', 'left out unless the limit is made of buckets', lease);
+      const config: RedisConfig = { connection, subscriber, ...chosen };
+      if (flights) return new SemaphoreBackend(policy, context, config);
+      const backend = new RedisBackend(policy, context, config);
+      if (prefetch === undefined) return backend;
+      if (specs.some(({ kind }) => kind !== 'bucket')) {
+        throw new ConfigError(
+          'backend.prefetch',
+          'left out unless the limit is made of buckets',
+          prefetch,
+        );
       }
-      return new LeaseShare(share, turnClock(setting.clock), lease);
+      return new PrefetchBackend(backend, coarseClock(context.clock), prefetch);
     },
   };
 }
 
-class RedisShare implements Source {
-  readonly #way: Way;
+class RedisBackend implements PrefetchSource {
+  readonly #context: RedisContext;
   readonly #clock: Clock;
-  readonly #lead: Lead;
-  readonly enter: RemoteShare['enter'];
+  readonly #lookahead: Lookahead;
+  readonly waitForPermit: RemoteBackend['waitForPermit'];
   readonly onUnavailable: OnUnavailable;
 
-  constructor(policy: Policy, setting: RemoteSetting, own: Own) {
-    this.onUnavailable = own.onUnavailable;
-    const { formulas = [], width } = policy;
-    const whole = scriptOf(formulas, width, own.subscriber ? 'fair' : 'all');
-    const plain = scriptOf(formulas, width, 'plain');
-    const giveBack = (_id: string, cost: number, at: Millis) => `signored ${cost} ${cost} ${at}`;
-    this.#way = wayOf(policy, setting, own, { whole, plain, giveBack });
-    this.#clock = setting.clock;
-    this.#lead = new Lead(formulas);
-    const { room } = this.#way;
-    this.enter = room && ((key, cost, patience) => room.enter(key, cost, patience));
+  constructor(policy: Policy, context: RemoteBackendContext, config: RedisConfig) {
+    this.onUnavailable = config.onUnavailable;
+    const { specs = [], width } = policy;
+    const full = scriptOf(specs, width, config.subscriber ? 'fair-queue' : 'all');
+    const checkOnly = scriptOf(specs, width, 'check-only');
+    const releaseCommand = (_id: string, cost: number, at: Millis) =>
+      `signored ${cost} ${cost} ${at}`;
+    this.#context = createRedisContext(policy, context, config, {
+      full,
+      checkOnly,
+      releaseCommand,
+    });
+    this.#clock = context.clock;
+    this.#lookahead = new Lookahead(specs);
+    const { fairQueue } = this.#context;
+    this.waitForPermit = fairQueue && ((key, cost, limits) => fairQueue.acquire(key, cost, limits));
   }
 
-  get isReachable(): boolean {
-    return this.#way.pipe.isReachable;
+  get isAvailable(): boolean {
+    return this.#context.batcher.isAvailable;
   }
 
-  get waiting(): number {
-    return this.#way.room?.size ?? 0;
+  get waiterCount(): number {
+    return this.#context.fairQueue?.size ?? 0;
   }
 
-  #send(key: string, text: string): Promise<Answered> {
-    const { pipe, keyOf } = this.#way;
-    return pipe.send(keyOf(key), text);
+  #send(key: string, text: string): Promise<TimedReply> {
+    const { batcher, redisKeyOf } = this.#context;
+    return batcher.send(redisKeyOf(key), text);
   }
 
-  ask(key: string, cost: number): Promise<Answer> {
-    return this.#ask(key, 'a', cost);
+  check(key: string, cost: number): Promise<RemoteDecision> {
+    return this.#check(key, 'a', cost);
   }
 
-  askNow(key: string, cost: number): Promise<Answer> {
-    return this.#ask(key, 'n', cost);
+  checkNow(key: string, cost: number): Promise<RemoteDecision> {
+    return this.#check(key, 'n', cost);
   }
 
-  async #ask(key: string, letter: 'a' | 'n', cost: number): Promise<Answer> {
+  async #check(key: string, letter: 'a' | 'n', cost: number): Promise<RemoteDecision> {
     try {
-      const { told, at } = await this.#send(key, letter + cost);
-      return { decision: decisionOf(told), at };
+      const { value, at } = await this.#send(key, letter + cost);
+      return { decision: decisionOf(value), decidedAt: at };
     } catch {
-      return this.#makeshift(key, cost);
+      return this.#fallbackDecision(key, cost);
     }
   }
 
   /** What stands in for Redis says. */
-  #makeshift(key: string, cost: number): Answer {
-    const decision = this.#way.standIn.ask(key, cost);
-    return { decision, at: this.#clock.now(), isMakeshift: true };
+  #fallbackDecision(key: string, cost: number): RemoteDecision {
+    const decision = this.#context.fallback.check(key, cost);
+    return { decision, decidedAt: this.#clock.now(), fromFallback: true };
   }
 
-  async askLine(key: string, costs: readonly number[]): Promise<LineAnswer> {
+  async checkBatch(key: string, costs: readonly number[]): Promise<BatchDecision> {
     try {
-      const aheadMs = this.#lead.ms;
+      const lookaheadMs = this.#lookahead.ms;
       const since = this.#clock.now();
-      const text = `q${aheadMs} ${costs.join(' ')}`;
-      const { told, at } = await this.#send(key, text);
-      this.#lead.seen(this.#clock.now() - since);
-      const [count, dueIn, last] = String(told).split(' ');
+      const text = `q${lookaheadMs} ${costs.join(' ')}`;
+      const { value, at } = await this.#send(key, text);
+      this.#lookahead.observeRtt(this.#clock.now() - since);
+      const [count, dueIn, last] = String(value).split(' ');
       const granted = Number(count);
-      const refused = granted < costs.length ? decisionOf(last) : undefined;
-      return { granted, dueInMs: Number(dueIn), aheadMs, refused, at };
+      const refusal = granted < costs.length ? decisionOf(last) : undefined;
+      return { granted, lastDueInMs: Number(dueIn), lookaheadMs, refusal, decidedAt: at };
     } catch {
-      return lineOfOne(this.#makeshift(key, costs[0]));
+      return toBatchDecision(this.#fallbackDecision(key, costs[0]));
     }
   }
 
-  async take(key: string, most: number): Promise<number> {
+  async takeUpTo(key: string, most: number): Promise<number> {
     if (most < 1) return 0;
     try {
-      return await this.#take(key, most);
+      return await this.#sendTake(key, most);
     } catch {
-      return this.#way.standIn.ask(key, 1).verdict === 'deny' ? 0 : 1;
+      return this.#context.fallback.check(key, 1).verdict === 'deny' ? 0 : 1;
     }
   }
 
-  takeThere(key: string, most: number): Promise<number> {
-    return this.#take(key, most).catch(() => 0);
+  takeRemote(key: string, most: number): Promise<number> {
+    return this.#sendTake(key, most).catch(() => 0);
   }
 
-  async #take(key: string, most: number): Promise<number> {
-    return Number((await this.#send(key, `t${most}`)).told);
+  async #sendTake(key: string, most: number): Promise<number> {
+    return Number((await this.#send(key, `t${most}`)).value);
   }
 
-  async spare(key: string, most: number, leave: number): Promise<number> {
+  async takeSurplus(key: string, most: number, leave: number): Promise<number> {
     if (most < 1) return 0;
     const sent = this.#send(key, `t${most} ${leave}`);
-    return sent.then(({ told }) => Number(told)).catch(() => 0);
+    return sent.then(({ value }) => Number(value)).catch(() => 0);
   }
 
-  async gain(key: string, units: number, upTo: number): Promise<void> {
+  async credit(key: string, units: number, upTo: number): Promise<void> {
     await this.#send(key, `g${units} ${upTo}`).catch(() => {});
   }
 
@@ -202,21 +219,21 @@ class RedisShare implements Source {
     await this.#send(key, text).catch(() => {});
   }
 
-  async hits(key: string, count: number): Promise<void> {
+  async addHits(key: string, count: number): Promise<void> {
     await this.#send(key, `h${count}`).catch(() => {});
   }
 
-  async look(key: string): Promise<{ state: Float64Array; at: Millis } | undefined> {
+  async readState(key: string): Promise<{ state: Float64Array; at: Millis } | undefined> {
     try {
-      const { told, at } = await this.#send(key, 'l');
-      return { state: Float64Array.from(String(told).split(' '), Number), at };
+      const { value, at } = await this.#send(key, 'l');
+      return { state: Float64Array.from(String(value).split(' '), Number), at };
     } catch {
       return undefined;
     }
   }
 
   async close(): Promise<void> {
-    await this.#way.room?.close();
-    this.#way.pipe.stop();
+    await this.#context.fairQueue?.close();
+    this.#context.batcher.stop();
   }
 }

@@ -2,12 +2,12 @@
 
 import { describe, expect, test } from 'vitest';
 import { VirtualClock } from '../../testing/index.ts';
-import { Pipe } from './batcher.ts';
-import type { Connection, Reply } from './client.ts';
+import { ScriptBatcher } from './batcher.ts';
+import type { RedisConnection, ScriptReply } from './client.ts';
 import { slotOf } from './slot.ts';
 
 /** Answers each call as it is told, and keeps what it was asked. */
-class StandIn implements Connection {
+class StandIn implements RedisConnection {
   readonly isCluster: boolean;
   readonly calls: { readonly keys: readonly string[]; readonly args: readonly string[] }[] = [];
   /** How far its clock is ahead of the other one. */
@@ -30,7 +30,11 @@ class StandIn implements Connection {
     this.#held.shift()?.();
   }
 
-  async run(_script: string, keys: readonly string[], args: readonly string[]): Promise<Reply> {
+  async run(
+    _script: string,
+    keys: readonly string[],
+    args: readonly string[],
+  ): Promise<ScriptReply> {
     this.calls.push({ keys, args });
     if (this.isAway) throw new Error('away');
     if (this.isSlow) await new Promise<void>((answer) => this.#held.push(answer));
@@ -44,31 +48,31 @@ function stage(isCluster = false) {
   const clock = new VirtualClock();
   const redis = new StandIn(clock, isCluster);
   const reached: boolean[] = [];
-  const onReach = (isReachable: boolean) => reached.push(isReachable);
-  const pipe = new Pipe(
+  const onAvailability = (isAvailable: boolean) => reached.push(isAvailable);
+  const batcher = new ScriptBatcher(
     redis,
-    { whole: 'whole', plain: 'plain' },
-    { clock, deadlineMs: 100, onReach },
+    { full: 'full', checkOnly: 'check-only' },
+    { clock, deadlineMs: 100, onAvailability },
   );
-  return { clock, redis, pipe, reached };
+  return { clock, redis, batcher, reached };
 }
 
 describe('the way to Redis', () => {
   test('a call says until when somebody waits for it, on the clock of Redis', async () => {
-    const { clock, redis, pipe } = stage();
+    const { clock, redis, batcher } = stage();
     redis.aheadMs = 5000;
-    await pipe.send('x', 'a1');
+    await batcher.send('x', 'a1');
     clock.advance(10);
-    await pipe.send('x', 'a1');
+    await batcher.send('x', 'a1');
     expect(redis.calls.map(({ args }) => args[0])).toEqual(['', `by ${clock.now() + 5000 + 100}`]);
   });
 
   test('a clock that was stepped is found out: who asks is sent again, what is told is told once', async () => {
-    const { redis, pipe, reached } = stage();
-    await pipe.send('x', 'a1');
+    const { redis, batcher, reached } = stage();
+    await batcher.send('x', 'a1');
     redis.aheadMs = 60_000;
-    const told = pipe.send('x', 'h3');
-    const answer = await pipe.send('x', 'a1');
+    const told = batcher.send('x', 'h3');
+    const answer = await batcher.send('x', 'a1');
     await told;
     expect(answer.at).toBeGreaterThanOrEqual(60_000);
     const letters = redis.calls
@@ -79,34 +83,34 @@ describe('the way to Redis', () => {
   });
 
   test('the nodes of a cluster each have a clock of their own', async () => {
-    const { redis, pipe, reached } = stage(true);
-    for (const key of ['here', 'elsewhere', 'here', 'elsewhere']) await pipe.send(key, 'a1');
+    const { redis, batcher, reached } = stage(true);
+    for (const key of ['here', 'elsewhere', 'here', 'elsewhere']) await batcher.send(key, 'a1');
     expect([redis.calls.length, reached]).toEqual([4, []]);
   });
 
   test('a clock that cannot be caught counts as out of reach', async () => {
-    const { redis, pipe, reached } = stage();
+    const { redis, batcher, reached } = stage();
     redis.isAlwaysLate = true;
-    await expect(pipe.send('x', 'a1')).rejects.toMatchObject({ code: 'UNAVAILABLE' });
+    await expect(batcher.send('x', 'a1')).rejects.toMatchObject({ code: 'UNAVAILABLE' });
     expect([redis.calls.length, reached]).toEqual([2, [false]]);
   });
 
   test('a slot that is out of reach is left alone; so are all when there are too many', async () => {
-    const { redis, pipe, reached } = stage(true);
+    const { redis, batcher, reached } = stage(true);
     redis.isAway = true;
     const keys = Array.from({ length: 100 }, (_, n) => `key ${n}`);
-    for (const key of keys) await pipe.send(key, 'a1').catch(() => {});
+    for (const key of keys) await batcher.send(key, 'a1').catch(() => {});
     const slots = new Set(keys.slice(0, 64).map(slotOf));
     expect(slots.size).toBe(64);
     expect(redis.calls.length).toBe(64);
     expect(reached).toEqual([false]);
-    pipe.stop();
+    batcher.stop();
   });
 
   test('what is more than fits on the way waits for those before it, and goes nowhere if they fail', async () => {
-    const { redis, pipe } = stage();
+    const { redis, batcher } = stage();
     redis.isSlow = true;
-    const asks = Array.from({ length: 20 * 512 }, (_, n) => pipe.send(`key ${n}`, 'a1'));
+    const asks = Array.from({ length: 20 * 512 }, (_, n) => batcher.send(`key ${n}`, 'a1'));
     const failed = Promise.allSettled(asks);
     await expect.poll(() => redis.calls.length).toBe(16);
     redis.answer();
@@ -118,18 +122,18 @@ describe('the way to Redis', () => {
     const kinds = (await failed).map(({ status }) => status);
     expect(kinds.filter((kind) => kind === 'fulfilled').length).toBe(17 * 512);
     expect(redis.calls.length).toBe(18);
-    pipe.stop();
+    batcher.stop();
   });
 
   test('a probe asks for the very key that was lost', async () => {
-    const { clock, redis, pipe, reached } = stage(true);
+    const { clock, redis, batcher, reached } = stage(true);
     redis.isAway = true;
-    await pipe.send('lost', 'a1').catch(() => {});
+    await batcher.send('lost', 'a1').catch(() => {});
     redis.isAway = false;
-    await pipe.send('other', 'a1');
-    expect(pipe.isReachable).toBe(false);
+    await batcher.send('other', 'a1');
+    expect(batcher.isAvailable).toBe(false);
     clock.advance(60);
-    await expect.poll(() => pipe.isReachable).toBe(true);
+    await expect.poll(() => batcher.isAvailable).toBe(true);
     expect(redis.calls.at(-1)?.keys).toEqual(['lost']);
     expect(reached).toEqual([false, true]);
   });

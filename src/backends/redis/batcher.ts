@@ -12,60 +12,60 @@
  * by a Redis that stood still or a client that kept it, then takes nothing for those who have gone.
  */
 
-import { atEndOfTurn, type Clock, endOfTick, type Millis } from '../../core/clock.ts';
-import { Outstanding } from '../../core/deadline-set.ts';
+import { type Clock, type Millis, onImmediate, onNextTick } from '../../core/clock.ts';
+import { DeadlineSet } from '../../core/deadline-set.ts';
 import { UnavailableError } from '../../core/errors.ts';
-import { Breaker, Refuser } from '../circuit-breaker.ts';
-import type { Connection, Reply } from './client.ts';
-import type { Told } from './reply.ts';
-import { SLOTS, slotOf } from './slot.ts';
+import { CircuitBreaker, RejectionPacer } from '../circuit-breaker.ts';
+import type { RedisConnection, ScriptReply } from './client.ts';
+import type { ReplyValue } from './reply.ts';
+import { SLOT_COUNT, slotOf } from './slot.ts';
 
 /** The most asks in one call: Redis does nothing else while it runs one. */
-const ASKS_MAX = 512;
+const MAX_BATCH_SIZE = 512;
 
 /** The most asks on their way at once. Those beyond wait here, where waiting for one another is not being late. */
-const UNDERWAY_MAX = 16 * ASKS_MAX;
+const MAX_IN_FLIGHT = 16 * MAX_BATCH_SIZE;
 
 /** When so many slots of a cluster are out of reach, all of them are taken to be. */
-const SLOTS_OUT_MAX = 64;
+const MAX_UNAVAILABLE_SLOTS = 64;
 
 /** One thing to ask, and who waits for the answer. */
-interface Errand {
+interface PendingCommand {
   readonly key: string;
   /** Where the key lives on a cluster; 0 elsewhere. */
   readonly slot: number;
-  readonly text: string;
-  readonly resolve: (answer: Answered) => void;
+  readonly command: string;
+  readonly resolve: (answer: TimedReply) => void;
   readonly reject: (error: unknown) => void;
 }
 
 /** An answer, and the time it was given on Redis's clock. */
-export interface Answered {
-  readonly told: Told;
+export interface TimedReply {
+  readonly value: ReplyValue;
   readonly at: Millis;
 }
 
 /** What decides: plain asks alone need less of it, and a shorter script is a faster one. */
 export interface Scripts {
-  readonly whole: string;
-  readonly plain: string;
+  readonly full: string;
+  readonly checkOnly: string;
 }
 
 /** What is told and not asked (settled, hits, left): it is heard even if it comes late. */
-const isTold = ({ text }: Errand): boolean => /^[shx]/.test(text);
+const isOneWay = ({ command }: PendingCommand): boolean => /^[shx]/.test(command);
 
 /** A call under way. */
-interface Call {
-  readonly heldAt: Millis;
-  readonly giveUp: () => unknown;
+interface ScriptCall {
+  readonly issuedAt: Millis;
+  readonly onTimeout: () => unknown;
 }
 
-const isLate = ([first]: Reply): boolean => String(first).startsWith('late ');
+const isLateReply = ([first]: ScriptReply): boolean => String(first).startsWith('late ');
 
-const timeIn = ([first]: Reply): Millis => Number(String(first).replace('late ', ''));
+const redisTimeOf = ([first]: ScriptReply): Millis => Number(String(first).replace('late ', ''));
 
-export class Pipe {
-  readonly #connection: Connection;
+export class ScriptBatcher {
+  readonly #connection: RedisConnection;
   readonly #scripts: Scripts;
   readonly #clock: Clock;
   readonly #deadlineMs: Millis;
@@ -73,162 +73,173 @@ export class Pipe {
    * How far Redis's clock is ahead of ours: never less, and more by no more than a trip. One for each slot
    * of a cluster, whose nodes have clocks of their own.
    */
-  readonly #aheadMs: Float64Array;
+  readonly #clockOffsetMs: Float64Array;
   /** Those that are not answered yet. */
-  readonly #calls: Outstanding<Call>;
-  readonly #onReach: (isReachable: boolean, why: unknown) => void;
+  readonly #calls: DeadlineSet<ScriptCall>;
+  readonly #onAvailability: (isAvailable: boolean, why: unknown) => void;
   /** The slots that are out of reach. */
-  readonly #out = new Map<number, Breaker>();
-  #waiting: Errand[] = [];
+  readonly #openBreakers = new Map<number, CircuitBreaker>();
+  #buffered: PendingCommand[] = [];
   /** What travels together, in the order it goes. */
-  #packed: (readonly Errand[])[] = [];
-  #underway = 0;
-  readonly #refuser = new Refuser();
+  #batches: (readonly PendingCommand[])[] = [];
+  #inFlightCount = 0;
+  readonly #rejectionPacer = new RejectionPacer();
 
   constructor(
-    connection: Connection,
+    connection: RedisConnection,
     scripts: Scripts,
     settings: {
       readonly clock: Clock;
       readonly deadlineMs: Millis;
-      readonly onReach: (isReachable: boolean, why: unknown) => void;
+      readonly onAvailability: (isAvailable: boolean, why: unknown) => void;
     },
   ) {
     this.#connection = connection;
     this.#scripts = scripts;
     this.#clock = settings.clock;
     this.#deadlineMs = settings.deadlineMs;
-    this.#onReach = settings.onReach;
+    this.#onAvailability = settings.onAvailability;
     const { clock, deadlineMs } = settings;
-    this.#calls = new Outstanding(clock, deadlineMs, ({ giveUp }) => giveUp());
-    this.#aheadMs = new Float64Array(connection.isCluster ? SLOTS : 1).fill(Number.NaN);
+    this.#calls = new DeadlineSet(clock, deadlineMs, ({ onTimeout }) => onTimeout());
+    this.#clockOffsetMs = new Float64Array(connection.isCluster ? SLOT_COUNT : 1).fill(Number.NaN);
   }
 
-  get isReachable(): boolean {
-    return this.#out.size === 0;
+  get isAvailable(): boolean {
+    return this.#openBreakers.size === 0;
   }
 
   /** Rejects with an UnavailableError if there is no answer in time. */
-  send(key: string, text: string): Promise<Answered> {
+  send(key: string, text: string): Promise<TimedReply> {
     const slot = this.#connection.isCluster ? slotOf(key) : 0;
-    if (this.#isOut(slot)) return this.#refuser.refuse(new UnavailableError('Redis'));
+    if (this.#isUnavailable(slot))
+      return this.#rejectionPacer.reject(new UnavailableError('Redis'));
     return new Promise((resolve, reject) => {
-      this.#waiting.push({ key, slot, text, resolve, reject });
-      if (this.#waiting.length === 1) endOfTick(() => this.#flush());
+      this.#buffered.push({ key, slot, command: text, resolve, reject });
+      if (this.#buffered.length === 1) onNextTick(() => this.#flush());
     });
   }
 
   stop(): void {
-    for (const breaker of this.#out.values()) breaker.stop();
+    for (const breaker of this.#openBreakers.values()) breaker.stop();
   }
 
-  #isOut(slot: number): boolean {
-    return this.#out.size > 0 && (this.#out.has(slot) || this.#out.size >= SLOTS_OUT_MAX);
+  #isUnavailable(slot: number): boolean {
+    return (
+      this.#openBreakers.size > 0 &&
+      (this.#openBreakers.has(slot) || this.#openBreakers.size >= MAX_UNAVAILABLE_SLOTS)
+    );
   }
 
   /** Nobody is sent there until this very key could be decided again. */
-  #lose({ key, slot }: Errand, why: unknown): void {
-    if (this.#isOut(slot)) return;
-    const isFirst = this.#out.size === 0;
+  #openBreaker({ key, slot }: PendingCommand, why: unknown): void {
+    if (this.#isUnavailable(slot)) return;
+    const isFirst = this.#openBreakers.size === 0;
     const changed = (isBack: boolean): void => {
-      if (isBack && this.#out.delete(slot) && this.#out.size === 0) this.#onReach(true, undefined);
+      if (isBack && this.#openBreakers.delete(slot) && this.#openBreakers.size === 0)
+        this.#onAvailability(true, undefined);
     };
-    const breaker = new Breaker(
+    const breaker = new CircuitBreaker(
       this.#clock,
-      () => this.#call(slot, this.#scripts.whole, [key], ['p']),
+      () => this.#runScript(slot, this.#scripts.full, [key], ['p']),
       changed,
     );
-    this.#out.set(slot, breaker);
-    breaker.open(why);
-    if (isFirst) this.#onReach(false, why);
+    this.#openBreakers.set(slot, breaker);
+    breaker.trip(why);
+    if (isFirst) this.#onAvailability(false, why);
   }
 
   #flush(): void {
-    const errands = this.#waiting;
-    this.#waiting = [];
-    for (const together of this.#grouped(errands)) {
-      for (let from = 0; from < together.length; from += ASKS_MAX) {
-        this.#packed.push(together.slice(from, from + ASKS_MAX));
+    const commands = this.#buffered;
+    this.#buffered = [];
+    for (const together of this.#groupBySlot(commands)) {
+      for (let from = 0; from < together.length; from += MAX_BATCH_SIZE) {
+        this.#batches.push(together.slice(from, from + MAX_BATCH_SIZE));
       }
     }
-    this.#depart();
+    this.#dispatch();
   }
 
-  #depart(): void {
+  #dispatch(): void {
     let sent = 0;
-    for (; sent < this.#packed.length && this.#underway < UNDERWAY_MAX; sent++) {
-      const errands = this.#packed[sent];
-      if (this.#isOut(errands[0].slot)) {
-        for (const { reject } of errands) reject(new UnavailableError('Redis'));
+    for (; sent < this.#batches.length && this.#inFlightCount < MAX_IN_FLIGHT; sent++) {
+      const commands = this.#batches[sent];
+      if (this.#isUnavailable(commands[0].slot)) {
+        for (const { reject } of commands) reject(new UnavailableError('Redis'));
         continue;
       }
-      this.#underway += errands.length;
-      this.#carry(errands).then(() => {
-        this.#underway -= errands.length;
-        if (this.#packed.length > 0) this.#depart();
+      this.#inFlightCount += commands.length;
+      this.#sendBatch(commands).then(() => {
+        this.#inFlightCount -= commands.length;
+        if (this.#batches.length > 0) this.#dispatch();
       });
     }
-    this.#packed = this.#packed.slice(sent);
+    this.#batches = this.#batches.slice(sent);
   }
 
   /** On a cluster, only what lives in one slot may travel together. */
-  #grouped(errands: readonly Errand[]): Iterable<readonly Errand[]> {
-    if (!this.#connection.isCluster) return [errands];
-    const bySlot = new Map<number, Errand[]>();
-    for (const errand of errands) {
-      const others = bySlot.get(errand.slot);
-      if (others) others.push(errand);
-      else bySlot.set(errand.slot, [errand]);
+  #groupBySlot(commands: readonly PendingCommand[]): Iterable<readonly PendingCommand[]> {
+    if (!this.#connection.isCluster) return [commands];
+    const bySlot = new Map<number, PendingCommand[]>();
+    for (const command of commands) {
+      const others = bySlot.get(command.slot);
+      if (others) others.push(command);
+      else bySlot.set(command.slot, [command]);
     }
     return bySlot.values();
   }
 
-  async #carry(errands: readonly Errand[], isAgain = false): Promise<void> {
-    const texts = errands.map(({ text }) => text);
+  async #sendBatch(commands: readonly PendingCommand[], isAgain = false): Promise<void> {
+    const texts = commands.map(({ command }) => command);
     const isUniform = texts.every((text) => text === texts[0]);
     const isPlain = texts.every((text) => text.startsWith('a'));
-    const script = isPlain ? this.#scripts.plain : this.#scripts.whole;
+    const script = isPlain ? this.#scripts.checkOnly : this.#scripts.full;
     try {
-      const keys = errands.map(({ key }) => key);
-      const reply = await this.#call(errands[0].slot, script, keys, isUniform ? [texts[0]] : texts);
-      if (isLate(reply)) return await this.#carryAgain(errands, isAgain);
+      const keys = commands.map(({ key }) => key);
+      const reply = await this.#runScript(
+        commands[0].slot,
+        script,
+        keys,
+        isUniform ? [texts[0]] : texts,
+      );
+      if (isLateReply(reply)) return await this.#resendBatch(commands, isAgain);
       const at = Number(reply[0]);
-      for (let n = 0; n < errands.length; n++) errands[n].resolve({ told: reply[n + 1], at });
+      for (let n = 0; n < commands.length; n++) commands[n].resolve({ value: reply[n + 1], at });
     } catch (error) {
-      this.#lose(errands[0], error);
+      this.#openBreaker(commands[0], error);
       const unavailable = new UnavailableError('Redis', error);
-      for (const { reject } of errands) reject(unavailable);
+      for (const { reject } of commands) reject(unavailable);
     }
   }
 
   /** Too late and yet in time: Redis's clock was stepped. Now it is known, and those who ask try again. */
-  async #carryAgain(errands: readonly Errand[], isAgain: boolean): Promise<void> {
+  async #resendBatch(commands: readonly PendingCommand[], isAgain: boolean): Promise<void> {
     if (isAgain) throw new UnavailableError('Redis', 'its clock runs away');
-    for (const errand of errands) if (isTold(errand)) errand.resolve({ told: 0, at: Number.NaN });
-    const asking = errands.filter((errand) => !isTold(errand));
-    if (asking.length > 0) await this.#carry(asking, true);
+    for (const command of commands)
+      if (isOneWay(command)) command.resolve({ value: 0, at: Number.NaN });
+    const asking = commands.filter((command) => !isOneWay(command));
+    if (asking.length > 0) await this.#sendBatch(asking, true);
   }
 
-  #call(
+  #runScript(
     slot: number,
     script: string,
     keys: readonly string[],
     texts: readonly string[],
-  ): Promise<Reply> {
+  ): Promise<ScriptReply> {
     const since = this.#clock.now();
-    const by = since + this.#aheadMs[slot] + this.#deadlineMs;
+    const by = since + this.#clockOffsetMs[slot] + this.#deadlineMs;
     const args = [Number.isNaN(by) ? '' : `by ${by}`, ...texts];
     return new Promise((resolve, reject) => {
       const late = (): void =>
         reject(new UnavailableError('Redis', `no answer within ${this.#deadlineMs} ms`));
       // If it was this process that was busy, the answer is there and is read before the turn is over.
-      const giveUp = (): unknown => atEndOfTurn(late);
-      const call = { heldAt: since, giveUp };
+      const onTimeout = (): unknown => onImmediate(late);
+      const call = { issuedAt: since, onTimeout };
       this.#calls.add(call);
       this.#connection.run(script, keys, args).then(
         (reply) => {
           this.#calls.remove(call);
-          this.#aheadMs[slot] = timeIn(reply) - since;
+          this.#clockOffsetMs[slot] = redisTimeOf(reply) - since;
           resolve(reply);
         },
         (error) => {

@@ -6,23 +6,23 @@
  */
 
 import { ConfigError } from '../../core/errors.ts';
-import type { Told } from './reply.ts';
+import type { ReplyValue } from './reply.ts';
 
-export type Reply = readonly Told[];
+export type ScriptReply = readonly ReplyValue[];
 
 /** A connection that can run a script and read bytes. */
-export interface Connection {
+export interface RedisConnection {
   /** True if keys live on several nodes: a call may then only touch keys of one slot. */
   readonly isCluster: boolean;
   /** Runs a script with these keys and arguments; its text travels only when it has to. */
-  run(script: string, keys: readonly string[], args: readonly string[]): Promise<Reply>;
+  run(script: string, keys: readonly string[], args: readonly string[]): Promise<ScriptReply>;
 }
 
 /** A connection of its own that hears messages: while it listens, a connection can do nothing else. */
 export interface Subscriber {
-  listen(channel: string, hear: (message: string) => void): Promise<void>;
+  subscribe(channel: string, hear: (message: string) => void): Promise<void>;
   /** The same for messages that are no text. */
-  listenBytes(channel: string, hear: (message: Uint8Array) => void): Promise<void>;
+  subscribeBytes(channel: string, hear: (message: Uint8Array) => void): Promise<void>;
   stop(): Promise<void>;
 }
 
@@ -45,17 +45,17 @@ export interface IoRedisLike {
 export type RedisClient = NodeRedisLike | IoRedisLike;
 
 /** Redis does not know the script: it was restarted, flushed, or another node took over. */
-const isUnknownScript = (error: unknown): boolean =>
+const isNoScriptError = (error: unknown): boolean =>
   error instanceof Error && error.message.startsWith('NOSCRIPT');
 
 /** A client can be told to hand out bytes for text. The first answer is always text. */
-function inText(reply: unknown): Reply {
-  const answers = reply as Reply;
+function normalizeReply(reply: unknown): ScriptReply {
+  const answers = reply as ScriptReply;
   if (typeof answers[0] === 'string') return answers;
   return answers.map((told) => (typeof told === 'number' ? told : String(told)));
 }
 
-interface Spelling {
+interface ClientAdapter {
   readonly isCluster: boolean;
   /** Teaches a script, and gives the digest it goes by. */
   load(script: string): Promise<string>;
@@ -67,45 +67,45 @@ interface Spelling {
   ): Promise<unknown>;
 }
 
-export function connectionOf(client: unknown): Connection {
-  const spelled = spelling(client);
+export function connectionOf(client: unknown): RedisConnection {
+  const adapter = adapterOf(client);
   const digests = new Map<string, string>();
   const digestOf = async (script: string): Promise<string> => {
-    const digest = await spelled.load(script);
+    const digest = await adapter.load(script);
     digests.set(script, digest);
     return digest;
   };
   return {
-    isCluster: spelled.isCluster,
+    isCluster: adapter.isCluster,
     async run(script, keys, args) {
       const digest = digests.get(script) ?? (await digestOf(script));
       try {
-        return inText(await spelled.run('EVALSHA', digest, keys, args));
+        return normalizeReply(await adapter.run('EVALSHA', digest, keys, args));
       } catch (error) {
-        if (!isUnknownScript(error)) throw error;
-        return inText(await spelled.run('EVAL', script, keys, args));
+        if (!isNoScriptError(error)) throw error;
+        return normalizeReply(await adapter.run('EVAL', script, keys, args));
       }
     },
   };
 }
 
-function spelling(client: unknown): Spelling {
+function adapterOf(client: unknown): ClientAdapter {
   if (typeof client === 'object' && client !== null) {
     const own = client as Record<string, unknown>;
-    if (typeof own.evalsha === 'function') return ioRedis(client as IoRedis);
-    if (typeof own.evalSha === 'function') return nodeRedis(client as NodeRedis);
+    if (typeof own.evalsha === 'function') return ioRedisAdapter(client as IoRedisCommands);
+    if (typeof own.evalSha === 'function') return nodeRedisAdapter(client as NodeRedisCommands);
   }
   throw new ConfigError('client', 'a client of node-redis or ioredis', client);
 }
 
-interface IoRedis {
+interface IoRedisCommands {
   readonly isCluster?: boolean;
   script(what: 'LOAD', script: string): Promise<unknown>;
   evalsha(digest: string, keys: number, ...rest: string[]): Promise<unknown>;
   eval(script: string, keys: number, ...rest: string[]): Promise<unknown>;
 }
 
-const ioRedis = (client: IoRedis): Spelling => ({
+const ioRedisAdapter = (client: IoRedisCommands): ClientAdapter => ({
   isCluster: client.isCluster === true,
   load: async (script) => String(await client.script('LOAD', script)),
   run: (how, what, keys, args) =>
@@ -114,15 +114,15 @@ const ioRedis = (client: IoRedis): Spelling => ({
       : client.eval(what, keys.length, ...keys, ...args),
 });
 
-interface NodeRedis {
+interface NodeRedisCommands {
   /** Only a cluster has these. */
   readonly slots?: unknown;
   readonly masters?: unknown;
   sendCommand(...args: unknown[]): Promise<unknown>;
-  withCommandOptions?(options: object): NodeRedis;
+  withCommandOptions?(options: object): NodeRedisCommands;
 }
 
-function nodeRedis(client: NodeRedis): Spelling {
+function nodeRedisAdapter(client: NodeRedisCommands): ClientAdapter {
   const isCluster = client.slots !== undefined && client.masters !== undefined;
   // A deadline of our own is kept already; theirs makes an AbortSignal for every command.
   const plain = isCluster
@@ -139,24 +139,24 @@ function nodeRedis(client: NodeRedis): Spelling {
 }
 
 /** A second connection like the user's. Only for those who asked for it. */
-export function subscriberOf(client: unknown): Subscriber {
+export function createSubscriber(client: unknown): Subscriber {
   const own = client as { evalsha?: unknown };
   return typeof own.evalsha === 'function'
-    ? ioRedisSubscriber(client as IoRedisTwin)
-    : nodeRedisSubscriber(client as NodeRedisTwin);
+    ? ioRedisSubscriber(client as IoRedisDuplicate)
+    : nodeRedisSubscriber(client as NodeRedisDuplicate);
 }
 
-interface IoRedisTwin {
+interface IoRedisDuplicate {
   readonly isCluster?: boolean;
   /** Other options; those of a cluster come after other nodes. */
-  duplicate(...others: object[]): IoRedisTwin;
+  duplicate(...others: object[]): IoRedisDuplicate;
   subscribe(channel: string): Promise<unknown>;
   on(event: string, act: (channel: unknown, message: never) => void): unknown;
   disconnect(): void;
 }
 
-function ioRedisSubscriber(client: IoRedisTwin): Subscriber {
-  let twin: IoRedisTwin | undefined;
+function ioRedisSubscriber(client: IoRedisDuplicate): Subscriber {
+  let duplicate: IoRedisDuplicate | undefined;
   // Whatever the user's own does without a connection: this one waits for it, and listens as soon as it can.
   const patient = { enableOfflineQueue: true, maxRetriesPerRequest: null, autoResubscribe: true };
   const listen = async (
@@ -165,7 +165,7 @@ function ioRedisSubscriber(client: IoRedisTwin): Subscriber {
     hear: (message: never) => void,
   ): Promise<void> => {
     const own = client.isCluster ? client.duplicate([], patient) : client.duplicate(patient);
-    twin = own;
+    duplicate = own;
     own.on('error', () => {}); // what is lost is made up for by asking
     own.on(event, (_channel, message) => hear(message));
     await own.subscribe(channel).catch((error: unknown) => {
@@ -174,14 +174,14 @@ function ioRedisSubscriber(client: IoRedisTwin): Subscriber {
     });
   };
   return {
-    listen: (channel, hear) => listen(channel, 'message', hear),
-    listenBytes: (channel, hear) => listen(channel, 'messageBuffer', hear),
-    stop: async () => twin?.disconnect(),
+    subscribe: (channel, hear) => listen(channel, 'message', hear),
+    subscribeBytes: (channel, hear) => listen(channel, 'messageBuffer', hear),
+    stop: async () => duplicate?.disconnect(),
   };
 }
 
-interface NodeRedisTwin {
-  duplicate(): NodeRedisTwin;
+interface NodeRedisDuplicate {
+  duplicate(): NodeRedisDuplicate;
   connect(): Promise<unknown>;
   subscribe(channel: string, hear: (message: never) => void, areBytes?: boolean): Promise<unknown>;
   readonly isOpen?: boolean;
@@ -189,9 +189,9 @@ interface NodeRedisTwin {
   destroy(): void;
 }
 
-function nodeRedisSubscriber(client: NodeRedisTwin): Subscriber {
-  let twin: NodeRedisTwin | undefined;
-  const end = (own: NodeRedisTwin): void => {
+function nodeRedisSubscriber(client: NodeRedisDuplicate): Subscriber {
+  let duplicate: NodeRedisDuplicate | undefined;
+  const end = (own: NodeRedisDuplicate): void => {
     if (own.isOpen !== false) own.destroy(); // one that never was open may mind
   };
   const listen = async (
@@ -200,7 +200,7 @@ function nodeRedisSubscriber(client: NodeRedisTwin): Subscriber {
     areBytes: boolean,
   ): Promise<void> => {
     const own = client.duplicate();
-    twin = own;
+    duplicate = own;
     own.on('error', () => {}); // what is lost is made up for by asking
     try {
       await own.connect();
@@ -211,8 +211,8 @@ function nodeRedisSubscriber(client: NodeRedisTwin): Subscriber {
     }
   };
   return {
-    listen: (channel, hear) => listen(channel, hear, false),
-    listenBytes: (channel, hear) => listen(channel, hear, true),
-    stop: async () => twin && end(twin),
+    subscribe: (channel, hear) => listen(channel, hear, false),
+    subscribeBytes: (channel, hear) => listen(channel, hear, true),
+    stop: async () => duplicate && end(duplicate),
   };
 }

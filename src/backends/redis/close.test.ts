@@ -4,7 +4,7 @@ import { execFile } from 'node:child_process';
 import { getEventListeners } from 'node:events';
 import { promisify } from 'node:util';
 import { describe, expect, test, vi } from 'vitest';
-import { ownRedis } from '../../../test/support/own-redis.ts';
+import { redisFixture } from '../../../test/support/own-redis.ts';
 import { ioRedis, nodeRedis } from '../../../test/support/redis-clients.ts';
 import { redisServer } from '../../../test/support/services.ts';
 import { guard } from '../../adapters/http/guard.ts';
@@ -46,14 +46,14 @@ describe.skipIf(redisServer() === undefined).each([
   ['node-redis', nodeRedis],
   ['ioredis', ioRedis],
 ])('a limiter shared by %s is closed', (_name, connect) => {
-  const stage = ownRedis(connect);
+  const stage = redisFixture(connect);
 
   function shared(limit: Limit, options: RedisOptions = {}, queue: QueueOptions = {}) {
     const { clock, alarms } = countingClock();
     const api = limiter({
       name: 'api',
       limit,
-      share: redis(stage.own.client, options),
+      backend: redis(stage.firstClient.client, options),
       clock,
       queue,
     });
@@ -64,11 +64,11 @@ describe.skipIf(redisServer() === undefined).each([
 
   const WAYS: [string, Limit, RedisOptions][] = [
     ['in line', HOURLY, {}],
-    ['in the line of all', HOURLY, { fair: true }],
+    ['in the line of all', HOURLY, { fairQueue: true }],
     ['with a place reserved', { spacing: { every: '1h', reserve: 9 } }, {}],
     ['for a call in flight', ONE_LINE, {}],
-    ['for a call in flight, in the line of all', ONE_LINE, { fair: true }],
-    ['for permits taken ahead', { bucket: { rate: '1/h', burst: 1 } }, { lease: 1 }],
+    ['for a call in flight, in the line of all', ONE_LINE, { fairQueue: true }],
+    ['for permits taken ahead', { bucket: { rate: '1/h', burst: 1 } }, { prefetch: 1 }],
   ];
 
   test.each(WAYS)('%s, everybody who waits is told so at once', async (_how, limit, options) => {
@@ -104,11 +104,11 @@ describe.skipIf(redisServer() === undefined).each([
     await api.inspect('token');
     await api.close();
     const kept = stage.cli('KEYS', '*');
-    expect(await api.ask('token')).toEqual({ verdict: 'deny', retryAfterMs: 0 });
+    expect(await api.check('token')).toEqual({ verdict: 'deny', retryAfterMs: 0 });
     expect(await api.tryAcquire('token')).toMatchObject({ verdict: 'deny', reason: 'closed' });
     const impatient = await api.acquire('token', 1, { wait: 0 });
     expect(impatient).toMatchObject({ verdict: 'deny', reason: 'closed' });
-    expect(await api.take('token', 1)).toBe(0);
+    expect(await api.takeUpTo('token', 1)).toBe(0);
     expect(api.stats().denied).toBe(4);
     expect(stage.cli('KEYS', '*')).toBe(kept);
   });
@@ -127,8 +127,8 @@ describe.skipIf(redisServer() === undefined).each([
     ['in the line of all', true],
   ])('%s, whoever waits keeps no process alive unless it should', async (_how, fair) => {
     for (const keepAlive of [true, false]) {
-      const { api, alarms } = shared(HOURLY, { fair }, { keepAlive });
-      await api.ask('token');
+      const { api, alarms } = shared(HOURLY, { fairQueue: fair }, { keepAlive });
+      await api.check('token');
       const waiting = api.acquire('token', 1, { wait: 7_200_000 });
       await api.inspect('token');
       if (keepAlive) await vi.waitFor(() => expect(alarms.size).toBeGreaterThan(1));
@@ -141,7 +141,7 @@ describe.skipIf(redisServer() === undefined).each([
   test('places that were reserved are given back', async () => {
     const limit = { spacing: { every: '1h', reserve: 9 } };
     const [{ api }, other] = [shared(limit), shared(limit)];
-    await api.ask('token');
+    await api.check('token');
     const waiting = [api.acquire('token'), api.acquire('token')];
     await vi.waitFor(async () => expect((await api.inspect('token'))?.reserved).toBe(2));
     await api.close();
@@ -156,7 +156,7 @@ describe.skipIf(redisServer() === undefined).each([
     await api.close();
     expect(await waiting).toMatchObject({ verdict: 'deny', reason: 'closed' });
     expect((await other.api.inspect('sink'))?.inFlight).toBe(0);
-    const fair = [shared(HOURLY, { fair: true }), shared(HOURLY, { fair: true })];
+    const fair = [shared(HOURLY, { fairQueue: true }), shared(HOURLY, { fairQueue: true })];
     await fair[0].api.acquire('another'); // it listens from here on
     const asked = fair[0].api.acquire('token');
     expect(fair[0].api.stats().waiting).toBe(1);
@@ -168,7 +168,10 @@ describe.skipIf(redisServer() === undefined).each([
 
   test('whoever stands behind in the line of all is next', async () => {
     const limit = { spacing: { every: 50 } };
-    const [{ api }, other] = [shared(limit, { fair: true }), shared(limit, { fair: true })];
+    const [{ api }, other] = [
+      shared(limit, { fairQueue: true }),
+      shared(limit, { fairQueue: true }),
+    ];
     await Promise.all([api.acquire('token'), other.api.acquire('token')]);
     const gone = Array.from({ length: 20 }, () => api.acquire('token'));
     await api.inspect('another');
@@ -183,7 +186,7 @@ describe.skipIf(redisServer() === undefined).each([
   });
 
   test('before it listens, nobody waits for that', async () => {
-    const { api } = shared(HOURLY, { fair: true });
+    const { api } = shared(HOURLY, { fairQueue: true });
     const waiting = api.acquire('token');
     await api.close();
     expect(await waiting).toMatchObject({ verdict: 'deny', reason: 'closed' });
@@ -191,7 +194,7 @@ describe.skipIf(redisServer() === undefined).each([
 
   test('a wrapped function and a client hear why', async () => {
     const { api } = shared(HOURLY);
-    await api.ask('token');
+    await api.check('token');
     const call = throttle(async () => 1, { limiter: api, key: () => 'token', wait: true });
     const calling = expect(call()).rejects.toThrow(
       'over the limit for "token"; the limiter was closed',
@@ -203,7 +206,7 @@ describe.skipIf(redisServer() === undefined).each([
     await api.close();
     await calling;
     const answer = await asking;
-    expect(answer).toMatchObject({ go: false, status: 503 });
+    expect(answer).toMatchObject({ isAllowed: false, status: 503 });
     expect(JSON.stringify(answer)).toContain('The server is closing. Try again in 1 second.');
   });
 
@@ -221,7 +224,7 @@ describe.skipIf(redisServer() === undefined).each([
       import { limiter } from 'sluice';
       import { redis } from 'sluice/redis';
       ${make}
-      const api = limiter({ name: 'api', limit: { spacing: { every: '1h' } }, share: redis(client, { fair: ${fair} }) });
+      const api = limiter({ name: 'api', limit: { spacing: { every: '1h' } }, backend: redis(client, { fairQueue: ${fair} }) });
       await api.acquire('token');
       const waiting = api.acquire('token', 1, { wait: 7_200_000 });
       await api.inspect('token');

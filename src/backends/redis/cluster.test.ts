@@ -3,32 +3,32 @@
 import { createClient } from 'redis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import {
-  type Client,
   ioRedisCluster,
   nodeRedisCluster,
+  type RedisConnection,
 } from '../../../test/support/redis-clients.ts';
-import { nameOf, perSecond, remoteContract } from '../../../test/support/remote-contract.ts';
+import { bucketLimit, redisKeyOf, remoteContract } from '../../../test/support/remote-contract.ts';
 import {
-  type Cluster,
+  FAILOVER_AFTER_MS,
+  type RedisCluster,
   redisCli,
   redisServer,
   type Service,
-  startCluster,
-  TAKES_OVER_AFTER_MS,
+  startRedisCluster,
 } from '../../../test/support/services.ts';
 import { seededRandom } from '../../core/random.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import type { Limit } from '../../policies/limit.ts';
 import { redis } from './backend.ts';
-import { SLOTS, slotOf } from './slot.ts';
+import { SLOT_COUNT, slotOf } from './slot.ts';
 
 const CLIENTS = { 'node-redis': nodeRedisCluster, ioredis: ioRedisCluster };
 
 describe.skipIf(redisServer() === undefined)('a cluster', () => {
-  let cluster: Cluster;
+  let cluster: RedisCluster;
   beforeAll(async () => {
-    cluster = await startCluster();
+    cluster = await startRedisCluster();
   }, 60_000);
   afterAll(() => cluster?.stop());
 
@@ -38,7 +38,7 @@ describe.skipIf(redisServer() === undefined)('a cluster', () => {
       return {
         servers: () => masters,
         connect: () => connect(cluster),
-        trips: (keys) => new Set(keys.map((key) => slotOf(nameOf(key)))).size,
+        expectedRoundTrips: (keys) => new Set(keys.map((key) => slotOf(redisKeyOf(key)))).size,
         stop: async () => {},
       };
     });
@@ -49,7 +49,7 @@ describe.skipIf(redisServer() === undefined)('a cluster', () => {
       ['for time', { spacing: { every: 20 } }, 'spacing'],
       ['for calls in flight', { adaptive: { fixed: 1 } }, 'flights'],
     ];
-    const clients: Client[] = [];
+    const clients: RedisConnection[] = [];
     const made: RemoteLimiter[] = [];
 
     async function pairOf(limit: Limit): Promise<RemoteLimiter[]> {
@@ -57,7 +57,7 @@ describe.skipIf(redisServer() === undefined)('a cluster', () => {
       for (let n = 0; n < 2; n++) {
         const own = await connect(cluster);
         clients.push(own);
-        pair.push(limiter({ name: 'api', limit, share: redis(own.client, { fair: true }) }));
+        pair.push(limiter({ name: 'api', limit, backend: redis(own.client, { fairQueue: true }) }));
       }
       made.push(...pair);
       return pair;
@@ -67,7 +67,7 @@ describe.skipIf(redisServer() === undefined)('a cluster', () => {
     });
     afterEach(async () => {
       for (const api of made.splice(0)) await api.close();
-      for (const { end } of clients.splice(0)) end();
+      for (const { disconnect } of clients.splice(0)) disconnect();
     });
 
     test.each(LIMITS)(
@@ -75,9 +75,9 @@ describe.skipIf(redisServer() === undefined)('a cluster', () => {
       async (_what, limit) => {
         const pair = await pairOf(limit);
         const keys = ['a', 'b', 'c', 'd', 'e', 'f'];
-        expect(new Set(keys.map((key) => Math.floor((slotOf(nameOf(key)) * 3) / SLOTS))).size).toBe(
-          3,
-        );
+        expect(
+          new Set(keys.map((key) => Math.floor((slotOf(redisKeyOf(key)) * 3) / SLOT_COUNT))).size,
+        ).toBe(3);
         const orders = keys.map((): number[] => []);
         const enter = async (k: number, n: number): Promise<void> => {
           const entry = await pair[n % 2].acquire(keys[k]);
@@ -101,7 +101,7 @@ describe.skipIf(redisServer() === undefined)('a cluster', () => {
       async (_what, limit, kind) => {
         const [a, b] = await pairOf(limit);
         const { port } = cluster.masters()[0];
-        const line = `${nameOf('token', kind)}:line`;
+        const line = `${redisKeyOf('token', kind)}:line`;
         redisCli(port, '-c', 'RPUSH', line, 'ghost/1/1', 'ghost/2/1');
         const entries = [a.acquire('token'), b.acquire('token')].map(async (entering) => {
           const entry = await entering;
@@ -118,7 +118,7 @@ describe.skipIf(redisServer() === undefined)('a cluster', () => {
       const [a] = await pairOf({ spacing: { every: 20 } });
       const { port } = cluster.masters()[0];
       const [seconds] = redisCli(port, 'TIME').split('\n');
-      const name = nameOf('token', 'spacing');
+      const name = redisKeyOf('token', 'spacing');
       redisCli(port, '-c', 'HSET', `${name}:alive`, 'ghost', `${seconds}000`);
       redisCli(port, '-c', 'RPUSH', `${name}:line`, 'ghost/1/1');
       const since = performance.now();
@@ -153,42 +153,42 @@ describe.skipIf(redisServer() === undefined)('a cluster that loses a node', () =
   test.each(Object.entries(CLIENTS))(
     '%s is answered for that part at once, and by who took over as soon as it did',
     async (_name, connect) => {
-      const cluster = await startCluster();
+      const cluster = await startRedisCluster();
       const own = await connect(cluster);
       const api = limiter({
         name: 'api',
-        limit: perSecond(0.001, 5),
-        share: redis(own.client, { onUnavailable: 'deny' }),
+        limit: bucketLimit(0.001, 5),
+        backend: redis(own.client, { onUnavailable: 'deny' }),
       });
       try {
         const keys = Array.from({ length: 30 }, (_, n) => `key ${n}`);
-        for (const key of keys) expect((await api.ask(key)).verdict).toBe('allow');
+        for (const key of keys) expect((await api.check(key)).verdict).toBe('allow');
         // What was written has reached whoever stands by: every key is there twice.
         const kept = () => cluster.nodes.map(({ port }) => Number(redisCli(port, 'DBSIZE')));
         await vi.waitFor(() => expect(kept().reduce((a, b) => a + b)).toBe(2 * keys.length), {
           timeout: 10_000,
         });
         const reached: boolean[] = [];
-        api.on((event) => event.type === 'reach' && reached.push(event.isReachable));
+        api.on((event) => event.type === 'availability' && reached.push(event.isAvailable));
         const [lost] = cluster.masters();
         const names = redisCli(lost.port, 'KEYS', '*');
-        const theirs = keys.filter((key) => names.includes(nameOf(key)));
+        const theirs = keys.filter((key) => names.includes(redisKeyOf(key)));
         const [key] = theirs;
         const other = keys.find((one) => !theirs.includes(one)) ?? '';
         await lost.kill();
-        expect((await api.ask(key)).verdict).toBe('deny');
-        expect((await api.ask(other)).verdict).toBe('allow');
+        expect((await api.check(key)).verdict).toBe('deny');
+        expect((await api.check(other)).verdict).toBe('allow');
         const since = performance.now();
-        await vi.waitFor(async () => expect((await api.ask(key)).verdict).toBe('allow'), {
-          timeout: 20 * TAKES_OVER_AFTER_MS,
+        await vi.waitFor(async () => expect((await api.check(key)).verdict).toBe('allow'), {
+          timeout: 20 * FAILOVER_AFTER_MS,
           interval: 20,
         });
-        expect(performance.now() - since).toBeGreaterThan(TAKES_OVER_AFTER_MS / 2);
-        expect(await api.ask(key)).toEqual({ verdict: 'allow', remaining: 2 });
+        expect(performance.now() - since).toBeGreaterThan(FAILOVER_AFTER_MS / 2);
+        expect(await api.check(key)).toEqual({ verdict: 'allow', remaining: 2 });
         expect(reached).toEqual([false, true]); // one deadline, however long it takes
       } finally {
         await api.close();
-        own.end();
+        own.disconnect();
         await cluster.stop();
       }
     },
@@ -196,18 +196,19 @@ describe.skipIf(redisServer() === undefined)('a cluster that loses a node', () =
   );
 
   test('a write that nobody else had is lost with its node: one may go twice, unless writes need two', async () => {
-    const cluster = await startCluster();
+    const cluster = await startRedisCluster();
     const own = await nodeRedisCluster(cluster);
     const api = limiter({
       name: 'api',
       limit: { spacing: { every: '1h' } },
-      share: redis(own.client),
+      backend: redis(own.client),
     });
     try {
       const [alone, strict] = cluster.masters();
       const keys = Array.from({ length: 200 }, (_, n) => `key ${n}`);
       const keyAt = ({ port }: Service): string => {
-        const isTheirs = (key: string) => !redisCli(port, 'GET', nameOf(key)).startsWith('MOVED');
+        const isTheirs = (key: string) =>
+          !redisCli(port, 'GET', redisKeyOf(key)).startsWith('MOVED');
         return keys.find(isTheirs) ?? '';
       };
       const standBys = cluster.nodes.filter((node) => !cluster.masters().includes(node));
@@ -215,20 +216,20 @@ describe.skipIf(redisServer() === undefined)('a cluster that loses a node', () =
       redisCli(strict.port, 'CONFIG', 'SET', 'min-replicas-to-write', '1');
       for (const node of standBys) node.pause();
       for (const { port } of [alone, strict]) redisCli(port, 'CLIENT', 'KILL', 'TYPE', 'replica');
-      expect((await api.ask(key)).verdict).toBe('allow');
-      expect((await api.ask(key)).verdict).toBe('deny');
-      expect((await api.ask(careful)).verdict).toBe('deny'); // and nothing can be lost
-      expect(api.stats().makeshift).toBe(1);
+      expect((await api.check(key)).verdict).toBe('allow');
+      expect((await api.check(key)).verdict).toBe('deny');
+      expect((await api.check(careful)).verdict).toBe('deny'); // and nothing can be lost
+      expect(api.stats().fallback).toBe(1);
       await alone.kill();
       for (const node of standBys) node.resume();
-      await vi.waitFor(async () => expect((await api.ask(key)).verdict).toBe('allow'), {
-        timeout: 20 * TAKES_OVER_AFTER_MS,
+      await vi.waitFor(async () => expect((await api.check(key)).verdict).toBe('allow'), {
+        timeout: 20 * FAILOVER_AFTER_MS,
         interval: 20,
       });
-      expect((await api.ask(key)).verdict).toBe('deny');
+      expect((await api.check(key)).verdict).toBe('deny');
     } finally {
       await api.close();
-      own.end();
+      own.disconnect();
       await cluster.stop();
     }
   }, 120_000);

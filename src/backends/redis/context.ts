@@ -6,17 +6,17 @@
 import type { Millis } from '../../core/clock.ts';
 import { allow, type Decision, deny, NEVER, type OnUnavailable } from '../../core/decision.ts';
 import type { Policy } from '../../policies/policy.ts';
-import { LocalShare } from '../local/backend.ts';
-import type { RemoteSetting } from '../remote-backend.ts';
-import { Pipe, type Scripts } from './batcher.ts';
-import type { Connection, Subscriber } from './client.ts';
-import { type FairOptions, FairRoom } from './fair-queue.ts';
+import { LocalBackend } from '../local/backend.ts';
+import type { RemoteBackendContext } from '../remote-backend.ts';
+import { ScriptBatcher, type Scripts } from './batcher.ts';
+import type { RedisConnection, Subscriber } from './client.ts';
+import { FairQueue, type FairQueueOptions } from './fair-queue.ts';
 
-export const CHOICES: readonly OnUnavailable[] = ['allow', 'deny', 'local'];
+export const ON_UNAVAILABLE_VALUES: readonly OnUnavailable[] = ['allow', 'deny', 'local'];
 
 /** What the user chose. */
-export interface Own {
-  readonly connection: Connection;
+export interface RedisConfig {
+  readonly connection: RedisConnection;
   readonly prefix: string;
   readonly deadlineMs: Millis;
   readonly onUnavailable: OnUnavailable;
@@ -25,31 +25,49 @@ export interface Own {
   readonly subscriber: Subscriber | undefined;
 }
 
-export interface Way {
-  readonly pipe: Pipe;
+export interface RedisContext {
+  readonly batcher: ScriptBatcher;
   /** What a key is called in Redis. */
-  readonly keyOf: (key: string) => string;
-  readonly standIn: StandIn;
-  readonly room: FairRoom | undefined;
+  readonly redisKeyOf: (key: string) => string;
+  readonly fallback: Fallback;
+  readonly fairQueue: FairQueue | undefined;
 }
 
 /** What is decided there, and what a place in line is, which only the share knows. */
-export type There = Scripts & Pick<FairOptions, 'giveBack' | 'hold'>;
+export type BackendScripts = Scripts & Pick<FairQueueOptions, 'releaseCommand' | 'trackLease'>;
 
-export function wayOf(policy: Policy, setting: RemoteSetting, own: Own, there: There): Way {
-  const { clock, onReach } = setting;
-  const { connection, deadlineMs, subscriber } = own;
-  const heard = (isReachable: boolean, why: unknown): void => {
-    onReach(isReachable, why);
-    if (isReachable) room?.hurry();
+export function createRedisContext(
+  policy: Policy,
+  context: RemoteBackendContext,
+  config: RedisConfig,
+  scripts: BackendScripts,
+): RedisContext {
+  const { clock, onAvailability } = context;
+  const { connection, deadlineMs, subscriber } = config;
+  const onChange = (isAvailable: boolean, why: unknown): void => {
+    onAvailability(isAvailable, why);
+    if (isAvailable) fairQueue?.pollNow();
   };
-  const pipe = new Pipe(connection, there, { clock, deadlineMs, onReach: heard });
-  const keyOf = keysOf(own.prefix, setting, policy);
-  const standIn = standInOf(policy, setting, own);
-  const { giveBack, hold } = there;
-  const room =
-    subscriber && new FairRoom({ ...setting, pipe, keyOf, standIn, subscriber, giveBack, hold });
-  return { pipe, keyOf, standIn, room };
+  const batcher = new ScriptBatcher(connection, scripts, {
+    clock,
+    deadlineMs,
+    onAvailability: onChange,
+  });
+  const redisKeyOf = createRedisKeyMapper(config.prefix, context, policy);
+  const fallback = createFallback(policy, context, config);
+  const { releaseCommand, trackLease } = scripts;
+  const fairQueue =
+    subscriber &&
+    new FairQueue({
+      ...context,
+      batcher,
+      redisKeyOf,
+      fallback,
+      subscriber,
+      releaseCommand,
+      trackLease,
+    });
+  return { batcher, redisKeyOf, fallback, fairQueue };
 }
 
 /**
@@ -57,49 +75,53 @@ export function wayOf(policy: Policy, setting: RemoteSetting, own: Own, there: T
  * kind, because limits of different kinds could not read each other's numbers, and would begin anew
  * each time. A limit that nobody named goes by its figures, lest it share a count with a stranger.
  */
-function keysOf(
+function createRedisKeyMapper(
   prefix: string,
-  { name, isNamed }: RemoteSetting,
-  { formulas = [] }: Policy,
+  { name, hasExplicitName }: RemoteBackendContext,
+  { specs = [] }: Policy,
 ): (key: string) => string {
-  const kind = formulas.map(({ kind }) => kind).join('+');
-  const figures = formulas.map(({ kind, numbers }) => `${kind} ${numbers.join(' ')}`).join('+');
+  const kind = specs.map(({ kind }) => kind).join('+');
+  const figures = specs.map(({ kind, params }) => `${kind} ${params.join(' ')}`).join('+');
   // Where a name ends must be plain: "a:b" and "c" is not "a" and "b:c". Empty braces hold nothing together.
-  const start = `${prefix}:{${(isNamed ? name : figures).replace(/[%:{}]/g, encodeURIComponent)}:`;
+  const start = `${prefix}:{${(hasExplicitName ? name : figures).replace(/[%:{}]/g, encodeURIComponent)}:`;
   const end = `}:${kind}`;
   return (key) => start + key + end;
 }
 
 /** What somebody is told who is refused because Redis is out of reach: it may be back by then. */
-const UNREACHABLE_RETRY_MS = 500;
+const UNAVAILABLE_RETRY_MS = 500;
 
 /** Decides while Redis is out of reach. */
-export interface StandIn {
-  ask(key: string, cost: number): Decision;
+export interface Fallback {
+  check(key: string, cost: number): Decision;
   /** A call that was let in has ended. Only counted where calls in flight are. */
   settle(key: string, cost: number): void;
 }
 
-function standInOf(policy: Policy, { clock, random, keysMax }: RemoteSetting, own: Own): StandIn {
+function createFallback(
+  policy: Policy,
+  { clock, random, maxKeys }: RemoteBackendContext,
+  config: RedisConfig,
+): Fallback {
   const settle = (): void => {};
-  switch (own.onUnavailable) {
+  switch (config.onUnavailable) {
     case 'deny':
-      return { ask: () => deny(UNREACHABLE_RETRY_MS), settle };
+      return { check: () => deny(UNAVAILABLE_RETRY_MS), settle };
     case 'allow':
-      return { ask: () => allow(0), settle };
+      return { check: () => allow(0), settle };
     case 'local': {
-      const local = new LocalShare(policy, { clock, random, keysMax });
-      const flights = policy.formulas?.find(({ kind }) => kind === 'flights');
-      const [most = Infinity] = flights?.numbers ?? [];
+      const local = new LocalBackend(policy, { clock, random, maxKeys });
+      const flights = policy.specs?.find(({ kind }) => kind === 'flights');
+      const [most = Infinity] = flights?.params ?? [];
       return {
         // A part of the limit is the whole limit at a higher price, as far as that can be paid at all.
-        ask(key, cost) {
-          const priced = local.askNow(key, cost * own.processes, clock.now());
+        check(key, cost) {
+          const priced = local.checkNow(key, cost * config.processes, clock.now());
           const isTooDear = priced.verdict === 'deny' && priced.retryAfterMs === NEVER;
-          return isTooDear ? local.askNow(key, cost, clock.now()) : priced;
+          return isTooDear ? local.checkNow(key, cost, clock.now()) : priced;
         },
         settle(key, cost) {
-          const price = cost * own.processes;
+          const price = cost * config.processes;
           const paid = price > most ? cost : price;
           local.settle(key, { outcome: 'ok', cost: paid, dueAt: clock.now() });
         },

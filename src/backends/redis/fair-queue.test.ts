@@ -1,16 +1,16 @@
 /** One line for all processes, in trouble: nobody hangs, and nobody is forgotten. */
 
 import { describe, expect, test, vi } from 'vitest';
-import { ownRedis } from '../../../test/support/own-redis.ts';
+import { redisFixture } from '../../../test/support/own-redis.ts';
 import { ioRedis, nodeRedis } from '../../../test/support/redis-clients.ts';
 import { redisServer, startRedis } from '../../../test/support/services.ts';
-import { alarm, type Clock, systemClock } from '../../core/clock.ts';
+import { type Clock, schedule, systemClock } from '../../core/clock.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import { VirtualClock } from '../../testing/index.ts';
 import { type RedisOptions, redis } from './backend.ts';
-import type { Answered, Pipe } from './batcher.ts';
-import { FairRoom } from './fair-queue.ts';
+import type { ScriptBatcher, TimedReply } from './batcher.ts';
+import { FairQueue } from './fair-queue.ts';
 
 const LINE = 'sluice:{api:token}:spacing:line';
 const ALIVE = 'sluice:{api:token}:spacing:alive';
@@ -20,12 +20,16 @@ describe.skipIf(redisServer() === undefined).each([
   ['node-redis', nodeRedis],
   ['ioredis', ioRedis],
 ])('waiting fairly by %s, in trouble', (_name, connect) => {
-  const stage = ownRedis(connect);
+  const stage = redisFixture(connect);
 
-  function fair(every: number, options: RedisOptions = {}, from = stage.own): RemoteLimiter {
-    const share = redis(from.client, { fair: true, deadline: 50, ...options });
-    const api = limiter({ name: 'api', limit: { spacing: { every } }, share });
-    stage.made.push(api);
+  function fair(
+    every: number,
+    options: RedisOptions = {},
+    from = stage.firstClient,
+  ): RemoteLimiter {
+    const backend = redis(from.client, { fairQueue: true, deadline: 50, ...options });
+    const api = limiter({ name: 'api', limit: { spacing: { every } }, backend });
+    stage.limiters.push(api);
     return api;
   }
 
@@ -38,8 +42,8 @@ describe.skipIf(redisServer() === undefined).each([
   async function inSilence(api: RemoteLimiter, act: () => Promise<void>): Promise<void> {
     stage.service.pause();
     try {
-      await api.ask('another');
-      expect(api.stats().isReachable).toBe(false);
+      await api.check('another');
+      expect(api.stats().isAvailable).toBe(false);
       await act();
     } finally {
       stage.service.resume();
@@ -71,18 +75,18 @@ describe.skipIf(redisServer() === undefined).each([
     await inSilence(api, async () => {
       const entries = await Promise.all(waiting);
       expect(entries.map(({ verdict }) => verdict)).toEqual(['allow', 'allow']);
-      expect(api.stats()).toMatchObject({ waiting: 0, makeshift: 3 });
+      expect(api.stats()).toMatchObject({ waiting: 0, fallback: 3 });
     });
   });
 
   test('those in line count with those who only ask, while Redis is away', async () => {
     const api = fair(60_000, { onUnavailable: 'local' });
     await inSilence(api, async () => {
-      expect((await api.ask('token')).verdict).toBe('allow');
+      expect((await api.check('token')).verdict).toBe('allow');
       const impatient = await api.acquire('token', 1, { wait: 100 });
       expect(impatient).toMatchObject({ verdict: 'deny', reason: 'too-long' });
       expect((await api.acquire('third')).verdict).toBe('allow');
-      expect((await api.ask('third')).verdict).toBe('deny');
+      expect((await api.check('third')).verdict).toBe('deny');
     });
   });
 
@@ -92,12 +96,12 @@ describe.skipIf(redisServer() === undefined).each([
       now: () => systemClock.now(),
       wakeAt(at, act, keepAlive) {
         alarms.push(at);
-        return alarm(systemClock, at, act, keepAlive);
+        return schedule(systemClock, at, act, keepAlive);
       },
     };
-    const share = redis(stage.own.client, { fair: true, deadline: 50 });
-    const api = limiter({ name: 'api', limit: { adaptive: { fixed: 1 } }, share, clock });
-    stage.made.push(api);
+    const backend = redis(stage.firstClient.client, { fairQueue: true, deadline: 50 });
+    const api = limiter({ name: 'api', limit: { adaptive: { fixed: 1 } }, backend, clock });
+    stage.limiters.push(api);
     await api.inspect('sink');
     await inSilence(api, async () => {
       const held = await api.acquire('sink');
@@ -115,12 +119,12 @@ describe.skipIf(redisServer() === undefined).each([
       expect(performance.now() - since).toBeLessThan(500); // nor was it a beat
       expect(api.stats()).toMatchObject({ waiting: 0, held: 0 });
     });
-    await vi.waitFor(() => expect(api.stats().isReachable).toBe(true), { timeout: 3000 });
+    await vi.waitFor(() => expect(api.stats().isAvailable).toBe(true), { timeout: 3000 });
     expect((await api.inspect('sink'))?.inFlight).toBe(0);
   });
 
   test('a line that Redis has forgotten is joined again by all, whoever else has come since', async () => {
-    const [a, b] = [fair(300), fair(300, {}, stage.other)];
+    const [a, b] = [fair(300), fair(300, {}, stage.secondClient)];
     await a.acquire('token');
     const waiting = [a.acquire('token'), b.acquire('token'), b.acquire('token')];
     await lineIs(3);
@@ -149,7 +153,7 @@ describe.skipIf(redisServer() === undefined).each([
       giveUp.abort(new Error('enough'));
       await left;
     });
-    await vi.waitFor(() => expect(api.stats().isReachable).toBe(true), { timeout: 3000 });
+    await vi.waitFor(() => expect(api.stats().isAvailable).toBe(true), { timeout: 3000 });
     stage.cli('LPOP', LINE);
     expect((await staying).verdict).toBe('allow');
   }, 10_000);
@@ -170,9 +174,9 @@ describe.skipIf(redisServer() === undefined).each([
 describe.skipIf(redisServer() === undefined)('waiting fairly by ioredis with a prefix', () => {
   test('whoever is next is told', async () => {
     const service = await startRedis();
-    const { client, end } = await ioRedis(service.port, 'app:');
-    const share = redis(client, { fair: true });
-    const api = limiter({ name: 'api', limit: { spacing: { every: 20 } }, share });
+    const { client, disconnect } = await ioRedis(service.port, 'app:');
+    const backend = redis(client, { fairQueue: true });
+    const api = limiter({ name: 'api', limit: { spacing: { every: 20 } }, backend });
     try {
       await api.acquire('token');
       const since = performance.now();
@@ -180,7 +184,7 @@ describe.skipIf(redisServer() === undefined)('waiting fairly by ioredis with a p
       expect(performance.now() - since).toBeLessThan(900); // a beat is a second
     } finally {
       await api.close();
-      end();
+      disconnect();
       await service.stop();
     }
   });
@@ -190,22 +194,26 @@ describe('somebody who left the line while its ask was under way', () => {
   /** A room whose way to Redis keeps what is sent, until it is answered. */
   function stage() {
     const sent: { text: string; answer: (told: string | number) => void }[] = [];
-    const send = (_key: string, text: string): Promise<Answered> =>
+    const send = (_key: string, text: string): Promise<TimedReply> =>
       new Promise((resolve) => {
-        sent.push({ text: text.split(' ')[0], answer: (told) => resolve({ told, at: 0 }) });
+        sent.push({ text: text.split(' ')[0], answer: (told) => resolve({ value: told, at: 0 }) });
       });
-    const room = new FairRoom({
-      pipe: { send } as unknown as Pipe,
+    const fairQueue = new FairQueue({
+      batcher: { send } as unknown as ScriptBatcher,
       clock: new VirtualClock(),
       random: () => 0.5,
-      subscriber: { listen: async () => {}, listenBytes: async () => {}, stop: async () => {} },
-      waitersMax: 9,
+      subscriber: {
+        subscribe: async () => {},
+        subscribeBytes: async () => {},
+        stop: async () => {},
+      },
+      maxWaiters: 9,
       keepAlive: false,
-      keyOf: (key) => key,
-      standIn: { ask: () => ({ verdict: 'deny', retryAfterMs: 500 }) },
-      giveBack: (id) => `s${id}`,
+      redisKeyOf: (key) => key,
+      fallback: { check: () => ({ verdict: 'deny', retryAfterMs: 500 }) },
+      releaseCommand: (id) => `s${id}`,
     });
-    return { room, sent };
+    return { fairQueue, sent };
   }
 
   test.each([
@@ -213,15 +221,15 @@ describe('somebody who left the line while its ask was under way', () => {
     ['stands there as the first', -7, 'x'],
     ['is let in', 0, 's'],
   ])('and %s all the same, because it was sent again, is taken back', async (_how, told, back) => {
-    const { room, sent } = stage();
+    const { fairQueue, sent } = stage();
     const giveUp = new AbortController();
-    const leaving = room.enter('token', 1, { waitMsMax: Infinity, signal: giveUp.signal });
+    const leaving = fairQueue.acquire('token', 1, { maxWaitMs: Infinity, signal: giveUp.signal });
     giveUp.abort(new Error('enough'));
     await expect(leaving).rejects.toThrow('enough');
     const [asked, left] = sent;
     left.answer(0);
     asked.answer(told);
-    const closing = room.close();
+    const closing = fairQueue.close();
     await vi.waitFor(() => expect(sent.length).toBe(3));
     const id = asked.text.slice(1);
     expect(sent.map(({ text }) => text)).toEqual([`f${id}`, `x${id}`, `${back}${id}`]);

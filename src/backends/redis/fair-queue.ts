@@ -17,83 +17,83 @@
  * While Redis is out of reach, what stands in for it lets in whom it may; the others stay.
  */
 
-import { alarm, type Clock, type Millis } from '../../core/clock.ts';
+import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { type Decision, NEVER, WHEN_SETTLED } from '../../core/decision.ts';
-import { Underway } from '../../core/pending.ts';
+import { PendingSet } from '../../core/pending.ts';
 import type { Random } from '../../core/random.ts';
-import { CLOSED, type FairEntry, type FairPatience } from '../remote-backend.ts';
-import type { Answered, Pipe } from './batcher.ts';
+import { CLOSED_REFUSAL, type FairWaitLimits, type FairWaitResult } from '../remote-backend.ts';
+import type { ScriptBatcher, TimedReply } from './batcher.ts';
 import type { Subscriber } from './client.ts';
-import { STALE_MS } from './lua-script.ts';
+import { PROCESS_TIMEOUT_MS } from './lua-script.ts';
 import { decisionOf } from './reply.ts';
 
-const BEAT_MS: Millis = STALE_MS / 3;
+const HEARTBEAT_MS: Millis = PROCESS_TIMEOUT_MS / 3;
 
 interface Waiter {
   readonly id: string;
   readonly cost: number;
-  readonly line: Line;
-  readonly finish: (entry: FairEntry) => void;
+  readonly queue: KeyQueue;
+  readonly finish: (entry: FairWaitResult) => void;
   /** Whether it is asking right now. */
-  isAsking: boolean;
+  isRequesting: boolean;
   /** What it was told meanwhile: the answer that is under way may be older than that. */
-  toldMs: Millis | undefined;
+  pendingTurnMs: Millis | undefined;
   isWaiting: boolean;
-  cancel: (() => void) | undefined;
+  cancelTurn: (() => void) | undefined;
 }
 
-interface Line {
+interface KeyQueue {
   readonly key: string;
   readonly waiters: Map<string, Waiter>;
 }
 
-export interface FairOptions {
-  readonly pipe: Pipe;
+export interface FairQueueOptions {
+  readonly batcher: ScriptBatcher;
   readonly clock: Clock;
   readonly random: Random;
   readonly subscriber: Subscriber;
-  readonly waitersMax: number;
+  readonly maxWaiters: number;
   readonly keepAlive: boolean;
   /** What a key is called in Redis. */
-  readonly keyOf: (key: string) => string;
+  readonly redisKeyOf: (key: string) => string;
   /** Decides while Redis is out of reach. */
-  readonly standIn: { ask(key: string, cost: number): Decision };
+  readonly fallback: { check(key: string, cost: number): Decision };
   /** How to say that whoever got in by this name, at that time, does not need it. */
-  readonly giveBack: (id: string, cost: number, at: Millis) => string;
+  readonly releaseCommand: (id: string, cost: number, at: Millis) => string;
   /** Takes note that a place is held by this name until its call settles, where those in flight are counted. */
-  readonly hold?: ((id: string, held: Held) => void) | undefined;
+  readonly trackLease?: ((id: string, lease: ActiveLease) => void) | undefined;
 }
 
 /** A place that is held while its call is in flight. */
-export interface Held {
+export interface ActiveLease {
   readonly key: string;
   readonly cost: number;
   /** True if it was let in here, while Redis was out of reach. */
-  readonly isMakeshift: boolean;
+  readonly fromFallback: boolean;
 }
 
 /** A name that nobody else goes by. */
-export function nameByChance(random: Random): string {
+export function randomId(random: Random): string {
   const letters = () => random().toString(36).slice(2, 10);
   return `${letters()}${letters()}`;
 }
 
-export class FairRoom {
-  readonly #options: FairOptions;
+export class FairQueue {
+  readonly #options: FairQueueOptions;
   /** Of this process, in this limiter: nobody else's. */
-  readonly #process: string;
-  readonly #lines = new Map<string, Line>();
+  readonly #processId: string;
+  readonly #queues = new Map<string, KeyQueue>();
   /** All of them, by id. */
   readonly #waiters = new Map<string, Waiter>();
   /** What was sent for those who wait, and is not answered. */
-  readonly #underway = new Underway();
-  #joined = 0;
-  #beat: (() => void) | undefined;
-  #isListening = false;
+  readonly #pending = new PendingSet();
+  #lastWaiterNumber = 0;
+  #cancelHeartbeat: (() => void) | undefined;
+  #isSubscribed = false;
 
-  constructor(options: FairOptions) {
+  constructor(options: FairQueueOptions) {
     this.#options = options;
-    this.#process = nameByChance(options.random);
+    this.#processId = randomId(options.random);
   }
 
   get size(): number {
@@ -101,223 +101,223 @@ export class FairRoom {
   }
 
   /** Waits for a permit; rejects only if the signal aborts. */
-  async enter(key: string, cost: number, patience: FairPatience): Promise<FairEntry> {
-    const { signal, waitMsMax } = patience;
+  async acquire(key: string, cost: number, limits: FairWaitLimits): Promise<FairWaitResult> {
+    const { signal, maxWaitMs } = limits;
     signal?.throwIfAborted();
-    if (this.size >= this.#options.waitersMax) {
+    if (this.size >= this.#options.maxWaiters) {
       return { verdict: 'deny', retryAfterMs: 0, reason: 'queue-full' };
     }
-    this.#listen();
+    this.#subscribe();
     return new Promise((resolve, reject) => {
       const { clock, keepAlive } = this.#options;
-      const line = this.#lines.get(key) ?? this.#newLine(key);
+      const queue = this.#queues.get(key) ?? this.#createQueue(key);
       let stop = (): void => {};
       const leave = (): void => {
         waiter.isWaiting = false;
-        waiter.cancel?.();
+        waiter.cancelTurn?.();
         stop();
         signal?.removeEventListener('abort', onAbort);
-        this.#forget(waiter);
+        this.#removeWaiter(waiter);
       };
       const waiter: Waiter = {
-        id: `${this.#process}/${++this.#joined}/${cost}`,
+        id: `${this.#processId}/${++this.#lastWaiterNumber}/${cost}`,
         cost,
-        line,
-        isAsking: false,
-        toldMs: undefined,
+        queue,
+        isRequesting: false,
+        pendingTurnMs: undefined,
         isWaiting: true,
-        cancel: undefined,
+        cancelTurn: undefined,
         finish: (entry) => {
           leave();
           resolve(entry);
         },
       };
       const giveUp = (): void => {
-        this.#leaveLine(waiter);
+        this.#leaveQueue(waiter);
         waiter.finish({ verdict: 'deny', retryAfterMs: 0, reason: 'too-long' });
       };
       const onAbort = (): void => {
-        this.#leaveLine(waiter);
+        this.#leaveQueue(waiter);
         leave();
         reject(signal?.reason);
       };
-      if (waitMsMax < Infinity) stop = alarm(clock, clock.now() + waitMsMax, giveUp, keepAlive);
+      if (maxWaitMs < Infinity) stop = schedule(clock, clock.now() + maxWaitMs, giveUp, keepAlive);
       signal?.addEventListener('abort', onAbort, { once: true });
       this.#waiters.set(waiter.id, waiter);
-      line.waiters.set(waiter.id, waiter);
-      this.#ask(waiter);
-      this.#beatLater();
+      queue.waiters.set(waiter.id, waiter);
+      this.#requestPermit(waiter);
+      this.#scheduleHeartbeat();
     });
   }
 
   /** Refuses all who wait, at once; nobody of this process stands in Redis's line when it is over. */
   async close(): Promise<void> {
     for (const waiter of [...this.#waiters.values()]) {
-      this.#leaveLine(waiter);
-      waiter.finish(CLOSED);
+      this.#leaveQueue(waiter);
+      waiter.finish(CLOSED_REFUSAL);
     }
-    this.#beat?.();
-    this.#beat = undefined;
-    await this.#underway.ended(); // whoever is let in now gives it back
+    this.#cancelHeartbeat?.();
+    this.#cancelHeartbeat = undefined;
+    await this.#pending.drained(); // whoever is let in now gives it back
     await this.#options.subscriber.stop();
   }
 
   /** Asks at once who is first, for this key or for all: Redis is back or can be heard, or a place is free here. */
-  hurry(key?: string): void {
-    for (const line of this.#lines.values()) {
-      if (key === undefined || line.key === key) this.#beatFor(line);
+  pollNow(key?: string): void {
+    for (const queue of this.#queues.values()) {
+      if (key === undefined || queue.key === key) this.#sendHeartbeat(queue);
     }
   }
 
-  #newLine(key: string): Line {
-    const line: Line = { key, waiters: new Map() };
-    this.#lines.set(key, line);
-    return line;
+  #createQueue(key: string): KeyQueue {
+    const queue: KeyQueue = { key, waiters: new Map() };
+    this.#queues.set(key, queue);
+    return queue;
   }
 
-  #forget({ id, line }: Waiter): void {
+  #removeWaiter({ id, queue }: Waiter): void {
     this.#waiters.delete(id);
-    line.waiters.delete(id);
-    if (line.waiters.size === 0) this.#lines.delete(line.key);
+    queue.waiters.delete(id);
+    if (queue.waiters.size === 0) this.#queues.delete(queue.key);
   }
 
   /** Hears whose turn it is, from whoever had its turn before. Nobody waits for that: the beat makes up for it. */
-  #listen(): void {
-    if (this.#isListening) return;
-    this.#isListening = true;
+  #subscribe(): void {
+    if (this.#isSubscribed) return;
+    this.#isSubscribed = true;
     const hear = (message: string): void => {
       const [id, ms] = message.split(' ');
-      this.#turn(this.#waiters.get(id), Number(ms));
+      this.#scheduleTurn(this.#waiters.get(id), Number(ms));
     };
-    this.#options.subscriber.listen(`sluice:turn:${this.#process}`, hear).then(
-      () => this.hurry(), // whoever was told before anybody listened
+    this.#options.subscriber.subscribe(`sluice:turn:${this.#processId}`, hear).then(
+      () => this.pollNow(), // whoever was told before anybody listened
       () => {
-        this.#isListening = false; // the next beat tries again
+        this.#isSubscribed = false; // the next beat tries again
       },
     );
   }
 
-  #send({ key }: Line, text: string): Promise<Answered> {
-    const { pipe, keyOf } = this.#options;
-    return this.#underway.add(pipe.send(keyOf(key), text));
+  #send({ key }: KeyQueue, text: string): Promise<TimedReply> {
+    const { batcher, redisKeyOf } = this.#options;
+    return this.#pending.add(batcher.send(redisKeyOf(key), text));
   }
 
   /** Its turn has come, and it may ask in so long. */
-  #turn(waiter: Waiter | undefined, ms: Millis): void {
+  #scheduleTurn(waiter: Waiter | undefined, ms: Millis): void {
     if (!waiter?.isWaiting) return;
-    if (waiter.isAsking) {
-      waiter.toldMs = ms;
+    if (waiter.isRequesting) {
+      waiter.pendingTurnMs = ms;
       return;
     }
     const { clock, keepAlive } = this.#options;
-    waiter.cancel?.();
+    waiter.cancelTurn?.();
     const ask = (): void => {
-      waiter.cancel = undefined;
-      this.#ask(waiter);
+      waiter.cancelTurn = undefined;
+      this.#requestPermit(waiter);
     };
-    waiter.cancel = alarm(clock, clock.now() + ms, ask, keepAlive);
+    waiter.cancelTurn = schedule(clock, clock.now() + ms, ask, keepAlive);
   }
 
-  async #ask(waiter: Waiter): Promise<void> {
-    if (!waiter.isWaiting || waiter.isAsking) return;
-    waiter.isAsking = true;
-    waiter.toldMs = undefined;
+  async #requestPermit(waiter: Waiter): Promise<void> {
+    if (!waiter.isWaiting || waiter.isRequesting) return;
+    waiter.isRequesting = true;
+    waiter.pendingTurnMs = undefined;
     try {
-      const { told, at } = await this.#send(waiter.line, `f${waiter.id} ${waiter.cost}`);
-      waiter.isAsking = false;
-      const decision = told === '-' ? undefined : decisionOf(told);
-      if (waiter.isWaiting) this.#answered(waiter, decision, at);
-      else this.#undo(waiter, decision, at);
+      const { value, at } = await this.#send(waiter.queue, `f${waiter.id} ${waiter.cost}`);
+      waiter.isRequesting = false;
+      const decision = value === '-' ? undefined : decisionOf(value);
+      if (waiter.isWaiting) this.#onReply(waiter, decision, at);
+      else this.#releaseAbandoned(waiter, decision, at);
     } catch {
-      waiter.isAsking = false;
-      this.#makeDo(waiter);
+      waiter.isRequesting = false;
+      this.#tryFallback(waiter);
     }
   }
 
   /** Undefined: it stands in line, and not first. */
-  #answered(waiter: Waiter, decision: Decision | undefined, at: Millis): void {
-    if (decision === undefined || isUntilSettled(decision)) {
+  #onReply(waiter: Waiter, decision: Decision | undefined, at: Millis): void {
+    if (decision === undefined || isDeniedUntilSettle(decision)) {
       // It will be told when its turn comes, unless it has been.
-      if (waiter.toldMs !== undefined) this.#turn(waiter, waiter.toldMs);
+      if (waiter.pendingTurnMs !== undefined) this.#scheduleTurn(waiter, waiter.pendingTurnMs);
     } else if (decision.verdict !== 'deny') {
-      this.#letIn(waiter, at, false);
+      this.#admit(waiter, at, false);
     } else if (decision.retryAfterMs === NEVER) {
       waiter.finish({ ...decision, reason: 'never' });
     } else {
-      this.#turn(waiter, decision.retryAfterMs); // it is first, and came too early
+      this.#scheduleTurn(waiter, decision.retryAfterMs); // it is first, and came too early
     }
   }
 
   /** It gave up while the answer was under way; if it was asked twice, it may have joined after it had left. */
-  #undo(waiter: Waiter, decision: Decision | undefined, at: Millis): void {
-    const { id, line, cost } = waiter;
-    if (decision === undefined || decision.verdict === 'deny') this.#leaveLine(waiter);
-    else this.#send(line, this.#options.giveBack(id, cost, at)).catch(() => {});
+  #releaseAbandoned(waiter: Waiter, decision: Decision | undefined, at: Millis): void {
+    const { id, queue, cost } = waiter;
+    if (decision === undefined || decision.verdict === 'deny') this.#leaveQueue(waiter);
+    else this.#send(queue, this.#options.releaseCommand(id, cost, at)).catch(() => {});
   }
 
   /** Redis is out of reach: true if those behind may try, too. Else it stays, and asks again before long. */
-  #makeDo(waiter: Waiter): boolean {
-    if (!waiter.isWaiting || waiter.isAsking) return true;
-    const { standIn, clock } = this.#options;
-    const decision = standIn.ask(waiter.line.key, waiter.cost);
-    if (decision.verdict !== 'deny') this.#letIn(waiter, clock.now(), true);
+  #tryFallback(waiter: Waiter): boolean {
+    if (!waiter.isWaiting || waiter.isRequesting) return true;
+    const { fallback, clock } = this.#options;
+    const decision = fallback.check(waiter.queue.key, waiter.cost);
+    if (decision.verdict !== 'deny') this.#admit(waiter, clock.now(), true);
     else if (decision.retryAfterMs === NEVER) waiter.finish({ ...decision, reason: 'never' });
-    else if (!isUntilSettled(decision))
-      this.#turn(waiter, Math.min(decision.retryAfterMs, BEAT_MS));
+    else if (!isDeniedUntilSettle(decision))
+      this.#scheduleTurn(waiter, Math.min(decision.retryAfterMs, HEARTBEAT_MS));
     return !waiter.isWaiting;
   }
 
-  #letIn(waiter: Waiter, dueAt: Millis, isMakeshift: boolean): void {
-    const { id, cost, line } = waiter;
-    const { hold } = this.#options;
-    hold?.(id, { key: line.key, cost, isMakeshift });
-    waiter.finish({ verdict: 'allow', dueAt, isMakeshift, ...(hold && { holder: id }) });
+  #admit(waiter: Waiter, dueAt: Millis, fromFallback: boolean): void {
+    const { id, cost, queue } = waiter;
+    const { trackLease } = this.#options;
+    trackLease?.(id, { key: queue.key, cost, fromFallback });
+    waiter.finish({ verdict: 'allow', dueAt, fromFallback, ...(trackLease && { leaseId: id }) });
   }
 
-  #leaveLine({ id, line }: Pick<Waiter, 'id' | 'line'>): void {
-    this.#send(line, `x${id}`).catch(() => {}); // a beat finds what is left there
+  #leaveQueue({ id, queue }: Pick<Waiter, 'id' | 'queue'>): void {
+    this.#send(queue, `x${id}`).catch(() => {}); // a beat finds what is left there
   }
 
   /** While somebody waits: says that this process is alive, and asks who is first. */
-  #beatLater(): void {
-    if (this.#beat) return;
+  #scheduleHeartbeat(): void {
+    if (this.#cancelHeartbeat) return;
     const { clock, keepAlive } = this.#options;
     const beat = async (): Promise<void> => {
-      this.#beat = undefined;
-      this.#listen();
-      await Promise.all([...this.#lines.values()].map((line) => this.#beatFor(line)));
-      if (this.size > 0) this.#beatLater();
+      this.#cancelHeartbeat = undefined;
+      this.#subscribe();
+      await Promise.all([...this.#queues.values()].map((queue) => this.#sendHeartbeat(queue)));
+      if (this.size > 0) this.#scheduleHeartbeat();
     };
-    this.#beat = alarm(clock, clock.now() + BEAT_MS, beat, keepAlive);
+    this.#cancelHeartbeat = schedule(clock, clock.now() + HEARTBEAT_MS, beat, keepAlive);
   }
 
-  async #beatFor(line: Line): Promise<void> {
-    const { waiters } = line;
+  async #sendHeartbeat(queue: KeyQueue): Promise<void> {
+    const { waiters } = queue;
     try {
-      const { told } = await this.#send(line, `b${this.#process} ${standing(line)}`);
-      if (told === '-') {
-        for (const waiter of waiters.values()) this.#ask(waiter); // join again: who still stands there keeps its place
+      const { value } = await this.#send(queue, `b${this.#processId} ${queuedWaiterId(queue)}`);
+      if (value === '-') {
+        for (const waiter of waiters.values()) this.#requestPermit(waiter); // join again: who still stands there keeps its place
         return;
       }
-      const [first, text] = String(told).split(' ');
+      const [first, text] = String(value).split(' ');
       const ms = Number(text); // less than 0 if a call must settle first: then whoever settles it tells
       const waiter = waiters.get(first);
-      if (waiter && !waiter.cancel && ms >= 0) this.#turn(waiter, ms);
-      if (waiter || !first.startsWith(`${this.#process}/`)) return;
-      this.#leaveLine({ id: first, line }); // it left, and Redis could not be told
-      if (waiters.size > 0) await this.#beatFor(line);
+      if (waiter && !waiter.cancelTurn && ms >= 0) this.#scheduleTurn(waiter, ms);
+      if (waiter || !first.startsWith(`${this.#processId}/`)) return;
+      this.#leaveQueue({ id: first, queue }); // it left, and Redis could not be told
+      if (waiters.size > 0) await this.#sendHeartbeat(queue);
     } catch {
-      for (const waiter of waiters.values()) if (!this.#makeDo(waiter)) break;
+      for (const waiter of waiters.values()) if (!this.#tryFallback(waiter)) break;
     }
   }
 }
 
 /** True if nobody can say how long it takes: whoever settles a call tells. */
-const isUntilSettled = (decision: Decision): boolean =>
+const isDeniedUntilSettle = (decision: Decision): boolean =>
   decision.verdict === 'deny' && decision.retryAfterMs === WHEN_SETTLED;
 
 /** Somebody who should be found in line; whoever is asking may have got in just now. */
-function standing({ waiters }: Line): string {
-  for (const { id, isAsking } of waiters.values()) if (!isAsking) return id;
+function queuedWaiterId({ waiters }: KeyQueue): string {
+  for (const { id, isRequesting } of waiters.values()) if (!isRequesting) return id;
   return '';
 }

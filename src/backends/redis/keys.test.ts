@@ -2,7 +2,7 @@
 
 import { createClient, RESP_TYPES } from 'redis';
 import { describe, expect, test, vi } from 'vitest';
-import { ownRedis } from '../../../test/support/own-redis.ts';
+import { redisFixture } from '../../../test/support/own-redis.ts';
 import { nodeRedis } from '../../../test/support/redis-clients.ts';
 import { redisServer } from '../../../test/support/services.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
@@ -11,11 +11,11 @@ import type { Limit } from '../../policies/limit.ts';
 import { redis } from './backend.ts';
 
 describe.skipIf(redisServer() === undefined)('what limits keep in Redis', () => {
-  const stage = ownRedis(nodeRedis);
+  const stage = redisFixture(nodeRedis);
 
   function shared(limit: Limit, name?: string): RemoteLimiter {
-    const api = limiter({ ...(name && { name }), limit, share: redis(stage.own.client) });
-    stage.made.push(api);
+    const api = limiter({ ...(name && { name }), limit, backend: redis(stage.firstClient.client) });
+    stage.limiters.push(api);
     return api;
   }
 
@@ -32,18 +32,18 @@ describe.skipIf(redisServer() === undefined)('what limits keep in Redis', () => 
     const limits = kinds.map((limit) => shared(limit, 'api'));
     const verdicts = async () => {
       const answers: string[] = [];
-      for (const api of limits) answers.push((await api.ask('x')).verdict);
+      for (const api of limits) answers.push((await api.check('x')).verdict);
       return answers;
     };
     expect(await verdicts()).toEqual(['allow', 'allow', 'allow', 'allow']);
     expect(await verdicts()).toEqual(['deny', 'deny', 'deny', 'deny']);
-    expect(limits.map((api) => api.stats().makeshift)).toEqual([0, 0, 0, 0]);
+    expect(limits.map((api) => api.stats().fallback)).toEqual([0, 0, 0, 0]);
   });
 
   test('where a name ends and a key begins is plain', async () => {
-    expect((await shared(once, 'a').ask('b:c')).verdict).toBe('allow');
-    expect((await shared(once, 'a:b').ask('c')).verdict).toBe('allow');
-    expect((await shared(once, '}').ask('c')).verdict).toBe('allow');
+    expect((await shared(once, 'a').check('b:c')).verdict).toBe('allow');
+    expect((await shared(once, 'a:b').check('c')).verdict).toBe('allow');
+    expect((await shared(once, '}').check('c')).verdict).toBe('allow');
     const keys = stage.cli('KEYS', '*').split('\n').sort();
     expect(keys).toEqual([
       'sluice:{%7D:c}:bucket',
@@ -52,33 +52,35 @@ describe.skipIf(redisServer() === undefined)('what limits keep in Redis', () => 
     ]);
   });
 
-  test('limits without a name share a count only if they are the same', async () => {
-    expect((await shared({ bucket: { rate: '1/h', burst: 5 } }).ask('x', 5)).verdict).toBe('allow');
-    expect((await shared(once).ask('x')).verdict).toBe('allow');
-    expect((await shared(once).ask('x')).verdict).toBe('deny');
+  test('limits without a name backend a count only if they are the same', async () => {
+    expect((await shared({ bucket: { rate: '1/h', burst: 5 } }).check('x', 5)).verdict).toBe(
+      'allow',
+    );
+    expect((await shared(once).check('x')).verdict).toBe('allow');
+    expect((await shared(once).check('x')).verdict).toBe('deny');
   });
 
   test('a limit that takes longer than a day to open again is remembered as long', async () => {
     const DAY_MS = 86_400_000;
     const daysOf = (key: string) => Number(stage.cli('PTTL', key)) / DAY_MS;
-    await shared({ spacing: { every: '7d' } }, 'api').ask('x');
+    await shared({ spacing: { every: '7d' } }, 'api').check('x');
     expect(daysOf('sluice:{api:x}:spacing')).toBeCloseTo(7, 3);
     const weekly = shared({ bucket: { rate: '1/7d', burst: 3 } }, 'api');
-    await weekly.ask('x', 3);
+    await weekly.check('x', 3);
     expect(daysOf('sluice:{api:x}:bucket')).toBeCloseTo(21, 3);
-    await weekly.give('x', 1); // told by another script
+    await weekly.giveBack('x', 1); // told by another script
     expect(daysOf('sluice:{api:x}:bucket')).toBeCloseTo(14, 3);
     const never = shared({ bucket: { rate: 1e-18, burst: 3 } }, 'never');
-    await never.ask('x');
+    await never.check('x');
     expect(daysOf('sluice:{never:x}:bucket')).toBeGreaterThan(10_000_000);
-    await shared({ ramp: { min: 1, max: 9, over: '4s' } }, 'api').ask('x');
+    await shared({ ramp: { min: 1, max: 9, over: '4s' } }, 'api').check('x');
     expect(daysOf('sluice:{api:x}:ramp')).toBeCloseTo(1, 3);
     const both: Limit = {
       all: [{ ramp: { min: 1, max: 9, over: '4s' } }, { spacing: { every: '7d' } }],
     };
-    await shared(both, 'api').ask('x');
+    await shared(both, 'api').check('x');
     expect(daysOf('sluice:{api:x}:ramp+spacing')).toBeCloseTo(7, 3);
-    expect([weekly, never].map((api) => api.stats().makeshift)).toEqual([0, 0]);
+    expect([weekly, never].map((api) => api.stats().fallback)).toEqual([0, 0]);
   });
 
   test('a client that hands out bytes is understood', async () => {
@@ -86,11 +88,11 @@ describe.skipIf(redisServer() === undefined)('what limits keep in Redis', () => 
       socket: { port: stage.service.port, host: '127.0.0.1' },
     });
     await client.connect();
-    const share = redis(client.withTypeMapping({ [RESP_TYPES.BLOB_STRING]: Buffer }));
-    const api = limiter({ name: 'api', limit: { spacing: { every: '1h', reserve: 1 } }, share });
+    const backend = redis(client.withTypeMapping({ [RESP_TYPES.BLOB_STRING]: Buffer }));
+    const api = limiter({ name: 'api', limit: { spacing: { every: '1h', reserve: 1 } }, backend });
     try {
-      expect((await api.ask('x')).verdict).toBe('allow');
-      expect(await api.ask('x')).toMatchObject({
+      expect((await api.check('x')).verdict).toBe('allow');
+      expect(await api.check('x')).toMatchObject({
         verdict: 'wait',
         waitMs: expect.closeTo(3.6e6, -3),
       });
@@ -110,9 +112,9 @@ describe.skipIf(redisServer() === undefined)('what limits keep in Redis', () => 
       const api = shared(limit, 'api');
       const wrong = kind === 'flights' ? ['SET'] : ['LPUSH'];
       stage.cli(...wrong, `sluice:{api:x}:${kind}`, 'surprise');
-      const answers = await Promise.all([api.ask('x'), api.ask('y'), api.ask('x')]);
+      const answers = await Promise.all([api.check('x'), api.check('y'), api.check('x')]);
       expect(answers.map(({ verdict }) => verdict)).toEqual(['allow', 'allow', 'deny']);
-      expect(api.stats()).toMatchObject({ isReachable: true, makeshift: 0 });
+      expect(api.stats()).toMatchObject({ isAvailable: true, fallback: 0 });
     }
   });
 
@@ -131,13 +133,13 @@ describe.skipIf(redisServer() === undefined)('what limits keep in Redis', () => 
     async (_why, lose, mend, limits) => {
       for (const limit of limits) {
         const api = shared(limit, 'api');
-        await api.ask('before');
+        await api.check('before');
         const reached: boolean[] = [];
-        api.on((event) => event.type === 'reach' && reached.push(event.isReachable));
+        api.on((event) => event.type === 'availability' && reached.push(event.isAvailable));
         stage.cli(...lose.split(' '));
         try {
           for (let n = 0; n < 10; n++) {
-            await api.ask(`key ${n}`);
+            await api.check(`key ${n}`);
             await new Promise((later) => setTimeout(later, 30));
           }
           expect(reached).toEqual([false]);

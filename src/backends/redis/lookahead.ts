@@ -10,33 +10,33 @@
  */
 
 import type { Millis } from '../../core/clock.ts';
-import type { Formula } from '../../policies/policy.ts';
-import { jitterMsMax } from '../remote-backend.ts';
+import type { RuleSpec } from '../../policies/policy.ts';
+import { maxJitterMs } from '../remote-backend.ts';
 
 /** Timers are late by a millisecond or two; a busy process by a few more. */
-const TIMER_MS = 5;
+const TIMER_LATENESS_MS = 5;
 
 /** How much a single trip counts. */
-const NEWEST = 0.2;
+const RTT_WEIGHT = 0.2;
 
-export class Lead {
-  readonly #isSpaced: boolean;
-  readonly #slackMs: Millis;
-  #tripMs: Millis = 0;
+export class Lookahead {
+  readonly #isSpacing: boolean;
+  readonly #marginMs: Millis;
+  #rttMs: Millis = 0;
 
-  constructor(formulas: readonly Formula[]) {
-    const [first] = formulas;
-    this.#isSpaced = formulas.length === 1 && first.kind === 'spacing';
-    const everyMs = this.#isSpaced ? first.numbers[0] : 0;
-    this.#slackMs = TIMER_MS + jitterMsMax(everyMs);
+  constructor(specs: readonly RuleSpec[]) {
+    const [first] = specs;
+    this.#isSpacing = specs.length === 1 && first.kind === 'spacing';
+    const everyMs = this.#isSpacing ? first.params[0] : 0;
+    this.#marginMs = TIMER_LATENESS_MS + maxJitterMs(everyMs);
   }
 
   get ms(): Millis {
-    return this.#isSpaced ? this.#slackMs + this.#tripMs : 0;
+    return this.#isSpacing ? this.#marginMs + this.#rttMs : 0;
   }
 
   /** A trip took so long. */
-  seen(tripMs: Millis): void {
-    this.#tripMs += (tripMs - this.#tripMs) * NEWEST;
+  observeRtt(rttMs: Millis): void {
+    this.#rttMs += (rttMs - this.#rttMs) * RTT_WEIGHT;
   }
 }

@@ -6,23 +6,23 @@
  * without any, about twice as fast; the tests that compare Lua with TypeScript run over this form.
  */
 
-import type { Formula } from '../../policies/policy.ts';
-import { literal } from './lua-rules.ts';
+import type { RuleSpec } from '../../policies/policy.ts';
+import { luaNumber } from './lua-rules.ts';
 
-export function plainBucket({ numbers }: Formula, keepMsMax: number, read: string): string {
-  const [perMs, burst, , grace] = numbers.map(literal);
+export function bucketCheckScript({ params }: RuleSpec, maxTtlMs: number, read: string): string {
+  const [perMs, burst, , grace] = params.map(luaNumber);
   return `
 local call, floor, ceil = redis.call, math.floor, math.ceil
 local PER_MS, BURST, GRACE, EPSILON = ${perMs}, ${burst}, ${grace}, 2.220446049250313e-16
 local FULL = BURST + GRACE
 ${read}
 local now = tonumber(ARGV[1])
-local isHandedIn = now ~= nil
-if not isHandedIn then
+local isTimeGiven = now ~= nil
+if not isTimeGiven then
   local time = call('TIME')
   now = tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
 end
-local isLate = not isHandedIn and ARGV[1] ~= '' and now > tonumber(string.sub(ARGV[1], 4))
+local isLate = not isTimeGiven and ARGV[1] ~= '' and now > tonumber(string.sub(ARGV[1], 4))
 
 local answers = { (isLate and 'late ' or '') .. string.format('%.17g', now) }
 local isUniform = #ARGV == 2
@@ -37,7 +37,7 @@ for i = 1, #KEYS do
     local packed = read(key)
     if packed and #packed == 16 then spent, at = struct.unpack('<dd', packed) else spent, at = 0, now end
     spents[key], ats[key] = spent, at
-    if isHandedIn then changed[key] = true end
+    if isTimeGiven then changed[key] = true end
   end
 
   local was = spent
@@ -75,11 +75,11 @@ for key in pairs(changed) do
   local at, span = ats[key], spents[key] / PER_MS
   local fullAt = at + span
   if fullAt - at < span then fullAt = fullAt + math.abs(fullAt) * EPSILON end
-  if fullAt <= now and not isHandedIn then
+  if fullAt <= now and not isTimeGiven then
     call('DEL', key)
   else
     local ms = ceil(fullAt - now) + 1
-    if isHandedIn or ms > ${keepMsMax} then ms = ${keepMsMax} end
+    if isTimeGiven or ms > ${maxTtlMs} then ms = ${maxTtlMs} end
     call('SET', key, struct.pack('<dd', spents[key], at), 'PX', ms)
   end
 end

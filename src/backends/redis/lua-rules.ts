@@ -21,10 +21,10 @@
  *     opensAt(s, o)                    to the digit; only a rule that opens for one call at a time
  */
 
-import type { Formula } from '../../policies/policy.ts';
+import type { RuleSpec } from '../../policies/policy.ts';
 
 /** What all rules need. */
-const COMMON = `
+const COMMON_LUA = `
 local floor, ceil, max, min, abs, huge = math.floor, math.ceil, math.max, math.min, math.abs, math.huge
 local ALLOW, WAIT, DENY, NEVER = 0, 1, 2, -1
 local EPSILON = 2.220446049250313e-16
@@ -37,8 +37,8 @@ local function later(at, span)
 end
 `;
 
-const BUCKET = `
-local function bucket(perMs, burst, debtMax, grace)
+const BUCKET_LUA = `
+local function bucket(perMs, burst, maxDebt, grace)
 
   local function spentAt(s, o, now)
     local spent, elapsed = s[o + 1], now - s[o + 2]
@@ -65,8 +65,8 @@ local function bucket(perMs, burst, debtMax, grace)
 
   return {
     width = 2,
-    start = function(s, o, now) s[o + 1], s[o + 2] = 0, now end,
-    ask = function(s, o, cost, now)
+    init = function(s, o, now) s[o + 1], s[o + 2] = 0, now end,
+    check = function(s, o, cost, now)
       local after = spentAt(s, o, now) + cost
       if after <= burst + grace then
         if cost > 0 then write(s, o, after, now) end
@@ -84,18 +84,18 @@ local function bucket(perMs, burst, debtMax, grace)
     end,
     hits = function(s, o, n, now)
       local spent = spentAt(s, o, now)
-      write(s, o, max(spent, min(spent + n, burst + debtMax)), now)
+      write(s, o, max(spent, min(spent + n, burst + maxDebt)), now)
     end,
-    gain = function(s, o, units, upTo, now)
+    credit = function(s, o, units, upTo, now)
       local spent = spentAt(s, o, now)
       write(s, o, max(min(spent, max(0, burst - upTo)), spent - units), now)
     end,
-    forgetAt = function(s, o) return later(s[o + 2], s[o + 1] / perMs) end,
+    removableAt = function(s, o) return later(s[o + 2], s[o + 1] / perMs) end,
   }
 end
 `;
 
-const SPACING = `
+const SPACING_LUA = `
 local function spacing(every, reserve, expire)
   local DUST = 1e-9
 
@@ -115,8 +115,8 @@ local function spacing(every, reserve, expire)
 
   return {
     width = 1,
-    start = function(s, o, now) s[o + 1] = now end,
-    ask = function(s, o, cost, now)
+    init = function(s, o, now) s[o + 1] = now end,
+    check = function(s, o, cost, now)
       local nextAt = s[o + 1]
       if cost > 1 then return DENY, NEVER end
       if now >= nextAt then
@@ -134,7 +134,7 @@ local function spacing(every, reserve, expire)
       return DENY, retryAfter(nextAt, now)
     end,
 --[[more
-    postpone = function(s, o, dueAt) s[o + 1] = max(s[o + 1], later(dueAt, every)) end,
+    deferTo = function(s, o, dueAt) s[o + 1] = max(s[o + 1], later(dueAt, every)) end,
     available = function(s, o, now)
       if now >= s[o + 1] then return 1 end
       return 0
@@ -150,13 +150,13 @@ local function spacing(every, reserve, expire)
     end,
     opensAt = function(s, o) return s[o + 1] end,
 --more]]
-    forgetAt = function(s, o) return s[o + 1] end,
+    removableAt = function(s, o) return s[o + 1] end,
   }
 end
 `;
 
 /** One pool for all: there are no members to share it with here, so sizes and ranks are left out. */
-const RAMP = `
+const RAMP_LUA = `
 local function ramp(lowest, highest, slope, slopeDown, mode, threshold, coolDown)
   local DUST = 1e-9
   local SCHEDULED, RELAXED, ONLY_IF_USED = 0, 1, 2
@@ -215,10 +215,10 @@ local function ramp(lowest, highest, slope, slopeDown, mode, threshold, coolDown
 
   return {
     width = 6,
-    start = function(s, o, now)
+    init = function(s, o, now)
       s[o + 1], s[o + 2], s[o + 3], s[o + 4], s[o + 5], s[o + 6] = 0 / 0, lowest, 0, 0, 1, -1
     end,
-    ask = function(s, o, cost, now)
+    check = function(s, o, cost, now)
       if cost == 0 then
         local copy = { s[o + 1], s[o + 2], s[o + 3], s[o + 4], 1, -1 }
         roll(copy, 0, now)
@@ -250,7 +250,7 @@ local function ramp(lowest, highest, slope, slopeDown, mode, threshold, coolDown
       s[o + 3] = max(0, s[o + 3] - n)
     end,
 --more]]
-    forgetAt = function(s, o)
+    removableAt = function(s, o)
       local second = s[o + 1]
       if second ~= second then return huge end
       if highest == lowest then return (second + 1) * 1000 end
@@ -263,7 +263,7 @@ end
 `;
 
 /** Several at once: every one must allow; what one took is given back when another refuses. */
-const ALL = `
+const COMPOSITE_LUA = `
 local function all(parts)
   local width = 0
   for _, part in ipairs(parts) do
@@ -271,10 +271,10 @@ local function all(parts)
     width = width + part.width
   end
 
-  local function askAll(s, o, cost, now, took)
+  local function checkAll(s, o, cost, now, took)
     local remaining, waitMs, retry, never = huge, 0, -1, false
     for n, part in ipairs(parts) do
-      local verdict, value = part.ask(s, o + part.offset, cost, now)
+      local verdict, value = part.check(s, o + part.offset, cost, now)
       took[n] = verdict ~= DENY
       if verdict == ALLOW then
         remaining = min(remaining, value)
@@ -290,23 +290,23 @@ local function all(parts)
     if retry >= 0 then return DENY, retry end
     if waitMs == 0 then return ALLOW, remaining end
     for _, part in ipairs(parts) do
-      if part.postpone then part.postpone(s, o + part.offset, now + waitMs) end
+      if part.deferTo then part.deferTo(s, o + part.offset, now + waitMs) end
     end
     return WAIT, waitMs
   end
 
   return {
     width = width,
-    start = function(s, o, now)
-      for _, part in ipairs(parts) do part.start(s, o + part.offset, now) end
+    init = function(s, o, now)
+      for _, part in ipairs(parts) do part.init(s, o + part.offset, now) end
     end,
-    ask = function(s, o, cost, now)
+    check = function(s, o, cost, now)
       if cost > 0 then
         for _, part in ipairs(parts) do part.available(s, o + part.offset, now) end
       end
       local saved, took = {}, {}
       for n = 1, width do saved[n] = s[o + n] end
-      local verdict, value = askAll(s, o, cost, now, took)
+      local verdict, value = checkAll(s, o, cost, now, took)
       if verdict == DENY then
         for n, part in ipairs(parts) do
           if took[n] then
@@ -327,10 +327,10 @@ local function all(parts)
     hits = function(s, o, ...)
       for _, part in ipairs(parts) do part.hits(s, o + part.offset, ...) end
     end,
-    forgetAt = function(s, o)
+    removableAt = function(s, o)
       local last, lastKnown = -huge, -huge
       for _, part in ipairs(parts) do
-        local at = part.forgetAt(s, o + part.offset)
+        local at = part.removableAt(s, o + part.offset)
         last = max(last, at)
         if at < huge then lastKnown = max(lastKnown, at) end
       end
@@ -340,33 +340,33 @@ local function all(parts)
 end
 `;
 
-const RULES: Readonly<Record<string, string>> = {
-  bucket: BUCKET,
-  spacing: SPACING,
-  ramp: RAMP,
+const RULES_LUA: Readonly<Record<string, string>> = {
+  bucket: BUCKET_LUA,
+  spacing: SPACING_LUA,
+  ramp: RAMP_LUA,
 };
 
 /** A number in Lua, to the last digit. */
-export const literal = (value: number): string => {
+export const luaNumber = (value: number): string => {
   if (value === Infinity) return 'huge';
   return value < 0 ? `(${value})` : String(value);
 };
 
 /** What a plain ask does not need stands between these in the rules above; of a bucket, `lua-bucket.ts` has it. */
-const MORE = /--\[\[more\n([\s\S]*?)--more\]\]\n/g;
+const NON_CHECK_SECTIONS = /--\[\[more\n([\s\S]*?)--more\]\]\n/g;
 
 /** True if a plain ask of these needs only a part of the rule: `all` also looks and postpones. */
-export const canBeLean = (formulas: readonly Formula[]): boolean => formulas.length === 1;
+export const hasShortForm = (specs: readonly RuleSpec[]): boolean => specs.length === 1;
 
 /** Lua that makes `rule` of these formulas, and nothing it does not need: it runs with every call. */
-export function ruleOf(formulas: readonly Formula[], isLean: boolean): string {
-  const kinds = [...new Set(formulas.map(({ kind }) => kind))];
-  const made = formulas.map(({ kind, numbers }) => `${kind}(${numbers.map(literal).join(', ')})`);
+export function ruleLua(specs: readonly RuleSpec[], isLean: boolean): string {
+  const kinds = [...new Set(specs.map(({ kind }) => kind))];
+  const made = specs.map(({ kind, params }) => `${kind}(${params.map(luaNumber).join(', ')})`);
   const rule = made.length === 1 ? made[0] : `all({ ${made.join(', ')} })`;
   return [
-    COMMON,
-    ...kinds.map((kind) => RULES[kind].replace(MORE, isLean ? '' : '$1')),
-    made.length > 1 ? ALL : '',
+    COMMON_LUA,
+    ...kinds.map((kind) => RULES_LUA[kind].replace(NON_CHECK_SECTIONS, isLean ? '' : '$1')),
+    made.length > 1 ? COMPOSITE_LUA : '',
     `local rule = ${rule}`,
   ].join('\n');
 }

@@ -6,10 +6,10 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { redisServer, type Service, startRedis } from '../../../test/support/services.ts';
 import { type Decision, NEVER, type Outcome } from '../../core/decision.ts';
 import { seededRandom } from '../../core/random.ts';
-import { type Limit, policyOf } from '../../policies/limit.ts';
+import { createPolicy, type Limit } from '../../policies/limit.ts';
 import { type Policy, takeUpTo } from '../../policies/policy.ts';
 import { scriptOf } from './lua-script.ts';
-import { decisionOf, type Told } from './reply.ts';
+import { decisionOf, type ReplyValue } from './reply.ts';
 
 const isThere = redisServer() !== undefined;
 
@@ -40,7 +40,7 @@ const LIMITS: Record<string, readonly Limit[]> = {
   bucket: [
     { bucket: { rate: '10/s', burst: 3 } },
     { bucket: { rate: '1/6s' } },
-    { bucket: { rate: 0.7, burst: 2.5, debtMax: 4 } },
+    { bucket: { rate: 0.7, burst: 2.5, maxDebt: 4 } },
     { bucket: { rate: '1000/s', burst: 7 } },
   ],
   spacing: [
@@ -73,16 +73,16 @@ function inJs(policy: Policy, steps: readonly Step[], startMs: number) {
   const state = new Float64Array(policy.width);
   const answers: Decision[] = [];
   let now = startMs;
-  policy.start(state, 0, now + steps[0].afterMs);
+  policy.init(state, 0, now + steps[0].afterMs);
   for (const step of steps) {
     now += step.afterMs;
     if (step.op === 's') {
       const { outcome, amount: cost, used, agoMs } = step;
       policy.settle(state, 0, { outcome, cost, used, dueAt: now - agoMs }, now);
     } else if (step.op === 'h') {
-      policy.hear(state, 0, { hits: step.amount }, now);
+      policy.update(state, 0, { hits: step.amount }, now);
     } else if (step.op === 'g') {
-      policy.gain?.(state, 0, step.amount, step.line, now);
+      policy.credit?.(state, 0, step.amount, step.line, now);
     } else if (step.op === 't') {
       const granted = takeUpTo(policy, state, 0, Math.ceil(step.amount), now, step.line);
       answers.push({ verdict: 'allow', remaining: granted });
@@ -95,7 +95,7 @@ function inJs(policy: Policy, steps: readonly Step[], startMs: number) {
 
 function askOnce(policy: Policy, state: Float64Array, step: Step, now: number): Decision {
   const before = state.slice();
-  const decision = policy.ask(state, 0, step.amount, now);
+  const decision = policy.check(state, 0, step.amount, now);
   if (step.op === 'a' || decision.verdict !== 'wait') return decision;
   state.set(before);
   return { verdict: 'deny', retryAfterMs: Math.ceil(decision.waitMs) };
@@ -125,16 +125,16 @@ describe.skipIf(!isThere)('the rules in Lua', () => {
 
   /** Each step a call of its own, at a time of its own, all sent at once. */
   async function inLua(policy: Policy, steps: readonly Step[], startMs: number, key: string) {
-    const { formulas = [], width } = policy;
-    const whole = await client.scriptLoad(scriptOf(formulas, width));
-    const plain = await client.scriptLoad(scriptOf(formulas, width, 'plain'));
+    const { specs = [], width } = policy;
+    const full = await client.scriptLoad(scriptOf(specs, width));
+    const checkOnly = await client.scriptLoad(scriptOf(specs, width, 'check-only'));
     let now = startMs;
     const calls = steps.map((step) => {
       now += step.afterMs;
       const args = [String(now), textOf(step, now)];
-      return client.evalSha(step.op === 'a' ? plain : whole, { keys: [key], arguments: args });
+      return client.evalSha(step.op === 'a' ? checkOnly : full, { keys: [key], arguments: args });
     });
-    const replies = (await Promise.all(calls)) as Told[][];
+    const replies = (await Promise.all(calls)) as ReplyValue[][];
     const answers = replies
       .filter((_, n) => !['s', 'h', 'g'].includes(steps[n].op))
       .map(([, told]) => decisionOf(told));
@@ -182,7 +182,7 @@ describe.skipIf(!isThere)('the rules in Lua', () => {
   test.each(cases)(
     '%s %s answers as in TypeScript',
     async (kind, _name, limit) => {
-      const policy = policyOf(limit, seededRandom(1));
+      const policy = createPolicy(limit, seededRandom(1));
       await fc.assert(
         fc.asyncProperty(
           stepsOf(kind),
@@ -201,7 +201,7 @@ describe.skipIf(!isThere)('the rules in Lua', () => {
   );
 
   test('a clock set back keeps everybody waiting, set forward lets one through early', async () => {
-    const policy = policyOf({ spacing: { every: '6s' } }, seededRandom(1));
+    const policy = createPolicy({ spacing: { every: '6s' } }, seededRandom(1));
     const asks = [0, -5000, 11_000, 60_000, 0].map(
       (afterMs): Step => ({ op: 'a', amount: 1, afterMs }),
     );
@@ -216,13 +216,13 @@ describe.skipIf(!isThere)('the rules in Lua', () => {
   });
 
   test('what comes from another bucket too late is lost', async () => {
-    const { formulas = [], width } = policyOf(
+    const { specs = [], width } = createPolicy(
       { bucket: { rate: 1e-9, burst: 9 } },
       seededRandom(1),
     );
-    const whole = await client.scriptLoad(scriptOf(formulas, width));
+    const full = await client.scriptLoad(scriptOf(specs, width));
     const call = (by: string, text: string) =>
-      client.evalSha(whole, { keys: ['late'], arguments: [by, text] }) as Promise<Told[]>;
+      client.evalSha(full, { keys: ['late'], arguments: [by, text] }) as Promise<ReplyValue[]>;
     await call('', 't9');
     const [told] = await call('by 1', 'g5 4');
     expect(told).toMatch(/^late /);
@@ -232,7 +232,7 @@ describe.skipIf(!isThere)('the rules in Lua', () => {
   });
 
   test('"never" has a name on both sides', async () => {
-    const policy = policyOf({ bucket: { rate: 1, burst: 2 } }, seededRandom(1));
+    const policy = createPolicy({ bucket: { rate: 1, burst: 2 } }, seededRandom(1));
     const { answers } = await inLua(policy, [{ op: 'a', amount: 3, afterMs: 0 }], 1000, 'never');
     expect(answers).toEqual([{ verdict: 'deny', retryAfterMs: NEVER }]);
   });

@@ -38,24 +38,24 @@
  * with every call took as long as deciding.
  */
 
-import type { Formula } from '../../policies/policy.ts';
-import { plainBucket } from './lua-bucket.ts';
-import { canBeLean, ruleOf } from './lua-rules.ts';
+import type { RuleSpec } from '../../policies/policy.ts';
+import { bucketCheckScript } from './lua-bucket.ts';
+import { hasShortForm, ruleLua } from './lua-rules.ts';
 
 /** A process that was silent for so long is gone. It says something every third of that. */
-export const STALE_MS = 3000;
+export const PROCESS_TIMEOUT_MS = 3000;
 
 /** How long a state that never becomes as good as new is kept without anybody asking: a day. */
-const IDLE_MS = 86_400_000;
+const IDLE_TTL_MS = 86_400_000;
 
 /** Others are kept until they are, at most so long: some 30,000 years, the most Redis takes as it is written. */
-const KEEP_MS_MAX = 1e15;
+const MAX_TTL_MS = 1e15;
 
 /**
  * What a key holds. Something that is not ours (somebody else wrote there) counts as nothing and is written
  * over: as an error it would keep every key of the call from being decided, and look like an outage.
  */
-const READ = `
+const READ_LUA = `
 local function read(key)
   local packed = redis.pcall('GET', key)
   if type(packed) ~= 'table' then return packed end
@@ -65,7 +65,7 @@ end
 `;
 
 /** Writes something, in Lua: a Redis that only reads (a replica, out of memory, alone) cannot decide. */
-export const PROBE = "redis.call('SET', key .. ':probe', '', 'PX', 1) return 0";
+export const PROBE_LUA = "redis.call('SET', key .. ':probe', '', 'PX', 1) return 0";
 
 /**
  * The line of a key: a list of ids, first come first, and when each process was last heard of. An id
@@ -76,24 +76,24 @@ export const PROBE = "redis.call('SET', key .. ':probe', '', 'PX', 1) return 0";
  * Whoever has such a line says what a place is: `look(key, cost)` and `letIn(key, id, cost)` give a verdict
  * and its value, `answer` puts both in one word.
  */
-export const FAIR = `
-local FAIR_OPS, STALE_MS = {}, ${STALE_MS}
-local function lineOf(key) return key .. ':line', key .. ':alive' end
+export const FAIR_QUEUE_LUA = `
+local QUEUE_COMMANDS, PROCESS_TIMEOUT_MS = {}, ${PROCESS_TIMEOUT_MS}
+local function queueKeysOf(key) return key .. ':line', key .. ':alive' end
 local function processOf(id) return match(id, '^([^/]+)') end
 
 -- The first in line of a process that is still there.
-local function firstOf(line, alive)
+local function liveHeadOf(line, alive)
   while true do
     local first = call('LINDEX', line, 0)
     if not first then return nil end
     local seen = tonumber(call('HGET', alive, processOf(first)) or '0')
-    if now - seen <= STALE_MS then return first end
+    if now - seen <= PROCESS_TIMEOUT_MS then return first end
     call('LPOP', line)
     call('HDEL', alive, processOf(first))
   end
 end
 
-local function msUntil(key, id)
+local function msUntilTurn(key, id)
   local verdict, value = look(key, tonumber(match(id, '([^/]+)$')))
   if verdict == ALLOW then return 0 end
   if verdict == DENY and value == NEVER then return 0 end -- it is told when it asks
@@ -101,105 +101,105 @@ local function msUntil(key, id)
 end
 
 -- Tells whoever is first that it is; who is alive is forgotten with the line.
-local function tellFirst(key)
-  local line, alive = lineOf(key)
-  local first = firstOf(line, alive)
+local function notifyHead(key)
+  local line, alive = queueKeysOf(key)
+  local first = liveHeadOf(line, alive)
   if not first then
     call('DEL', alive)
     return
   end
-  local ms = msUntil(key, first)
+  local ms = msUntilTurn(key, first)
   if ms >= 0 then -- else a call must settle first, and whoever settles it tells
     call('PUBLISH', 'sluice:turn:' .. processOf(first), first .. ' ' .. exact(ms))
   end
 end
 
-local function beAlive(alive, line, process)
+local function recordHeartbeat(alive, line, process)
   call('HSET', alive, process, exact(now))
-  call('PEXPIRE', alive, 20 * STALE_MS)
-  call('PEXPIRE', line, 20 * STALE_MS)
+  call('PEXPIRE', alive, 20 * PROCESS_TIMEOUT_MS)
+  call('PEXPIRE', line, 20 * PROCESS_TIMEOUT_MS)
 end
 
 local function join(line, id)
   call('RPUSH', line, id)
-  call('PEXPIRE', line, 20 * STALE_MS)
+  call('PEXPIRE', line, 20 * PROCESS_TIMEOUT_MS)
 end
 
-FAIR_OPS.f = function(rest, key)
+QUEUE_COMMANDS.f = function(rest, key)
   local id, cost = match(rest, '(%S+) (%S+)')
-  local line, alive = lineOf(key)
-  beAlive(alive, line, processOf(id))
-  local first = firstOf(line, alive)
+  local line, alive = queueKeysOf(key)
+  recordHeartbeat(alive, line, processOf(id))
+  local first = liveHeadOf(line, alive)
   if first and first ~= id then
     if not call('LPOS', line, id) then join(line, id) end
     return '-'
   end
-  local verdict, value = letIn(key, id, tonumber(cost))
+  local verdict, value = admit(key, id, tonumber(cost))
   if verdict == DENY and value ~= NEVER then
     if not first then join(line, id) end
     return answer(verdict, value)
   end
   if first then call('LPOP', line) end
-  tellFirst(key)
+  notifyHead(key)
   return answer(verdict, value)
 end
 
-FAIR_OPS.x = function(rest, key)
-  local line = lineOf(key)
+QUEUE_COMMANDS.x = function(rest, key)
+  local line = queueKeysOf(key)
   local first = call('LINDEX', line, 0)
   call('LREM', line, 1, rest)
-  if first == rest then tellFirst(key) end
+  if first == rest then notifyHead(key) end
   return 0
 end
 
-FAIR_OPS.b = function(rest, key)
+QUEUE_COMMANDS.b = function(rest, key)
   local process, standing = match(rest, '(%S+) (%S*)')
-  local line, alive = lineOf(key)
-  beAlive(alive, line, process)
+  local line, alive = queueKeysOf(key)
+  recordHeartbeat(alive, line, process)
   local before = call('LINDEX', line, 0)
-  local first = firstOf(line, alive)
-  if not first or first ~= before then tellFirst(key) end
+  local first = liveHeadOf(line, alive)
+  if not first or first ~= before then notifyHead(key) end
   if not first or (standing ~= '' and not call('LPOS', line, standing)) then return '-' end
-  return first .. ' ' .. exact(msUntil(key, first))
+  return first .. ' ' .. exact(msUntilTurn(key, first))
 end
 `;
 
 /** A place in line where time opens them. */
-const FAIR_TIME = `
+const TIMED_ADMISSION_LUA = `
 local function look(key, cost)
-  return rule.ask({ unpack(stateOf(key), 1, rule.width) }, 0, cost, now)
+  return rule.check({ unpack(stateOf(key), 1, rule.width) }, 0, cost, now)
 end
-local function letIn(key, id, cost) return askNow(stateOf(key), cost) end
+local function admit(key, id, cost) return checkNow(stateOf(key), cost) end
 `;
 
 /** Which asks a script can answer: all, those of a fair line too, or plain ones (`a`) alone. */
-export type Scope = 'all' | 'fair' | 'plain';
+export type ScriptScope = 'all' | 'fair-queue' | 'check-only';
 
 export function scriptOf(
-  formulas: readonly Formula[],
+  specs: readonly RuleSpec[],
   width: number,
-  scope: Scope = 'all',
+  scope: ScriptScope = 'all',
 ): string {
-  const isFair = scope === 'fair';
-  const [first] = formulas;
-  if (scope === 'plain' && formulas.length === 1 && first.kind === 'bucket') {
-    return plainBucket(first, KEEP_MS_MAX, READ);
+  const isFair = scope === 'fair-queue';
+  const [first] = specs;
+  if (scope === 'check-only' && specs.length === 1 && first.kind === 'bucket') {
+    return bucketCheckScript(first, MAX_TTL_MS, READ_LUA);
   }
-  return `${ruleOf(formulas, scope === 'plain' && canBeLean(formulas))}
+  return `${ruleLua(specs, scope === 'check-only' && hasShortForm(specs))}
 local FORMAT, BYTES = '<${'d'.repeat(width)}', ${8 * width}
 local call, sub, match, gmatch = redis.call, string.sub, string.match, string.gmatch
 local function exact(x) return string.format('%.17g', x) end
 
 local now = tonumber(ARGV[1])
-local isHandedIn = now ~= nil -- for tests: how long Redis keeps a state is then for it to say
+local isTimeGiven = now ~= nil -- for tests: how long Redis keeps a state is then for it to say
 local by = tonumber(match(ARGV[1], '^by (.+)$'))
-if not isHandedIn then
+if not isTimeGiven then
   local time = call('TIME')
   now = tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
 end
 local isLate = by ~= nil and now > by
 
-${READ}
+${READ_LUA}
 local states, changed = {}, {}
 local function stateOf(key)
   local s = states[key]
@@ -209,27 +209,27 @@ local function stateOf(key)
     s = { struct.unpack(FORMAT, packed) }
   else
     s = {}
-    rule.start(s, 0, now)
+    rule.init(s, 0, now)
   end
   states[key] = s
   return s
 end
 
 -- A number as an answer: Redis would cut a fraction off.
-local function uncut(value)
+local function encodeNumber(value)
   if value == floor(value) then return value end
   return exact(value)
 end
 
 local function answer(verdict, value)
-  if verdict == ALLOW then return uncut(value) end
+  if verdict == ALLOW then return encodeNumber(value) end
   if verdict == WAIT then return 'w' .. exact(value) end
   if value == NEVER then return -1 end
   return -2 - value
 end
 
-${scope === 'plain' ? 'local OPS = {}' : opsOf(width)}
-${isFair ? FAIR_TIME + FAIR : ''}
+${scope === 'check-only' ? 'local OPS = {}' : commandsLua(width)}
+${isFair ? TIMED_ADMISSION_LUA + FAIR_QUEUE_LUA : ''}
 local answers = { (isLate and 'late ' or '') .. exact(now) }
 local isUniform = #ARGV == 2
 local op, rest, cost
@@ -248,23 +248,23 @@ for i = 1, #KEYS do
     changed[key] = s
   end
   if op == 'a' then
-    answers[i + 1] = answer(rule.ask(s, 0, cost, now))
-  ${isFair ? 'elseif FAIR_OPS[op] then answers[i + 1] = FAIR_OPS[op](rest, key)' : ''}
+    answers[i + 1] = answer(rule.check(s, 0, cost, now))
+  ${isFair ? 'elseif QUEUE_COMMANDS[op] then answers[i + 1] = QUEUE_COMMANDS[op](rest, key)' : ''}
   else
     answers[i + 1] = OPS[op](s, rest, key)
   end
 end
 
 for key, s in pairs(changed) do
-  local forgetAt, knownAt = rule.forgetAt(s, 0)
-  if forgetAt <= now and not isHandedIn then
+  local removableAt, knownAt = rule.removableAt(s, 0)
+  if removableAt <= now and not isTimeGiven then
     call('DEL', key)
   else
-    local ms = ${IDLE_MS}
-    if not isHandedIn then
-      if forgetAt < huge then ms = ceil(forgetAt - now) + 1
+    local ms = ${IDLE_TTL_MS}
+    if not isTimeGiven then
+      if removableAt < huge then ms = ceil(removableAt - now) + 1
       elseif knownAt then ms = max(ms, ceil(knownAt - now) + 1) end
-      ms = min(ms, ${KEEP_MS_MAX})
+      ms = min(ms, ${MAX_TTL_MS})
     end
     call('SET', key, struct.pack(FORMAT, unpack(s, 1, ${width})), 'PX', ms)
   end
@@ -274,24 +274,24 @@ return answers
 }
 
 /** Everything but the plain ask. */
-const opsOf = (width: number): string => `
+const commandsLua = (width: number): string => `
 -- For who cannot use a place later: what was reserved is taken back.
-local function askNow(s, cost)
+local function checkNow(s, cost)
   local saved = { unpack(s, 1, ${width}) }
-  local verdict, value = rule.ask(s, 0, cost, now)
+  local verdict, value = rule.check(s, 0, cost, now)
   if verdict ~= WAIT then return verdict, value end
   for i = 1, ${width} do s[i] = saved[i] end
   return DENY, ceil(value)
 end
 
 local OPS = {
-  n = function(s, rest) return answer(askNow(s, tonumber(rest))) end,
+  n = function(s, rest) return answer(checkNow(s, tonumber(rest))) end,
 
   t = function(s, rest)
     local most, leave = match(rest, '(%S+) ?(%S*)')
     local granted = min(tonumber(most), floor(rule.available(s, 0, now) - (tonumber(leave) or 0)))
-    if granted <= 0 or rule.ask(s, 0, granted, now) ~= ALLOW then return 0 end
-    return uncut(granted)
+    if granted <= 0 or rule.check(s, 0, granted, now) ~= ALLOW then return 0 end
+    return encodeNumber(granted)
   end,
 
   q = function(s, rest)
@@ -299,10 +299,10 @@ local OPS = {
     local granted, dueIn, verdict, value = 0, 0, ALLOW, 0
     for text in gmatch(costs, '%S+') do
       local cost = tonumber(text)
-      verdict, value = askNow(s, cost)
+      verdict, value = checkNow(s, cost)
       if verdict == DENY and value ~= NEVER and dueIn == 0 and rule.opensAt then
         local opensAt = rule.opensAt(s, 0)
-        if opensAt - now <= tonumber(ahead) and rule.ask(s, 0, cost, opensAt) == ALLOW then
+        if opensAt - now <= tonumber(ahead) and rule.check(s, 0, cost, opensAt) == ALLOW then
           verdict, dueIn = ALLOW, opensAt - now
         end
       end
@@ -333,10 +333,10 @@ local OPS = {
 
   g = function(s, rest)
     local units, upTo = match(rest, '(%S+) (%S+)')
-    rule.gain(s, 0, tonumber(units), tonumber(upTo), now)
+    rule.credit(s, 0, tonumber(units), tonumber(upTo), now)
     return 0
   end,
 
-  p = function(s, rest, key) ${PROBE} end,
+  p = function(s, rest, key) ${PROBE_LUA} end,
 }
 `;

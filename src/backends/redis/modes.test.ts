@@ -1,7 +1,7 @@
 /** Other ways to share through Redis: one line for all, permits taken ahead, calls in flight. */
 
 import { describe, expect, test, vi } from 'vitest';
-import { ownRedis } from '../../../test/support/own-redis.ts';
+import { redisFixture } from '../../../test/support/own-redis.ts';
 import { ioRedis, nodeRedis } from '../../../test/support/redis-clients.ts';
 import { redisServer } from '../../../test/support/services.ts';
 import { guard } from '../../adapters/http/guard.ts';
@@ -17,11 +17,15 @@ describe.skipIf(redisServer() === undefined).each([
   ['node-redis', nodeRedis],
   ['ioredis', ioRedis],
 ])('shared through Redis by %s', (_name, connect) => {
-  const stage = ownRedis(connect);
+  const stage = redisFixture(connect);
 
-  function shared(limit: Limit, options: RedisOptions = {}, from = stage.own): RemoteLimiter {
-    const api = limiter({ name: 'api', limit, share: redis(from.client, options) });
-    stage.made.push(api);
+  function shared(
+    limit: Limit,
+    options: RedisOptions = {},
+    from = stage.firstClient,
+  ): RemoteLimiter {
+    const api = limiter({ name: 'api', limit, backend: redis(from.client, options) });
+    stage.limiters.push(api);
     return api;
   }
 
@@ -30,19 +34,21 @@ describe.skipIf(redisServer() === undefined).each([
     return Number(/cmdstat_evalsha:calls=(\d+)/.exec(stats)?.[1] ?? 0);
   };
 
-  test('one share serves several limits, each by its own rule', async () => {
-    const share = redis(stage.own.client);
-    const small = limiter({ name: 'small', limit: perSecond(0.1, 1), share });
-    const large = limiter({ name: 'large', limit: perSecond(0.1, 9), share });
-    stage.made.push(small, large);
-    expect(await small.ask('x')).toEqual({ verdict: 'allow', remaining: 0 });
-    expect(await large.ask('x')).toEqual({ verdict: 'allow', remaining: 8 });
-    expect((await small.ask('x')).verdict).toBe('deny');
+  test('one backend serves several limits, each by its own rule', async () => {
+    const backend = redis(stage.firstClient.client);
+    const small = limiter({ name: 'small', limit: perSecond(0.1, 1), backend });
+    const large = limiter({ name: 'large', limit: perSecond(0.1, 9), backend });
+    stage.limiters.push(small, large);
+    expect(await small.check('x')).toEqual({ verdict: 'allow', remaining: 0 });
+    expect(await large.check('x')).toEqual({ verdict: 'allow', remaining: 8 });
+    expect((await small.check('x')).verdict).toBe('deny');
   });
 
   test('waiting fairly: one line for all, in the order of arrival, a call for a permit', async () => {
     const limit = { spacing: { every: 20 } } as const;
-    const pair = [stage.own, stage.other].map((from) => shared(limit, { fair: true }, from));
+    const pair = [stage.firstClient, stage.secondClient].map((from) =>
+      shared(limit, { fairQueue: true }, from),
+    );
     const order: number[] = [];
     const enter = async (n: number): Promise<void> => {
       const entry = await pair[n % 2].acquire('token');
@@ -66,7 +72,9 @@ describe.skipIf(redisServer() === undefined).each([
 
   test('who gives up leaves the line, and who crashed is skipped', async () => {
     const limit = { spacing: { every: 400 } } as const;
-    const [a, b] = [stage.own, stage.other].map((from) => shared(limit, { fair: true }, from));
+    const [a, b] = [stage.firstClient, stage.secondClient].map((from) =>
+      shared(limit, { fairQueue: true }, from),
+    );
     await Promise.all([a.acquire('token'), b.acquire('token')]);
     // Somebody whose process is gone stands first, and is heard of no more.
     stage.cli('RPUSH', 'sluice:{api:token}:spacing:line', 'ghost/1/1');
@@ -83,7 +91,7 @@ describe.skipIf(redisServer() === undefined).each([
 
   test('calls in flight are counted over all processes, and waited for', async () => {
     const limit = { adaptive: { fixed: 3 } } as const;
-    const [a, b] = [stage.own, stage.other].map((from) => shared(limit, {}, from));
+    const [a, b] = [stage.firstClient, stage.secondClient].map((from) => shared(limit, {}, from));
     const held = [await a.acquire('sink'), await b.acquire('sink', 2)];
     expect((await a.tryAcquire('sink')).verdict).toBe('deny');
     expect(await b.inspect('sink')).toMatchObject({ inFlight: 3, limit: 3, remaining: 0 });
@@ -117,7 +125,9 @@ describe.skipIf(redisServer() === undefined).each([
 
   test('calls in flight, waited for fairly: in the order of arrival, and nobody looks', async () => {
     const limit = { adaptive: { fixed: 2 } } as const;
-    const pair = [stage.own, stage.other].map((from) => shared(limit, { fair: true }, from));
+    const pair = [stage.firstClient, stage.secondClient].map((from) =>
+      shared(limit, { fairQueue: true }, from),
+    );
     const held = await Promise.all(pair.map((api) => api.acquire('sink')));
     const order: number[] = [];
     const enter = async (n: number): Promise<void> => {
@@ -145,7 +155,7 @@ describe.skipIf(redisServer() === undefined).each([
   }, 20_000);
 
   test('waiting fairly for calls in flight: who crashed holds nobody up, and who asks too much is told', async () => {
-    const api = shared({ adaptive: { fixed: 2 } }, { fair: true });
+    const api = shared({ adaptive: { fixed: 2 } }, { fairQueue: true });
     const [seconds, micros] = stage.cli('TIME').split('\n').map(Number);
     const endsAt = seconds * 1000 + micros / 1000 + 300;
     stage.cli('ZADD', 'sluice:{api:sink}:flights', String(endsAt), 'ghost/1#1');
@@ -182,29 +192,29 @@ describe.skipIf(redisServer() === undefined).each([
           expect((await api.tryAcquire('sink')).verdict).toBe('deny');
           for (const permit of held) if (permit.verdict === 'allow') permit.settle();
         }
-        expect((await api.ask('sink')).verdict).toBe('allow');
-        expect(await api.take('sink', 5)).toBe(1);
+        expect((await api.check('sink')).verdict).toBe('allow');
+        expect(await api.takeUpTo('sink', 5)).toBe(1);
         await api.settle('sink');
-        await api.give('sink', 1);
-        expect(await api.take('sink', 0)).toBe(0);
+        await api.giveBack('sink', 1);
+        expect(await api.takeUpTo('sink', 0)).toBe(0);
         expect((await api.acquire('sink', 2)).verdict).toBe('allow');
       }
       await new Promise((later) => setTimeout(later, 100)); // what was sent before is late by now
     } finally {
       stage.service.resume();
     }
-    await vi.waitFor(() => expect(whole.stats().isReachable).toBe(true), { timeout: 3000 });
+    await vi.waitFor(() => expect(whole.stats().isAvailable).toBe(true), { timeout: 3000 });
     expect((await whole.inspect('sink'))?.inFlight).toBe(0);
   });
 
   test('permits taken ahead are spent here, and the rest is given back', async () => {
-    const [a, b] = [50, 50].map((lease, n) =>
-      shared(perSecond(0.01, 200), { lease }, n ? stage.other : stage.own),
+    const [a, b] = [50, 50].map((prefetch, n) =>
+      shared(perSecond(0.01, 200), { prefetch }, n ? stage.secondClient : stage.firstClient),
     );
     const before = calls();
-    for (let n = 0; n < 45; n++) expect((await a.ask('x')).verdict).toBe('allow');
+    for (let n = 0; n < 45; n++) expect((await a.check('x')).verdict).toBe('allow');
     expect(calls() - before).toBe(1);
-    await b.ask('x', 10);
+    await b.check('x', 10);
     expect((await shared(perSecond(0.01, 200)).inspect('x'))?.remaining).toBe(100);
     await a.close();
     await b.close();
@@ -212,24 +222,24 @@ describe.skipIf(redisServer() === undefined).each([
   });
 
   test('permits taken ahead are never those of whoever stands in while Redis is away', async () => {
-    const api = shared(perSecond(0.01, 4), { deadline: 50, lease: 2 });
+    const api = shared(perSecond(0.01, 4), { deadline: 50, prefetch: 2 });
     await api.tryAcquire('y', 4);
     stage.service.pause();
     try {
       const answers = [];
-      for (let n = 0; n < 5; n++) answers.push((await api.ask('x')).verdict);
+      for (let n = 0; n < 5; n++) answers.push((await api.check('x')).verdict);
       expect(answers).toEqual(['allow', 'allow', 'allow', 'allow', 'deny']);
-      expect(api.stats().makeshift).toBe(5);
+      expect(api.stats().fallback).toBe(5);
     } finally {
       stage.service.resume();
     }
-    await vi.waitFor(() => expect(api.stats().isReachable).toBe(true), { timeout: 3000 });
+    await vi.waitFor(() => expect(api.stats().isAvailable).toBe(true), { timeout: 3000 });
   });
 
   test('permits on their way when the limiter is closed are given back', async () => {
-    const api = shared(perSecond(0.01, 200), { lease: 50 });
+    const api = shared(perSecond(0.01, 200), { prefetch: 50 });
     await api.inspect('x');
-    const asking = api.ask('x');
+    const asking = api.check('x');
     await api.close();
     await asking;
     expect((await shared(perSecond(0.01, 200)).inspect('x'))?.remaining).toBeGreaterThanOrEqual(
@@ -238,18 +248,18 @@ describe.skipIf(redisServer() === undefined).each([
   });
 
   test('a permit that was taken ahead says when it was good', async () => {
-    const api = shared(perSecond(0.01, 200), { lease: 50 });
+    const api = shared(perSecond(0.01, 200), { prefetch: 50 });
     const since = Date.now();
     const permit = await api.tryAcquire('x');
     expect(permit.verdict === 'allow' && permit.dueAt).toBeGreaterThan(since - 1000);
   });
 
   test('permits taken ahead never add up to more than there are', async () => {
-    const pair = [stage.own, stage.other].map((from) =>
-      shared(perSecond(0.01, 100), { lease: 30 }, from),
+    const pair = [stage.firstClient, stage.secondClient].map((from) =>
+      shared(perSecond(0.01, 100), { prefetch: 30 }, from),
     );
     const answers = await Promise.all(
-      Array.from({ length: 300 }, (_, n) => pair[n % 2].ask('x', 1 + (n % 3))),
+      Array.from({ length: 300 }, (_, n) => pair[n % 2].check('x', 1 + (n % 3))),
     );
     const served = answers
       .map(({ verdict }, n) => (verdict === 'allow' ? 1 + (n % 3) : 0))
@@ -260,33 +270,35 @@ describe.skipIf(redisServer() === undefined).each([
 
   test('a server asks it for every request, and tells clients how they stand', async () => {
     const api = shared(perSecond(0.1, 2));
-    await api.ask('warm');
+    await api.check('warm');
     const own = guard({ limiter: api, key: () => 'alice' });
     const before = calls();
     const check = async () => {
       const answer = await own.check({ headers: {} });
-      return [answer.go, JSON.stringify(answer.headers)];
+      return [answer.isAllowed, JSON.stringify(answer.headers)];
     };
     expect(await check()).toEqual([true, expect.stringContaining('r=1;t=10')]);
     expect(calls() - before).toBe(1);
     expect(await check()).toEqual([true, expect.stringMatching(/r=0;t=(10|9)/)]);
     const refused = await own.check({ headers: {} });
-    expect(refused).toMatchObject({ go: false, status: 429 });
+    expect(refused).toMatchObject({ isAllowed: false, status: 429 });
   });
 
   test('its figures are shown like any other', async () => {
     const api = shared(perSecond(0.1, 1));
-    await api.ask('x');
-    await api.ask('x');
+    await api.check('x');
+    await api.check('x');
     const text = prometheus(api).text();
     expect(text).toContain('sluice_decisions_total{limit="api",verdict="deny"} 1');
-    expect(text).toContain('sluice_reachable{limit="api"} 1');
+    expect(text).toContain('sluice_backend_available{limit="api"} 1');
     expect(text).not.toContain('sluice_keys{');
   });
 
   test('what does not go together is named', () => {
-    expect(() => shared({ spacing: { every: 1 } }, { lease: 5 })).toThrow('share.lease');
-    expect(() => shared(perSecond(1, 1), { lease: 5, fair: true })).toThrow('share.lease');
+    expect(() => shared({ spacing: { every: 1 } }, { prefetch: 5 })).toThrow('backend.prefetch');
+    expect(() => shared(perSecond(1, 1), { prefetch: 5, fairQueue: true })).toThrow(
+      'backend.prefetch',
+    );
     expect(() => shared({ all: [{ adaptive: { fixed: 1 } }, perSecond(1, 1)] })).toThrow('alone');
   });
 });

@@ -10,122 +10,134 @@
 
 import type { Clock, Millis } from '../../core/clock.ts';
 import { allow, type Decision } from '../../core/decision.ts';
-import { RemoteShareAround } from '../delegating-remote-backend.ts';
-import { type Answer, type LineAnswer, lineOfOne, type RemoteShare } from '../remote-backend.ts';
+import { DelegatingRemoteBackend } from '../delegating-remote-backend.ts';
+import {
+  type BatchDecision,
+  type RemoteBackend,
+  type RemoteDecision,
+  toBatchDecision,
+} from '../remote-backend.ts';
 
 /** The most keys with a stock at once; the one that has had one for longest makes room. */
-const STOCKS_MAX = 10_000;
+const MAX_PREFETCHED_KEYS = 10_000;
 
 /** How long a permit may lie about. */
-const FRESH_MS: Millis = 1000;
+const PREFETCH_TTL_MS: Millis = 1000;
 
-interface Stock {
-  left: number;
-  filledAt: Millis;
+interface PrefetchedTokens {
+  remaining: number;
+  refilledAt: Millis;
   /** The trip that is under way for it. */
-  filling: Promise<void> | undefined;
+  pendingRefill: Promise<void> | undefined;
 }
 
 /** Where permits come from. */
-export interface Source extends RemoteShare {
-  spare: NonNullable<RemoteShare['spare']>;
-  gain: NonNullable<RemoteShare['gain']>;
+export interface PrefetchSource extends RemoteBackend {
+  takeSurplus: NonNullable<RemoteBackend['takeSurplus']>;
+  credit: NonNullable<RemoteBackend['credit']>;
   /** As `take`, and none while Redis is out of reach: what stands in for it has nothing to take ahead. */
-  takeThere(key: string, most: number): Promise<number>;
+  takeRemote(key: string, most: number): Promise<number>;
 }
 
-export class LeaseShare extends RemoteShareAround<Source> {
+export class PrefetchBackend extends DelegatingRemoteBackend<PrefetchSource> {
   readonly #clock: Clock;
-  readonly #size: number;
-  readonly #stocks = new Map<string, Stock>();
+  readonly #prefetchSize: number;
+  readonly #tokensByKey = new Map<string, PrefetchedTokens>();
 
-  constructor(inner: Source, clock: Clock, size: number) {
+  constructor(inner: PrefetchSource, clock: Clock, size: number) {
     super(inner);
     this.#clock = clock;
-    this.#size = size;
+    this.#prefetchSize = size;
   }
 
   /** The answer without a trip, if the stock has it. */
-  askHere(key: string, cost: number): Decision | undefined {
-    const stock = this.#stocks.get(key);
-    if (stock === undefined || stock.left < cost || !this.#isFresh(stock)) return undefined;
-    stock.left -= cost;
-    return allow(stock.left);
+  checkPrefetched(key: string, cost: number): Decision | undefined {
+    const tokens = this.#tokensByKey.get(key);
+    if (tokens === undefined || tokens.remaining < cost || !this.#isFresh(tokens)) return undefined;
+    tokens.remaining -= cost;
+    return allow(tokens.remaining);
   }
 
-  override ask(key: string, cost: number): Promise<Answer> {
-    return this.askNow(key, cost);
+  override check(key: string, cost: number): Promise<RemoteDecision> {
+    return this.checkNow(key, cost);
   }
 
-  override async askNow(key: string, cost: number): Promise<Answer> {
+  override async checkNow(key: string, cost: number): Promise<RemoteDecision> {
     // Twice at most: others who waited for the same trip may have emptied the stock before us.
-    for (let trip = 0; trip < 2 && cost <= this.#size; trip++) {
-      const decision = this.askHere(key, cost);
-      if (decision) return { decision, at: this.#clock.now() };
-      await this.#fill(key);
+    for (let trip = 0; trip < 2 && cost <= this.#prefetchSize; trip++) {
+      const decision = this.checkPrefetched(key, cost);
+      if (decision) return { decision, decidedAt: this.#clock.now() };
+      await this.#refillOnce(key);
     }
-    const decision = this.askHere(key, cost);
-    return decision ? { decision, at: this.#clock.now() } : super.askNow(key, cost);
+    const decision = this.checkPrefetched(key, cost);
+    return decision ? { decision, decidedAt: this.#clock.now() } : super.checkNow(key, cost);
   }
 
-  override async askLine(key: string, costs: readonly number[]): Promise<LineAnswer> {
-    return lineOfOne(await this.askNow(key, costs[0]));
+  override async checkBatch(key: string, costs: readonly number[]): Promise<BatchDecision> {
+    return toBatchDecision(await this.checkNow(key, costs[0]));
   }
 
   /** One trip at a time for a key, whoever asks. */
-  #fill(key: string): Promise<void> {
-    const stock = this.#stocks.get(key) ?? this.#newStock(key);
-    stock.filling ??= this.#refill(key, stock).finally(() => {
-      stock.filling = undefined;
+  #refillOnce(key: string): Promise<void> {
+    const tokens = this.#tokensByKey.get(key) ?? this.#createTokens(key);
+    tokens.pendingRefill ??= this.#refill(key, tokens).finally(() => {
+      tokens.pendingRefill = undefined;
     });
-    return stock.filling;
+    return tokens.pendingRefill;
   }
 
-  async #refill(key: string, stock: Stock): Promise<void> {
-    if (!this.#isFresh(stock)) this.#giveBack(key, stock);
-    stock.left += await this.inner.takeThere(key, this.#size - Math.ceil(stock.left));
-    stock.filledAt = this.#clock.now();
+  async #refill(key: string, tokens: PrefetchedTokens): Promise<void> {
+    if (!this.#isFresh(tokens)) this.#returnUnused(key, tokens);
+    tokens.remaining += await this.inner.takeRemote(
+      key,
+      this.#prefetchSize - Math.ceil(tokens.remaining),
+    );
+    tokens.refilledAt = this.#clock.now();
   }
 
-  #newStock(key: string): Stock {
-    if (this.#stocks.size >= STOCKS_MAX) {
-      const [[oldest, stock]] = this.#stocks;
-      this.#stocks.delete(oldest);
-      this.#empty(oldest, stock);
+  #createTokens(key: string): PrefetchedTokens {
+    if (this.#tokensByKey.size >= MAX_PREFETCHED_KEYS) {
+      const [[oldest, tokens]] = this.#tokensByKey;
+      this.#tokensByKey.delete(oldest);
+      this.#drain(oldest, tokens);
     }
-    const stock: Stock = { left: 0, filledAt: this.#clock.now(), filling: undefined };
-    this.#stocks.set(key, stock);
-    return stock;
+    const tokens: PrefetchedTokens = {
+      remaining: 0,
+      refilledAt: this.#clock.now(),
+      pendingRefill: undefined,
+    };
+    this.#tokensByKey.set(key, tokens);
+    return tokens;
   }
 
-  #isFresh({ filledAt }: Stock): boolean {
-    return this.#clock.now() - filledAt <= FRESH_MS;
+  #isFresh({ refilledAt }: PrefetchedTokens): boolean {
+    return this.#clock.now() - refilledAt <= PREFETCH_TTL_MS;
   }
 
-  #giveBack(key: string, stock: Stock): Promise<void> {
-    const cost = stock.left;
-    stock.left = 0;
+  #returnUnused(key: string, tokens: PrefetchedTokens): Promise<void> {
+    const cost = tokens.remaining;
+    tokens.remaining = 0;
     if (cost <= 0) return Promise.resolve();
     return this.inner.settle(key, { outcome: 'ignored', cost, dueAt: Number.NaN });
   }
 
   /** Gives back what it has, and what is on its way. */
-  async #empty(key: string, stock: Stock): Promise<void> {
-    await stock.filling;
-    await this.#giveBack(key, stock);
+  async #drain(key: string, tokens: PrefetchedTokens): Promise<void> {
+    await tokens.pendingRefill;
+    await this.#returnUnused(key, tokens);
   }
 
-  spare(key: string, most: number, leave: number): Promise<number> {
-    return this.inner.spare(key, most, leave);
+  takeSurplus(key: string, most: number, leave: number): Promise<number> {
+    return this.inner.takeSurplus(key, most, leave);
   }
 
-  gain(key: string, units: number, upTo: number): Promise<void> {
-    return this.inner.gain(key, units, upTo);
+  credit(key: string, units: number, upTo: number): Promise<void> {
+    return this.inner.credit(key, units, upTo);
   }
 
   override async close(): Promise<void> {
-    await Promise.all([...this.#stocks].map(([key, stock]) => this.#empty(key, stock)));
-    this.#stocks.clear();
+    await Promise.all([...this.#tokensByKey].map(([key, tokens]) => this.#drain(key, tokens)));
+    this.#tokensByKey.clear();
     await super.close();
   }
 }

@@ -5,7 +5,7 @@ import { redisCli, redisServer, startRedis } from '../../../test/support/service
 import { limiter } from '../../limiter/limiter.ts';
 import { VirtualClock } from '../../testing/index.ts';
 import { redis } from './backend.ts';
-import { flightsScript, LEASE_MS } from './semaphore.ts';
+import { LEASE_TTL_MS, semaphoreScript } from './semaphore.ts';
 
 const SINK = 'sluice:{api:sink}:flights';
 
@@ -13,7 +13,7 @@ describe.skipIf(redisServer() === undefined)('the script of calls in flight', ()
   test('renewing brings a lease back that Redis has forgotten, unless it is late', async () => {
     const service = await startRedis();
     const run = (when: string, text: string): string =>
-      redisCli(service.port, 'EVAL', flightsScript(2, false), '1', SINK, when, text);
+      redisCli(service.port, 'EVAL', semaphoreScript(2, false), '1', SINK, when, text);
     const inFlight = (): string => redisCli(service.port, 'ZCARD', SINK);
     try {
       expect(run('by 1', 'egone/1 2')).toContain('late ');
@@ -46,7 +46,7 @@ describe('a call in flight', () => {
     const api = limiter({
       name: 'api',
       limit: { adaptive: { fixed: 2 } },
-      share: redis(client, { deadline: '1h' }),
+      backend: redis(client, { deadline: '1h' }),
       clock,
     });
     const arrived = (n: number) => expect.poll(() => sent.length).toBe(n);
@@ -54,7 +54,7 @@ describe('a call in flight', () => {
     await arrived(1);
     sent[0].answer();
     const permit = await asking;
-    clock.advance(LEASE_MS / 3);
+    clock.advance(LEASE_TTL_MS / 3);
     await arrived(2);
     if (permit.verdict === 'allow') permit.settle();
     await arrived(3);
@@ -77,13 +77,13 @@ describe('a call in flight', () => {
         return ['0', 1];
       },
     };
-    const share = redis(client);
-    const api = limiter({ name: 'api', limit: { adaptive: { fixed: 2 } }, share });
+    const backend = redis(client);
+    const api = limiter({ name: 'api', limit: { adaptive: { fixed: 2 } }, backend });
     await api.settle('sink');
     await api.settle('sink', { outcome: 'ignored' });
-    expect(await api.take('sink', 0)).toBe(0);
+    expect(await api.takeUpTo('sink', 0)).toBe(0);
     expect(sent).toBe(0);
-    await api.ask('sink');
+    await api.check('sink');
     await api.settle('other'); // not the one that is out
     expect(sent).toBe(1);
     await api.settle('sink');

@@ -10,25 +10,25 @@
  * Whoever waits in the line of all is told by the call that settles; what a line is, `fair-queue.ts` says.
  */
 
-import { alarm, type Clock, type Millis } from '../../core/clock.ts';
+import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { deny } from '../../core/decision.ts';
-import { Underway } from '../../core/pending.ts';
+import { PendingSet } from '../../core/pending.ts';
 import type { Policy, Settlement } from '../../policies/policy.ts';
 import {
-  type Answer,
-  type LineAnswer,
-  lineOfOne,
-  type RemoteSetting,
-  type RemoteShare,
+  type BatchDecision,
+  type RemoteBackend,
+  type RemoteBackendContext,
+  type RemoteDecision,
+  toBatchDecision,
 } from '../remote-backend.ts';
-import type { Answered } from './batcher.ts';
-import { type Own, type Way, wayOf } from './context.ts';
-import { type Held, nameByChance } from './fair-queue.ts';
-import { FAIR, PROBE } from './lua-script.ts';
+import type { TimedReply } from './batcher.ts';
+import { createRedisContext, type RedisConfig, type RedisContext } from './context.ts';
+import { type ActiveLease, randomId } from './fair-queue.ts';
+import { FAIR_QUEUE_LUA, PROBE_LUA } from './lua-script.ts';
 import { decisionOf } from './reply.ts';
 
 /** How long a place is kept for a holder that says nothing. */
-export const LEASE_MS: Millis = 10_000;
+export const LEASE_TTL_MS: Millis = 10_000;
 
 /**
  * The same way of talking as `lua-script.ts`: a key and a text for each errand.
@@ -42,8 +42,8 @@ export const LEASE_MS: Millis = 10_000;
  * and `f`, `x` and `b` of those who wait fairly, as there. Renewing is heard even if it is late, but does not begin
  * a lease again that is gone: its call may have settled by then.
  */
-export const flightsScript = (most: number, isFair: boolean): string => `
-local MOST, LEASE_MS = ${most}, ${LEASE_MS}
+export const semaphoreScript = (most: number, isFair: boolean): string => `
+local MOST, LEASE_TTL_MS = ${most}, ${LEASE_TTL_MS}
 local ALLOW, DENY, NEVER, WHEN_SETTLED = 0, 2, -1, -2
 local call, sub, match, ceil = redis.call, string.sub, string.match, math.ceil
 local function exact(x) return string.format('%.17g', x) end
@@ -54,7 +54,7 @@ local isLate = by ~= nil and now > by -- whoever asked has gone: nobody is let i
 local answers = { (isLate and 'late ' or '') .. exact(now) }
 
 -- Forgets the leases that have ended.
-local function endLeases(key)
+local function expireLeases(key)
   local ended = redis.pcall('ZREMRANGEBYSCORE', key, '-inf', now)
   if type(ended) ~= 'table' then return end
   if not string.find(ended.err, 'WRONGTYPE', 1, true) then error(ended.err, 0) end
@@ -70,13 +70,13 @@ end
 
 local function hold(key, id, cost)
   for n = 1, cost do
-    if isLate then call('ZADD', key, 'XX', now + LEASE_MS, id .. '#' .. n)
-    else call('ZADD', key, now + LEASE_MS, id .. '#' .. n) end
+    if isLate then call('ZADD', key, 'XX', now + LEASE_TTL_MS, id .. '#' .. n)
+    else call('ZADD', key, now + LEASE_TTL_MS, id .. '#' .. n) end
   end
-  call('PEXPIRE', key, LEASE_MS)
+  call('PEXPIRE', key, LEASE_TTL_MS)
 end
 
-local function letIn(key, id, cost)
+local function admit(key, id, cost)
   if isLate then return DENY, WHEN_SETTLED end
   local verdict, value = look(key, cost)
   if verdict == ALLOW then hold(key, id, cost) end
@@ -85,137 +85,143 @@ end
 
 local function answer(verdict, value) return value end
 
-${isFair ? FAIR : ''}
+${isFair ? FAIR_QUEUE_LUA : ''}
 for i = 1, #KEYS do
   local key, text = KEYS[i], ARGV[#ARGV == 2 and 2 or i + 1]
   local op, rest = sub(text, 1, 1), sub(text, 2)
   local id, cost = match(rest, '(%S+) (%S+)')
   cost = tonumber(cost or '0')
-  endLeases(key)
-  local said = 0
+  expireLeases(key)
+  local reply = 0
   if op == 'n' then
-    said = answer(letIn(key, id, cost))
+    reply = answer(admit(key, id, cost))
   elseif op == 'e' then
     hold(key, id, cost)
   elseif op == 's' then
     for n = 1, cost do call('ZREM', key, id .. '#' .. n) end
-    ${isFair ? 'tellFirst(key)' : ''}
+    ${isFair ? 'notifyHead(key)' : ''}
   elseif op == 'l' then
-    said = call('ZCARD', key)
+    reply = call('ZCARD', key)
   elseif op == 'p' then
-    said = (function() ${PROBE} end)()
-  ${isFair ? "elseif op == 'x' or not isLate then said = FAIR_OPS[op](rest, key) -- else a line is not touched" : ''}
+    reply = (function() ${PROBE_LUA} end)()
+  ${isFair ? "elseif op == 'x' or not isLate then reply = QUEUE_COMMANDS[op](rest, key) -- else a line is not touched" : ''}
   end
-  answers[i + 1] = said
+  answers[i + 1] = reply
 end
 return answers
 `;
 
-const settled = (holder: string, cost: number): string => `s${holder} ${cost}`;
+const releaseCommand = (leaseId: string, cost: number): string => `s${leaseId} ${cost}`;
 
-export class FlightsShare implements RemoteShare {
-  readonly #way: Way;
+export class SemaphoreBackend implements RemoteBackend {
+  readonly #context: RedisContext;
   readonly #policy: Policy;
   readonly #clock: Clock;
-  readonly #process: string;
-  readonly #held = new Map<string, Held>();
+  readonly #processId: string;
+  readonly #activeLeases = new Map<string, ActiveLease>();
   /** Asks and renewals that are not answered. */
-  readonly #underway = new Underway();
-  readonly enter: RemoteShare['enter'];
-  readonly onUnavailable: RemoteShare['onUnavailable'];
-  #given = 0;
-  #renewal: (() => void) | undefined;
+  readonly #pending = new PendingSet();
+  readonly waitForPermit: RemoteBackend['waitForPermit'];
+  readonly onUnavailable: RemoteBackend['onUnavailable'];
+  #lastLeaseNumber = 0;
+  #cancelRenewal: (() => void) | undefined;
   #isClosed = false;
 
-  constructor(policy: Policy, setting: RemoteSetting, own: Own) {
-    this.onUnavailable = own.onUnavailable;
-    const [most] = policy.formulas?.[0].numbers ?? [];
-    const script = flightsScript(most, own.subscriber !== undefined);
-    const hold = (holder: string, held: Held): void => this.#hold(holder, held);
-    const there = { whole: script, plain: script, giveBack: settled, hold };
-    this.#way = wayOf(policy, setting, own, there);
+  constructor(policy: Policy, context: RemoteBackendContext, config: RedisConfig) {
+    this.onUnavailable = config.onUnavailable;
+    const [most] = policy.specs?.[0].params ?? [];
+    const script = semaphoreScript(most, config.subscriber !== undefined);
+    const trackLease = (leaseId: string, lease: ActiveLease): void =>
+      this.#trackLease(leaseId, lease);
+    const scripts = { full: script, checkOnly: script, releaseCommand, trackLease };
+    this.#context = createRedisContext(policy, context, config, scripts);
     this.#policy = policy;
-    this.#clock = setting.clock;
-    this.#process = nameByChance(setting.random);
-    const { room } = this.#way;
-    this.enter = room && ((key, cost, patience) => room.enter(key, Math.ceil(cost), patience));
+    this.#clock = context.clock;
+    this.#processId = randomId(context.random);
+    const { fairQueue } = this.#context;
+    this.waitForPermit =
+      fairQueue && ((key, cost, limits) => fairQueue.acquire(key, Math.ceil(cost), limits));
   }
 
-  get isReachable(): boolean {
-    return this.#way.pipe.isReachable;
+  get isAvailable(): boolean {
+    return this.#context.batcher.isAvailable;
   }
 
-  get waiting(): number {
-    return this.#way.room?.size ?? 0;
+  get waiterCount(): number {
+    return this.#context.fairQueue?.size ?? 0;
   }
 
-  ask(key: string, cost: number): Promise<Answer> {
-    return this.askNow(key, cost);
+  check(key: string, cost: number): Promise<RemoteDecision> {
+    return this.checkNow(key, cost);
   }
 
-  askNow(key: string, cost: number): Promise<Answer> {
-    return this.#underway.add(this.#ask(key, Math.ceil(cost)));
+  checkNow(key: string, cost: number): Promise<RemoteDecision> {
+    return this.#pending.add(this.#checkWithLease(key, Math.ceil(cost)));
   }
 
-  async #ask(key: string, cost: number): Promise<Answer> {
-    const { standIn } = this.#way;
-    const holder = `${this.#process}/${++this.#given}`;
+  async #checkWithLease(key: string, cost: number): Promise<RemoteDecision> {
+    const { fallback } = this.#context;
+    const leaseId = `${this.#processId}/${++this.#lastLeaseNumber}`;
     try {
-      const { told, at } = await this.#send(key, `n${holder} ${cost}`);
-      const decision = decisionOf(told);
-      if (decision.verdict === 'deny') return { decision, at };
+      const { value, at } = await this.#send(key, `n${leaseId} ${cost}`);
+      const decision = decisionOf(value);
+      if (decision.verdict === 'deny') return { decision, decidedAt: at };
       if (this.#isClosed) {
-        await this.#send(key, settled(holder, cost)).catch(() => {});
-        return { decision: deny(0), at };
+        await this.#send(key, releaseCommand(leaseId, cost)).catch(() => {});
+        return { decision: deny(0), decidedAt: at };
       }
-      this.#hold(holder, { key, cost, isMakeshift: false });
-      return { decision, at, holder };
+      this.#trackLease(leaseId, { key, cost, fromFallback: false });
+      return { decision, decidedAt: at, leaseId };
     } catch {
-      const told = { decision: standIn.ask(key, cost), at: this.#clock.now(), isMakeshift: true };
+      const told = {
+        decision: fallback.check(key, cost),
+        decidedAt: this.#clock.now(),
+        fromFallback: true,
+      };
       if (told.decision.verdict === 'deny') return told;
-      this.#hold(holder, { key, cost, isMakeshift: true });
-      return { ...told, holder };
+      this.#trackLease(leaseId, { key, cost, fromFallback: true });
+      return { ...told, leaseId };
     }
   }
 
-  async askLine(key: string, costs: readonly number[]): Promise<LineAnswer> {
-    return lineOfOne(await this.askNow(key, costs[0]));
+  async checkBatch(key: string, costs: readonly number[]): Promise<BatchDecision> {
+    return toBatchDecision(await this.checkNow(key, costs[0]));
   }
 
-  async take(key: string, most: number): Promise<number> {
+  async takeUpTo(key: string, most: number): Promise<number> {
     if (most < 1) return 0;
-    const { decision } = await this.askNow(key, 1);
+    const { decision } = await this.checkNow(key, 1);
     return decision.verdict === 'deny' ? 0 : 1;
   }
 
-  async settle(key: string, { holder }: Settlement): Promise<void> {
-    const own = holder === undefined ? this.#oldestOf(key) : holder;
-    const held = own === undefined ? undefined : this.#held.get(own);
-    if (own === undefined || held === undefined) return;
-    this.#held.delete(own);
-    const { standIn, room } = this.#way;
-    if (held.isMakeshift) {
-      standIn.settle(key, held.cost);
-      room?.hurry(key); // whoever waits here may have its place
+  async settle(key: string, { leaseId }: Settlement): Promise<void> {
+    const id = leaseId === undefined ? this.#oldestLeaseOf(key) : leaseId;
+    const lease = id === undefined ? undefined : this.#activeLeases.get(id);
+    if (id === undefined || lease === undefined) return;
+    this.#activeLeases.delete(id);
+    const { fallback, fairQueue } = this.#context;
+    if (lease.fromFallback) {
+      fallback.settle(key, lease.cost);
+      fairQueue?.pollNow(key); // whoever waits here may have its place
       return;
     }
-    await this.#send(held.key, settled(own, held.cost)).catch(() => {}); // its lease will end
+    await this.#send(lease.key, releaseCommand(id, lease.cost)).catch(() => {}); // its lease will end
   }
 
   /** Whoever settles by key alone settles the call that began first. */
-  #oldestOf(key: string): string | undefined {
-    for (const [holder, held] of this.#held) if (held.key === key) return holder;
+  #oldestLeaseOf(key: string): string | undefined {
+    for (const [leaseId, lease] of this.#activeLeases) if (lease.key === key) return leaseId;
     return undefined;
   }
 
-  async hits(): Promise<void> {}
+  async addHits(): Promise<void> {}
 
-  async look(key: string): Promise<{ state: Float64Array; at: Millis } | undefined> {
+  async readState(key: string): Promise<{ state: Float64Array; at: Millis } | undefined> {
     try {
-      const { told, at } = await this.#send(key, 'l');
+      const { value, at } = await this.#send(key, 'l');
       const state = new Float64Array(this.#policy.width);
-      this.#policy.start(state, 0, at);
-      this.#policy.ask(state, 0, Number(told), at);
+      this.#policy.init(state, 0, at);
+      this.#policy.check(state, 0, Number(value), at);
       return { state, at };
     } catch {
       return undefined;
@@ -224,49 +230,50 @@ export class FlightsShare implements RemoteShare {
 
   async close(): Promise<void> {
     this.#isClosed = true;
-    const { pipe, room } = this.#way;
-    await room?.close();
-    await this.#underway.ended();
-    this.#renewal?.();
-    const ends = this.#leases().map(([holder, { key, cost }]) =>
-      this.#send(key, settled(holder, cost)).catch(() => {}),
+    const { batcher, fairQueue } = this.#context;
+    await fairQueue?.close();
+    await this.#pending.drained();
+    this.#cancelRenewal?.();
+    const ends = this.#leasesInRedis().map(([leaseId, { key, cost }]) =>
+      this.#send(key, releaseCommand(leaseId, cost)).catch(() => {}),
     );
-    this.#held.clear();
+    this.#activeLeases.clear();
     await Promise.all(ends);
-    pipe.stop();
+    batcher.stop();
   }
 
   /** What Redis knows of. */
-  #leases(): [string, Held][] {
-    return [...this.#held].filter(([, { isMakeshift }]) => !isMakeshift);
+  #leasesInRedis(): [string, ActiveLease][] {
+    return [...this.#activeLeases].filter(([, { fromFallback }]) => !fromFallback);
   }
 
-  #hold(holder: string, held: Held): void {
-    this.#held.set(holder, held);
-    this.#renewal ??= this.#renewLater();
+  #trackLease(leaseId: string, lease: ActiveLease): void {
+    this.#activeLeases.set(leaseId, lease);
+    this.#cancelRenewal ??= this.#scheduleRenewal();
   }
 
   /** All leases in one trip, three times as often as they would end. */
-  #renewLater(): () => void {
+  #scheduleRenewal(): () => void {
     const renew = (): void => {
-      this.#renewal = undefined;
-      for (const [holder, held] of this.#leases()) this.#underway.add(this.#renew(holder, held));
-      if (this.#held.size > 0) this.#renewal = this.#renewLater();
+      this.#cancelRenewal = undefined;
+      for (const [leaseId, lease] of this.#leasesInRedis())
+        this.#pending.add(this.#renew(leaseId, lease));
+      if (this.#activeLeases.size > 0) this.#cancelRenewal = this.#scheduleRenewal();
     };
-    return alarm(this.#clock, this.#clock.now() + LEASE_MS / 3, renew, false);
+    return schedule(this.#clock, this.#clock.now() + LEASE_TTL_MS / 3, renew, false);
   }
 
-  async #renew(holder: string, { key, cost }: Held): Promise<void> {
+  async #renew(leaseId: string, { key, cost }: ActiveLease): Promise<void> {
     try {
-      await this.#send(key, `e${holder} ${cost}`);
-      if (!this.#held.has(holder)) await this.#send(key, settled(holder, cost)); // sent twice, it may have come after
+      await this.#send(key, `e${leaseId} ${cost}`);
+      if (!this.#activeLeases.has(leaseId)) await this.#send(key, releaseCommand(leaseId, cost)); // sent twice, it may have come after
     } catch {
       // the next one may be heard, or the lease will end
     }
   }
 
-  #send(key: string, text: string): Promise<Answered> {
-    const { pipe, keyOf } = this.#way;
-    return pipe.send(keyOf(key), text);
+  #send(key: string, text: string): Promise<TimedReply> {
+    const { batcher, redisKeyOf } = this.#context;
+    return batcher.send(redisKeyOf(key), text);
   }
 }

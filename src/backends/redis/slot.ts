@@ -5,27 +5,27 @@
  * braces. A script may only touch keys of one slot, so asks are sent in one call a slot.
  */
 
-export const SLOTS = 16_384;
+export const SLOT_COUNT = 16_384;
 
 /** CRC-16 as XMODEM counts it, a byte at a time. */
-const TABLE = Uint16Array.from({ length: 256 }, (_, byte) => {
+const CRC16_TABLE = Uint16Array.from({ length: 256 }, (_, byte) => {
   let crc = byte << 8;
   for (let bit = 0; bit < 8; bit++) crc = crc & 0x8000 ? (crc << 1) ^ 0x1021 : crc << 1;
   return crc & 0xffff;
 });
 
-const bytes = new TextEncoder();
+const utf8 = new TextEncoder();
 
 export function slotOf(key: string): number {
   let crc = 0;
-  for (const byte of bytes.encode(taggedPart(key))) {
-    crc = ((crc << 8) & 0xffff) ^ TABLE[((crc >> 8) ^ byte) & 0xff];
+  for (const byte of utf8.encode(hashTagOf(key))) {
+    crc = ((crc << 8) & 0xffff) ^ CRC16_TABLE[((crc >> 8) ^ byte) & 0xff];
   }
-  return crc % SLOTS;
+  return crc % SLOT_COUNT;
 }
 
 /** What stands in the first braces, unless there is nothing in them. */
-function taggedPart(key: string): string {
+function hashTagOf(key: string): string {
   const open = key.indexOf('{');
   const close = open < 0 ? -1 : key.indexOf('}', open + 1);
   return close > open + 1 ? key.slice(open + 1, close) : key;

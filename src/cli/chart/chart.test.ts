@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { positionOf, roundTop, short, ticksOf } from './chart.ts';
+import { formatShort, positionOf, roundAxisEnd, ticksOf } from './chart.ts';
 
 const linear = { label: 's', from: 0, to: 10 };
 const log = { label: 'calls/s', from: 0, to: 5000, scale: 'log' } as const;
@@ -31,13 +31,13 @@ describe('an axis', () => {
   });
 
   test('ends at a round value with room for the highest', () => {
-    expect([0, 7, 110, 5000, 5001, 0.35].map((top) => roundTop([0, top]))).toEqual([
+    expect([0, 7, 110, 5000, 5001, 0.35].map((top) => roundAxisEnd([0, top]))).toEqual([
       1, 7, 120, 5000, 6000, 0.35,
     ]);
   });
 
   test('has short labels', () => {
-    expect([0, 0.25, 120, 5000, 20_000, 3_000_000].map(short)).toEqual([
+    expect([0, 0.25, 120, 5000, 20_000, 3_000_000].map(formatShort)).toEqual([
       '0',
       '0.25',
       '120',

@@ -9,12 +9,12 @@
 export type Point = readonly [x: number, y: number | undefined];
 
 /** Shades stand behind, then bars, lines and curves; in each, later before earlier. */
-const LOOKS = ['shade', 'bars', 'line', 'curve'] as const;
-export type Look = (typeof LOOKS)[number];
+const SERIES_STYLES = ['shade', 'bars', 'line', 'curve'] as const;
+export type SeriesStyle = (typeof SERIES_STYLES)[number];
 
 export interface Series {
   readonly name: string;
-  readonly look: Look;
+  readonly style: SeriesStyle;
   /** In the order of x. */
   readonly points: readonly Point[];
 }
@@ -44,8 +44,8 @@ export interface Chart {
 }
 
 /** The series from the one that stands behind all to the one before all. */
-export function backToFront(series: readonly Series[]): Series[] {
-  return LOOKS.flatMap((look) => series.filter((candidate) => candidate.look === look));
+export function inDrawOrder(series: readonly Series[]): Series[] {
+  return SERIES_STYLES.flatMap((style) => series.filter((candidate) => candidate.style === style));
 }
 
 /** Where a value stands on an axis: 0 at its start, 1 at its end, never outside. */
@@ -58,18 +58,18 @@ export function positionOf(value: number, { from, to, scale = 'linear' }: Axis):
 
 /** The values worth a label: round ones, and no more of them than fit. */
 export function ticksOf(axis: Axis, most: number): number[] {
-  return axis.scale === 'log' ? powersOfTen(axis, most) : roundSteps(axis, most);
+  return axis.scale === 'log' ? logTicks(axis, most) : linearTicks(axis, most);
 }
 
-function roundSteps({ from, to }: Axis, most: number): number[] {
+function linearTicks({ from, to }: Axis, most: number): number[] {
   if (!(to > from)) return [from];
   const step = roundStep((to - from) / Math.max(1, most - 1));
   const first = Math.ceil(from / step);
-  const count = Math.floor(to / step + DUST) - first + 1;
-  return Array.from({ length: count }, (_, n) => withoutDust((first + n) * step));
+  const count = Math.floor(to / step + EPSILON) - first + 1;
+  return Array.from({ length: count }, (_, n) => roundFloat((first + n) * step));
 }
 
-function powersOfTen({ from, to }: Axis, most: number): number[] {
+function logTicks({ from, to }: Axis, most: number): number[] {
   const powers = [0];
   for (let power = 1; power <= to; power *= 10) powers.push(power);
   if (to >= 2 * (powers.at(-1) ?? 0)) powers.push(to); // the end is worth a label if there is room
@@ -77,28 +77,28 @@ function powersOfTen({ from, to }: Axis, most: number): number[] {
   return powers.filter((power, n) => power >= from && n % every === 0);
 }
 
-const DUST = 1e-9;
+const EPSILON = 1e-9;
 
 /** Three tenths are 0.30000000000000004, which nobody wants to read. */
-const withoutDust = (value: number): number => Number(value.toPrecision(12));
+const roundFloat = (value: number): number => Number(value.toPrecision(12));
 
 /** The smallest of … 1, 2, 5, 10, 20, 50 … that is no smaller than this. */
 function roundStep(least: number): number {
   const power = 10 ** Math.floor(Math.log10(least));
-  const digit = [1, 2, 5].find((candidate) => candidate * power >= least * (1 - DUST)) ?? 10;
+  const digit = [1, 2, 5].find((candidate) => candidate * power >= least * (1 - EPSILON)) ?? 10;
   return digit * power;
 }
 
 /** A round end for an axis that starts at 0 and has to hold these values. */
-export function roundTop(values: readonly number[]): number {
+export function roundAxisEnd(values: readonly number[]): number {
   const top = values.reduce((highest, value) => Math.max(highest, value), 0);
   if (!(top > 0)) return 1;
   const step = roundStep(top / 8);
-  return withoutDust(Math.ceil(top / step - DUST) * step);
+  return roundFloat(Math.ceil(top / step - EPSILON) * step);
 }
 
 /** A figure as short as a label should be: 0.25, 120, 5000, 20k, 3M. */
-export function short(value: number): string {
+export function formatShort(value: number): string {
   const [unit, name] = value >= 1e6 ? [1e6, 'M'] : value >= 1e4 ? [1e3, 'k'] : [1, ''];
   return `${Number((value / unit).toPrecision(4))}${name}`;
 }

@@ -3,22 +3,22 @@ import { drawPanels, type Panel } from './panels.ts';
 
 const panel: Panel = {
   title: 'A & B',
-  note: 'falls to <one>',
+  caption: 'falls to <one>',
   x: { label: 's', from: 0, to: 10 },
   rows: [
     {
       y: { label: 'calls', from: 0, to: 20 },
       series: [
-        { name: 'in flight', look: 'bars', points: [[0, 10]] },
-        { name: 'limit', look: 'line', points: [[0, 20]] },
+        { name: 'in flight', style: 'bars', points: [[0, 10]] },
+        { name: 'limit', style: 'line', points: [[0, 20]] },
       ],
     },
     {
       y: { label: 'ms', from: 0, to: 50 },
-      series: [{ name: 'round trip', look: 'line', points: [[0, 25]] }],
+      series: [{ name: 'round trip', style: 'line', points: [[0, 25]] }],
     },
   ],
-  marks: [
+  markers: [
     { at: 2, name: 'slower' },
     { at: 9.5, name: 'well again' },
   ],

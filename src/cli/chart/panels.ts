@@ -12,11 +12,21 @@
  * Every row of every panel shows the same series, so that one legend is enough.
  */
 
-import { type Axis, backToFront, type Series } from './chart.ts';
-import { type Box, FAINT_INK, path, pictureOf, px, text, xAxis, xOf, yGrid } from './plot.ts';
+import { type Axis, inDrawOrder, type Series } from './chart.ts';
+import {
+  type Box,
+  formatPixels,
+  MUTED_COLOUR,
+  seriesPath,
+  svgDocument,
+  textElement,
+  xAxis,
+  xOf,
+  yGrid,
+} from './plot.ts';
 
 /** An instant at which something happened. */
-export interface Mark {
+export interface EventMarker {
   readonly at: number;
   readonly name: string;
 }
@@ -31,10 +41,10 @@ export interface Row {
 export interface Panel {
   readonly title: string;
   /** What to see in it, in one line. */
-  readonly note: string;
+  readonly caption: string;
   readonly x: Axis;
   readonly rows: readonly Row[];
-  readonly marks: readonly Mark[];
+  readonly markers: readonly EventMarker[];
 }
 
 export interface Panels {
@@ -63,8 +73,8 @@ const COLOURS = {
 };
 
 export function drawPanels({ title, panels, notes }: Panels): string {
-  const cellHeight = heightOf(panels[0]?.rows ?? []);
-  const placeOf = (n: number): Place => ({
+  const cellHeight = panelHeight(panels[0]?.rows ?? []);
+  const placeOf = (n: number): CellOrigin => ({
     left: CELL.left + (n % COLUMNS) * CELL.width,
     top: TITLE_HEIGHT + Math.floor(n / COLUMNS) * cellHeight,
   });
@@ -76,10 +86,10 @@ export function drawPanels({ title, panels, notes }: Panels): string {
     key.below,
   );
   const parts = panels.flatMap((panel, n) => drawPanel(panel, placeOf(n)));
-  return pictureOf(title, WIDTH, height, [...parts, ...key.parts]);
+  return svgDocument(title, WIDTH, height, [...parts, ...key.parts]);
 }
 
-interface Place {
+interface CellOrigin {
   readonly left: number;
   readonly top: number;
 }
@@ -87,7 +97,7 @@ interface Place {
 const rowHeight = ({ height }: Row, n: number): number =>
   height ?? ROW_HEIGHTS[Math.min(n, ROW_HEIGHTS.length - 1)];
 
-function heightOf(rows: readonly Row[]): number {
+function panelHeight(rows: readonly Row[]): number {
   const plots = rows.reduce((sum, row, n) => sum + rowHeight(row, n) + ROW_GAP, 0);
   return PLOT.top + plots - ROW_GAP + PLOT.below;
 }
@@ -96,25 +106,30 @@ function heightOf(rows: readonly Row[]): number {
 function coloursOf(rows: readonly Row[]): string[][] {
   const used = { shade: 0, bars: 0, line: 0, curve: 0 };
   return rows.map(({ series }) =>
-    series.map(({ look }) => COLOURS[look][used[look]++ % COLOURS[look].length]),
+    series.map(({ style }) => COLOURS[style][used[style]++ % COLOURS[style].length]),
   );
 }
 
-function drawPanel(panel: Panel, { left, top }: Place): string[] {
+function drawPanel(panel: Panel, { left, top }: CellOrigin): string[] {
   const colours = coloursOf(panel.rows);
   const boxes = boxesOf(panel.rows, left + PLOT.left, top + PLOT.top);
   const last = boxes[boxes.length - 1];
   return [
-    text(left, top + 18, panel.title, 'font-size="14" font-weight="600"'),
-    text(left, top + 38, panel.note, `fill="${FAINT_INK}"`),
+    textElement(left, top + 18, panel.title, 'font-size="14" font-weight="600"'),
+    textElement(left, top + 38, panel.caption, `fill="${MUTED_COLOUR}"`),
     ...panel.rows.flatMap((row, r) => drawRow(panel, row, colours[r], boxes[r])),
     ...xAxis(panel.x, last, 8),
-    text(last.left + last.width + 14, last.top + last.height + 19, panel.x.label, FAINT),
-    ...panel.marks.map((_, m) => drawMark(panel, m, boxes)),
+    textElement(
+      last.left + last.width + 14,
+      last.top + last.height + 19,
+      panel.x.label,
+      MUTED_FILL,
+    ),
+    ...panel.markers.map((_, m) => drawMarker(panel, m, boxes)),
   ];
 }
 
-const FAINT = `fill="${FAINT_INK}"`;
+const MUTED_FILL = `fill="${MUTED_COLOUR}"`;
 
 function boxesOf(rows: readonly Row[], left: number, top: number): Box[] {
   let next = top;
@@ -127,35 +142,38 @@ function boxesOf(rows: readonly Row[], left: number, top: number): Box[] {
 
 function drawRow({ x }: Panel, { y, series }: Row, colours: readonly string[], box: Box): string[] {
   const paths = (isShade: boolean) =>
-    backToFront(series)
-      .filter(({ look }) => (look === 'shade') === isShade)
-      .map((one) => path(one, colours[series.indexOf(one)], { x, y }, box));
+    inDrawOrder(series)
+      .filter(({ style }) => (style === 'shade') === isShade)
+      .map((one) => seriesPath(one, colours[series.indexOf(one)], { x, y }, box));
   return [
     ...paths(true),
     ...yGrid(y, box, box.height > 100 ? 5 : 3), // over the shades, which would hide it
     ...paths(false),
-    text(box.left - PLOT.left, box.top - 12, y.label, FAINT),
+    textElement(box.left - PLOT.left, box.top - 12, y.label, MUTED_FILL),
   ];
 }
 
 /** A dashed line through all rows; its name stands above, to the left if there is no room to the right. */
-function drawMark({ marks, x }: Panel, m: number, boxes: readonly Box[]): string {
+function drawMarker({ markers, x }: Panel, m: number, boxes: readonly Box[]): string {
   const [first, last] = [boxes[0], boxes[boxes.length - 1]];
-  const across = xOf(marks[m].at, x, first);
-  const next = marks[m + 1] ? xOf(marks[m + 1].at, x, first) : first.left + first.width;
-  const isTight = across + marks[m].name.length * 7 + 10 > next;
+  const across = xOf(markers[m].at, x, first);
+  const next = markers[m + 1] ? xOf(markers[m + 1].at, x, first) : first.left + first.width;
+  const isTight = across + markers[m].name.length * 7 + 10 > next;
   const side = `text-anchor="${isTight ? 'end' : 'start'}"`;
-  const line = `<path d="M${px(across)} ${first.top - 22}V${last.top + last.height}" ${DASHED}/>`;
-  return line + text(px(across + (isTight ? -5 : 5)), first.top - 12, marks[m].name, side);
+  const line = `<path d="M${formatPixels(across)} ${first.top - 22}V${last.top + last.height}" ${DASHED_STROKE}/>`;
+  return (
+    line +
+    textElement(formatPixels(across + (isTight ? -5 : 5)), first.top - 12, markers[m].name, side)
+  );
 }
 
-const DASHED = `stroke="${FAINT_INK}" stroke-width="1.5" stroke-dasharray="4 3"`;
+const DASHED_STROKE = `stroke="${MUTED_COLOUR}" stroke-width="1.5" stroke-dasharray="4 3"`;
 
 /** What the colours mean, and under it or beside it what is the same in all panels. */
 function legend(
   panels: readonly Panel[],
   notes: readonly string[],
-  { left: cell, top }: Place,
+  { left: cell, top }: CellOrigin,
   isWide: boolean,
 ): { parts: string[]; below: number } {
   const rows = panels[0]?.rows ?? [];
@@ -163,20 +181,20 @@ function legend(
   const series = rows.flatMap((row) => row.series.map((one) => ({ ...one, unit: row.y.label })));
   const left = cell + PLOT.left;
   const [from, step] = [top + (isWide ? 24 : PLOT.top), 26];
-  const swatches = series.map(({ name, look, unit }, n) => {
-    const tall = look === 'line' ? 3 : 12;
+  const swatches = series.map(({ name, style, unit }, n) => {
+    const tall = style === 'line' ? 3 : 12;
     const y = from + n * step;
     const swatch = `<rect x="${left}" y="${y - 4 - tall / 2}" width="24" height="${tall}" fill="${colours[n]}"/>`;
-    return swatch + text(left + 34, y, `${name}, ${unit}`);
+    return swatch + textElement(left + 34, y, `${name}, ${unit}`);
   });
   const end = from + series.length * step;
   const beside = isWide ? { left: left + CELL.width, top: from } : { left, top: end + 40 };
   return {
     parts: [
       ...swatches,
-      `<path d="M${left + 12} ${end - 13}v18" ${DASHED}/>`,
-      text(left + 34, end, 'something happens'),
-      ...notes.map((note, n) => text(beside.left, beside.top + n * 20, note, FAINT)),
+      `<path d="M${left + 12} ${end - 13}v18" ${DASHED_STROKE}/>`,
+      textElement(left + 34, end, 'something happens'),
+      ...notes.map((note, n) => textElement(beside.left, beside.top + n * 20, note, MUTED_FILL)),
     ],
     below: Math.max(end, beside.top + (notes.length - 1) * 20) + 24,
   };

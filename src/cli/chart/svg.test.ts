@@ -7,10 +7,10 @@ const chart: Chart = {
   x: { label: 'time, in seconds', from: 0, to: 10 },
   y: { label: 'calls/s', from: 0, to: 100 },
   series: [
-    { name: 'wanted', look: 'shade', points: [[0, 100]] },
+    { name: 'wanted', style: 'shade', points: [[0, 100]] },
     {
       name: 'sent',
-      look: 'line',
+      style: 'line',
       points: [
         [0, 50],
         [4, undefined],
@@ -60,7 +60,7 @@ describe('a picture in SVG', () => {
       [6, undefined],
       [10, 100],
     ] as const;
-    const curve = { name: 'measured', look: 'curve', points } as const;
+    const curve = { name: 'measured', style: 'curve', points } as const;
     const drawn = drawSvg({ title: '', charts: [{ ...chart, series: [curve] }] });
     expect(drawn).toContain('d="M64 426L450 266M836 106" fill="none" stroke="#d55e00"');
     expect(drawn.match(/<circle /g)).toHaveLength(3);

@@ -13,15 +13,15 @@
  * compared and opened anywhere.
  */
 
-import { backToFront, type Chart, type Look, type Phase, type Series } from './chart.ts';
+import { type Chart, inDrawOrder, type Phase, type Series, type SeriesStyle } from './chart.ts';
 import {
   type Box,
   coloursOf,
-  FAINT_INK,
-  path,
-  pictureOf,
-  px,
-  text,
+  formatPixels,
+  MUTED_COLOUR,
+  seriesPath,
+  svgDocument,
+  textElement,
   xAxis,
   xOf,
   yGrid,
@@ -41,14 +41,14 @@ const HEAD_HEIGHT = 58;
 const FOOT_HEIGHT = 54;
 
 /** A single chart may be tall; of several, all should be seen at once. */
-const PLOT_HEIGHT_ALONE = 320;
+const SINGLE_PLOT_HEIGHT = 320;
 const PLOT_HEIGHT = 150;
 
 /** Behind the stretches of time that have a name. */
-const BAND = '#f8f9fa';
+const BAND_COLOUR = '#f8f9fa';
 
 export function drawSvg({ title, charts }: Picture): string {
-  const plotHeight = charts.length > 1 ? PLOT_HEIGHT : PLOT_HEIGHT_ALONE;
+  const plotHeight = charts.length > 1 ? PLOT_HEIGHT : SINGLE_PLOT_HEIGHT;
   const chartHeight = HEAD_HEIGHT + plotHeight + FOOT_HEIGHT;
   const height = TITLE_HEIGHT + charts.length * chartHeight;
   const plots = charts.flatMap((chart, n) => {
@@ -56,44 +56,44 @@ export function drawSvg({ title, charts }: Picture): string {
     const width = WIDTH - MARGIN.left - MARGIN.right;
     return drawPlot(chart, { left: MARGIN.left, top, width, height: plotHeight });
   });
-  return pictureOf(title, WIDTH, height, plots);
+  return svgDocument(title, WIDTH, height, plots);
 }
 
 function drawPlot(chart: Chart, box: Box): string[] {
   const colours = coloursOf(chart.series);
-  const paths = (looks: readonly Look[]) =>
-    backToFront(chart.series)
-      .filter(({ look }) => looks.includes(look))
-      .map((series) => path(series, colours.get(series), chart, box));
+  const paths = (styles: readonly SeriesStyle[]) =>
+    inDrawOrder(chart.series)
+      .filter(({ style }) => styles.includes(style))
+      .map((series) => seriesPath(series, colours.get(series), chart, box));
   return [
-    text(20, box.top - 36, chart.title, 'font-size="14" font-weight="600"'),
-    text(20, box.top - 14, chart.y.label, `fill="${FAINT_INK}"`),
+    textElement(20, box.top - 36, chart.title, 'font-size="14" font-weight="600"'),
+    textElement(20, box.top - 14, chart.y.label, `fill="${MUTED_COLOUR}"`),
     ...legend(chart.series, colours, box),
-    ...(chart.phases ?? []).flatMap((phase) => band(phase, chart, box)),
+    ...(chart.phases ?? []).flatMap((phase) => phaseBand(phase, chart, box)),
     ...paths(['shade']),
     // The grid lies over the shades, which would hide it, and behind the rest.
     ...yGrid(chart.y, box, box.height > PLOT_HEIGHT ? 7 : 5),
     ...paths(['bars', 'line', 'curve']),
-    ...(chart.phases ?? []).map((phase) => bandName(phase, chart, box)),
+    ...(chart.phases ?? []).map((phase) => phaseLabel(phase, chart, box)),
     ...xAxis(chart.x, box, 12),
     xLabel(chart, box),
   ];
 }
 
-function band({ from, to }: Phase, { x }: Chart, box: Box): string[] {
+function phaseBand({ from, to }: Phase, { x }: Chart, box: Box): string[] {
   const [left, right] = [xOf(from, x, box), xOf(to, x, box)];
-  const size = `width="${px(right - left)}" height="${box.height}"`;
-  return [`<rect x="${px(left)}" y="${box.top}" ${size} fill="${BAND}"/>`];
+  const size = `width="${formatPixels(right - left)}" height="${box.height}"`;
+  return [`<rect x="${formatPixels(left)}" y="${box.top}" ${size} fill="${BAND_COLOUR}"/>`];
 }
 
-function bandName({ name, from, to }: Phase, { x }: Chart, box: Box): string {
+function phaseLabel({ name, from, to }: Phase, { x }: Chart, box: Box): string {
   const middle = (xOf(from, x, box) + xOf(to, x, box)) / 2;
-  return text(middle, box.top - 6, name, `text-anchor="middle" fill="${FAINT_INK}"`);
+  return textElement(middle, box.top - 6, name, `text-anchor="middle" fill="${MUTED_COLOUR}"`);
 }
 
 function xLabel({ x }: Chart, { left, top, width, height }: Box): string {
-  const faint = `text-anchor="middle" fill="${FAINT_INK}"`;
-  return text(left + width / 2, top + height + 37, x.label, faint);
+  const faint = `text-anchor="middle" fill="${MUTED_COLOUR}"`;
+  return textElement(left + width / 2, top + height + 37, x.label, faint);
 }
 
 /** From the right edge to the left; text is measured by counting, which is near enough. */
@@ -102,8 +102,8 @@ function legend(series: readonly Series[], colours: Map<Series, string>, box: Bo
   return [...series].reverse().map((one) => {
     const left = right - one.name.length * 7 - 22;
     right = left - 18;
-    const tall = one.look === 'line' || one.look === 'curve' ? 3 : 12;
+    const tall = one.style === 'line' || one.style === 'curve' ? 3 : 12;
     const swatch = `<rect x="${left}" y="${box.top - 40 - tall / 2}" width="16" height="${tall}" fill="${colours.get(one)}"/>`;
-    return swatch + text(left + 22, box.top - 36, one.name);
+    return swatch + textElement(left + 22, box.top - 36, one.name);
   });
 }

@@ -1,7 +1,11 @@
 /** Tables of plain text: what stands under each other is compared. */
 
 /** Columns flush right, the first `names` of them flush left, each as wide as its widest cell. */
-export function aligned(rows: readonly (readonly string[])[], gap: string, names = 0): string[] {
+export function alignColumns(
+  rows: readonly (readonly string[])[],
+  gap: string,
+  names = 0,
+): string[] {
   const widths = rows[0].map((_, n) => Math.max(...rows.map((cells) => cells[n].length)));
   return rows.map((cells) =>
     cells

@@ -1,12 +1,12 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import type { Chart, Look, Point } from './chart.ts';
-import { drawChart, drawStack, lyingBar } from './terminal.ts';
+import type { Chart, Point, SeriesStyle } from './chart.ts';
+import { drawChart, drawStack, horizontalBar } from './terminal.ts';
 
-const wanted = { name: 'wanted', look: 'shade', points: [[1, 100]] } as const;
+const wanted = { name: 'wanted', style: 'shade', points: [[1, 100]] } as const;
 const sent = {
   name: 'sent',
-  look: 'bars',
+  style: 'bars',
   points: [
     [1, 10],
     [2, 50],
@@ -25,11 +25,11 @@ const chart: Chart = {
   ],
 };
 
-const only = (look: Look, points: readonly Point[], to = 4): Chart => ({
+const only = (style: SeriesStyle, points: readonly Point[], to = 4): Chart => ({
   title: '',
   x: { label: 's', from: 1, to },
   y: { label: '', from: 0, to: 8 },
-  series: [{ name: '', look, points }],
+  series: [{ name: '', style, points }],
 });
 
 /** The plot of a chart one row high: a character for every second. */
@@ -96,9 +96,9 @@ describe('a chart in the terminal', () => {
 
   test('lets a line stand before bars, and bars before shade, in whatever order they come', () => {
     const series = [
-      { name: '', look: 'line', points: [[3, 8]] },
-      { name: '', look: 'bars', points: [[2, 8]] },
-      { name: '', look: 'shade', points: [[1, 8]] },
+      { name: '', style: 'line', points: [[3, 8]] },
+      { name: '', style: 'bars', points: [[2, 8]] },
+      { name: '', style: 'shade', points: [[1, 8]] },
     ] as const;
     expect(line({ ...only('bars', [], 11), series })).toBe('░█━━━━━━━━');
   });
@@ -132,12 +132,12 @@ describe('a chart in the terminal', () => {
     fc.assert(
       fc.property(
         points,
-        fc.constantFrom<Look>('shade', 'bars', 'line'),
+        fc.constantFrom<SeriesStyle>('shade', 'bars', 'line'),
         fc.integer({ min: 20, max: 200 }),
         fc.integer({ min: 1, max: 20 }),
-        (some, look, columns, rows) => {
+        (some, style, columns, rows) => {
           const sorted = some.toSorted(([a], [b]) => a - b);
-          const lines = drawChart(only(look, sorted, 60), { columns, rows });
+          const lines = drawChart(only(style, sorted, 60), { columns, rows });
           expect(Math.max(...lines.map((text) => text.length))).toBeLessThanOrEqual(columns);
           expect(lines).toHaveLength(rows + 4);
         },
@@ -148,10 +148,10 @@ describe('a chart in the terminal', () => {
 
 describe('a bar in the row of a table', () => {
   test('is dark for what was used and light for what was left', () => {
-    expect(lyingBar(5, 10, 20, 8)).toBe('██░░');
-    expect(lyingBar(20, 20, 20, 8)).toBe('████████');
-    expect(lyingBar(1, 20, 20, 8)).toBe('▍░░░░░░░');
-    expect(lyingBar(0, 0, 0, 8)).toBe('');
-    expect(lyingBar(5, 5, 0, 8)).toBe('');
+    expect(horizontalBar(5, 10, 20, 8)).toBe('██░░');
+    expect(horizontalBar(20, 20, 20, 8)).toBe('████████');
+    expect(horizontalBar(1, 20, 20, 8)).toBe('▍░░░░░░░');
+    expect(horizontalBar(0, 0, 0, 8)).toBe('');
+    expect(horizontalBar(5, 5, 0, 8)).toBe('');
   });
 });

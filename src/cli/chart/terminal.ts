@@ -13,17 +13,17 @@
  */
 
 import {
-  backToFront,
   type Chart,
-  type Look,
+  formatShort,
+  inDrawOrder,
   type Phase,
   positionOf,
   type Series,
-  short,
+  type SeriesStyle,
   ticksOf,
 } from './chart.ts';
 
-export interface Room {
+export interface CanvasSize {
   /** How wide everything may be, labels included. */
   readonly columns: number;
   /** How high the plot is, without title and axes. */
@@ -32,17 +32,22 @@ export interface Room {
 
 const PLOT_COLUMNS_MIN = 10;
 
-const EIGHTHS = ' ▁▂▃▄▅▆▇█';
+const VERTICAL_EIGHTHS = ' ▁▂▃▄▅▆▇█';
 
-const SWATCH: Readonly<Record<Look, string>> = { shade: '░', bars: '█', line: '━', curve: '━' };
+const SWATCH: Readonly<Record<SeriesStyle, string>> = {
+  shade: '░',
+  bars: '█',
+  line: '━',
+  curve: '━',
+};
 
-export const drawChart = (chart: Chart, room: Room): string[] => drawStack([chart], room);
+export const drawChart = (chart: Chart, room: CanvasSize): string[] => drawStack([chart], room);
 
 /**
  * Charts with the same axes and the same looks, one under the other: what the looks mean is said
  * above the first, the times stand below the last.
  */
-export function drawStack(charts: readonly Chart[], { columns, rows }: Room): string[] {
+export function drawStack(charts: readonly Chart[], { columns, rows }: CanvasSize): string[] {
   return charts
     .flatMap((chart, n) => {
       const frame = frameOf(chart, columns, rows);
@@ -54,32 +59,32 @@ export function drawStack(charts: readonly Chart[], { columns, rows }: Room): st
         ...(chart.phases ? [phaseLine(chart, chart.phases, frame)] : []),
       ];
     })
-    .map((line) => clip(line.trimEnd(), columns));
+    .map((line) => truncate(line.trimEnd(), columns));
 }
 
 /** A bar on its side for the row of a table, `columns` long if full: so much of so much is dark. */
-export function lyingBar(dark: number, whole: number, full: number, columns: number): string {
+export function horizontalBar(dark: number, whole: number, full: number, columns: number): string {
   const [darkEighths, wholeEighths] = [dark, whole].map((value) =>
     eighthsOf(full > 0 ? Math.min(1, value / full) : 0, columns),
   );
-  const bar = '█'.repeat(Math.floor(darkEighths / 8)) + LYING_EIGHTHS[darkEighths % 8];
+  const bar = '█'.repeat(Math.floor(darkEighths / 8)) + HORIZONTAL_EIGHTHS[darkEighths % 8];
   return bar.padEnd(Math.round(wholeEighths / 8), '░');
 }
 
-const LYING_EIGHTHS = ['', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
+const HORIZONTAL_EIGHTHS = ['', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
 
 /** A position in eighths of a cell. Whatever is more than nothing is drawn as more than nothing. */
 function eighthsOf(position: number, cells: number): number {
   return position > 0 ? Math.max(1, Math.round(position * cells * 8)) : 0;
 }
 
-const clip = (text: string, columns: number): string =>
+const truncate = (text: string, columns: number): string =>
   text.length > columns ? `${text.slice(0, Math.max(0, columns - 1))}…` : text;
 
 const legend = (series: readonly Series[]): string =>
   [...series]
     .reverse()
-    .map(({ name, look }) => `${SWATCH[look]} ${name}`)
+    .map(({ name, style }) => `${SWATCH[style]} ${name}`)
     .join('  ');
 
 /** How the width is divided: labels to the left, an axis, the plot. */
@@ -121,18 +126,18 @@ function labelsByRow({ y }: Chart, rows: number): Map<number, string> {
       ? ticksOf(y, Math.floor(rows / 2) + 1)
       : [y.from, ...edges.map((edge) => y.from + ((y.to - y.from) * edge) / rows)];
   return new Map(
-    values.map((value) => [Math.round(positionOf(value, y) * rows) - 1, short(value)]),
+    values.map((value) => [Math.round(positionOf(value, y) * rows) - 1, formatShort(value)]),
   );
 }
 
 /** The plot, top row first. */
 function paint(chart: Chart, width: number, rows: number): string[] {
   const canvas = Array.from({ length: rows }, () => Array<string>(width).fill(' '));
-  for (const series of backToFront(chart.series)) {
+  for (const series of inDrawOrder(chart.series)) {
     columnValues(chart, series, width).forEach((value, column) => {
       if (value === undefined) return;
       const position = positionOf(value, chart.y);
-      for (const [row, glyph] of PAINTERS[series.look](position, rows)) {
+      for (const [row, glyph] of PAINTERS[series.style](position, rows)) {
         canvas[rows - 1 - row][column] = glyph;
       }
     });
@@ -142,25 +147,25 @@ function paint(chart: Chart, width: number, rows: number): string[] {
 
 type Painter = (position: number, rows: number) => [row: number, glyph: string][];
 
-const PAINTERS: Readonly<Record<Look, Painter>> = {
-  shade: (position, rows) => column(Math.round(position * rows), '░'),
+const PAINTERS: Readonly<Record<SeriesStyle, Painter>> = {
+  shade: (position, rows) => paintColumn(Math.round(position * rows), '░'),
 
   bars(position, rows) {
     const eighths = eighthsOf(position, rows);
     const full = Math.floor(eighths / 8);
-    const cells = column(full, '█');
-    return eighths % 8 === 0 ? cells : [...cells, [full, EIGHTHS[eighths % 8]]];
+    const cells = paintColumn(full, '█');
+    return eighths % 8 === 0 ? cells : [...cells, [full, VERTICAL_EIGHTHS[eighths % 8]]];
   },
 
-  line: dash,
-  curve: dash,
+  line: paintLine,
+  curve: paintLine,
 };
 
-function dash(position: number, rows: number): [row: number, glyph: string][] {
+function paintLine(position: number, rows: number): [row: number, glyph: string][] {
   return [[Math.max(0, Math.round(position * rows) - 1), '━']];
 }
 
-const column = (height: number, glyph: string): [row: number, glyph: string][] =>
+const paintColumn = (height: number, glyph: string): [row: number, glyph: string][] =>
   Array.from({ length: height }, (_, row) => [row, glyph]);
 
 /**
@@ -195,7 +200,7 @@ const X_LABEL_COLUMNS = 7;
 function xTicks(chart: Chart, width: number): [at: number, label: string][] {
   const ticks = ticksOf(chart.x, Math.floor(width / X_LABEL_COLUMNS) + 1);
   return ticks
-    .map((tick): [number, string] => [columnOf(tick, chart, width), short(tick)])
+    .map((tick): [number, string] => [columnOf(tick, chart, width), formatShort(tick)])
     .filter(([at]) => at < width);
 }
 
@@ -217,15 +222,15 @@ function phaseLine(chart: Chart, phases: readonly Phase[], { gutter, width }: Fr
   const start = ' '.repeat(gutter + 2);
   return phases.reduce((line, { name, from, to }) => {
     const [begin, end] = [columnOf(from, chart, width), columnOf(to, chart, width)];
-    return line.padEnd(start.length + begin) + bracket(name, end - begin);
+    return line.padEnd(start.length + begin) + phaseBracket(name, end - begin);
   }, start);
 }
 
 /** `├── name ──┤`, or as much of it as fits. */
-function bracket(name: string, columns: number): string {
+function phaseBracket(name: string, columns: number): string {
   if (columns < 2) return '│'.repeat(columns);
   const inside = columns - 2;
-  const text = name.length + 2 <= inside ? ` ${name} ` : clip(name, inside);
+  const text = name.length + 2 <= inside ? ` ${name} ` : truncate(name, inside);
   const left = Math.floor((inside - text.length) / 2);
   return `├${'─'.repeat(left)}${text}${'─'.repeat(inside - text.length - left)}┤`;
 }

@@ -2,55 +2,64 @@
 
 import { type RequestOptions, request } from 'node:http';
 import { request as requestTls } from 'node:https';
-import { readPlace } from '../../client/address.ts';
-import { type Command, EXIT_OK, readArgs, readText, type Terminal, UsageError } from './command.ts';
+import { parseEndpoint } from '../../client/address.ts';
+import {
+  type Command,
+  EXIT_OK,
+  readArgs,
+  readTextFile,
+  type Terminal,
+  UsageError,
+} from './command.ts';
 
 /** What `look` is told on the command line. */
-const LOOK_OPTIONS = {
+const ADMIN_FLAGS = {
   at: { type: 'string' },
   tls: { type: 'boolean' },
   ca: { type: 'string' },
 } as const;
 
-const LOOK_HELP = `  --at ADDRESS   where its HTTP surface is: host:port, a port or a path; default 127.0.0.1:7612
+const ADMIN_FLAGS_HELP = `  --at ADDRESS   where its HTTP surface is: host:port, a port or a path; default 127.0.0.1:7612
   --tls          speak TLS
   --ca FILE      whose certificates to trust, in PEM; default: those the system trusts. Implies --tls`;
 
-interface LookFlags {
+interface AdminFlags {
   readonly at?: string | undefined;
   readonly tls?: boolean | undefined;
   readonly ca?: string | undefined;
 }
 
-const PORT_DEFAULT = 7612;
+const DEFAULT_HTTP_PORT = 7612;
 
-const ANSWER_WITHIN_MS = 5000;
+const REQUEST_TIMEOUT_MS = 5000;
 
 /** A page of a daemon is never larger. */
-const PAGE_BYTES_MAX = 16 * 1024 * 1024;
+const MAX_PAGE_BYTES = 16 * 1024 * 1024;
 
 /** A page of a daemon, and how a terminal shows it. */
-export interface Page<Shown> {
+export interface AdminPage<Shown> {
   /** What the command is called, and the page. */
   readonly name: string;
   readonly summary: string;
   /** What it shows, for its help. */
-  readonly about: string;
+  readonly description: string;
   /** What is said if the daemon has nothing to show there: its page has no `id` then. */
-  readonly nothing: string;
-  show(shown: Shown, terminal: Terminal): void;
+  readonly emptyMessage: string;
+  render(shown: Shown, terminal: Terminal): void;
 }
 
 /** The command that shows a page. */
-export const lookAt = <Shown extends { readonly id: unknown }>(page: Page<Shown>): Command => ({
+export const adminPageCommand = <Shown extends { readonly id: unknown }>(
+  page: AdminPage<Shown>,
+): Command => ({
   name: page.name,
   summary: page.summary,
   help: `usage: sluice ${page.name} [options]
 
-${page.about}
+${page.description}
 
 options:
-${LOOK_HELP}
+${ADMIN_FLAGS_HELP}
   --json         everything it knows, for machines
 
 The admin token, if the daemon wants one, comes from $SLUICE_ADMIN_TOKEN.
@@ -59,25 +68,25 @@ example:
   sluice ${page.name} --at 127.0.0.1:7612`,
 
   async run(args, terminal) {
-    const { values, positionals } = readArgs(args, { ...LOOK_OPTIONS, json: { type: 'boolean' } });
+    const { values, positionals } = readArgs(args, { ...ADMIN_FLAGS, json: { type: 'boolean' } });
     if (positionals.length > 0) {
       throw new UsageError(`expected no "${positionals[0]}"; see --help`);
     }
-    const shown = (await look(`/${page.name}`, values)) as Shown | { readonly id?: undefined };
+    const shown = (await fetchPage(`/${page.name}`, values)) as Shown | { readonly id?: undefined };
     if (values.json) terminal.print(JSON.stringify(shown, undefined, 2));
-    else if (shown.id !== undefined) page.show(shown, terminal);
-    else terminal.print(page.nothing);
+    else if (shown.id !== undefined) page.render(shown, terminal);
+    else terminal.print(page.emptyMessage);
     return EXIT_OK;
   },
 });
 
 /** What others have chosen, such as a name: it need not reach into this terminal. */
-export const printable = (text: string): string => text.replace(/\p{Cc}/gu, '?');
+export const toPrintable = (text: string): string => text.replace(/\p{Cc}/gu, '?');
 
 /** The page as JSON. @throws {UsageError} if it cannot be had, which says why and what to do. */
-async function look(page: string, flags: LookFlags): Promise<unknown> {
-  const { at = `127.0.0.1:${PORT_DEFAULT}` } = flags;
-  const { status, text } = await get(page, at, flags);
+async function fetchPage(page: string, flags: AdminFlags): Promise<unknown> {
+  const { at = `127.0.0.1:${DEFAULT_HTTP_PORT}` } = flags;
+  const { status, text } = await httpGet(page, at, flags);
   if (status === 200) {
     try {
       return JSON.parse(text);
@@ -92,29 +101,29 @@ async function look(page: string, flags: LookFlags): Promise<unknown> {
   throw new UsageError(`${at} answers ${status} to ${page}: is it a daemon of this version?`);
 }
 
-function get(
+function httpGet(
   path: string,
   at: string,
-  { tls = false, ca }: LookFlags,
+  { tls = false, ca }: AdminFlags,
 ): Promise<{ readonly status: number; readonly text: string }> {
   const token = process.env.SLUICE_ADMIN_TOKEN;
   const options: RequestOptions = {
-    ...socketOf(at),
+    ...socketOptionsOf(at),
     path,
     agent: false,
     headers: token ? { authorization: `Bearer ${token}` } : {},
-    signal: AbortSignal.timeout(ANSWER_WITHIN_MS),
+    signal: AbortSignal.timeout(REQUEST_TIMEOUT_MS),
   };
   return new Promise((resolve, reject) => {
     const fail = (error: Error): void => {
       const { code, name } = error as NodeJS.ErrnoException;
       const isLate = name === 'AbortError';
-      const why = isLate ? `no answer within ${ANSWER_WITHIN_MS} ms` : (code ?? error.message);
+      const why = isLate ? `no answer within ${REQUEST_TIMEOUT_MS} ms` : (code ?? error.message);
       reject(new UsageError(`sluice at ${at} is out of reach: ${why}`));
     };
     const isTls = tls || ca !== undefined;
     const asked = isTls
-      ? requestTls({ ...options, ...(ca !== undefined && { ca: readText(ca) }) })
+      ? requestTls({ ...options, ...(ca !== undefined && { ca: readTextFile(ca) }) })
       : request(options);
     asked.on('error', fail);
     asked.on('response', (response) => {
@@ -123,7 +132,7 @@ function get(
       response.on('error', fail);
       response.on('data', (piece: string) => {
         text += piece;
-        if (text.length > PAGE_BYTES_MAX) response.destroy(new Error('too long an answer'));
+        if (text.length > MAX_PAGE_BYTES) response.destroy(new Error('too long an answer'));
       });
       response.on('end', () => resolve({ status: response.statusCode ?? 0, text }));
     });
@@ -131,7 +140,7 @@ function get(
   });
 }
 
-function socketOf(at: string): RequestOptions {
-  const place = readPlace(at, '--at', PORT_DEFAULT);
+function socketOptionsOf(at: string): RequestOptions {
+  const place = parseEndpoint(at, '--at', DEFAULT_HTTP_PORT);
   return 'path' in place ? { socketPath: place.path } : place;
 }

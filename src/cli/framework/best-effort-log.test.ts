@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { sideChannel } from './best-effort-log.ts';
+import { bestEffortLog } from './best-effort-log.ts';
 
 /** Somebody who takes so many bytes, and no more until told. */
 function reader() {
@@ -11,7 +11,7 @@ function reader() {
     own.heard += taken;
     return taken.length;
   };
-  return { own, note: sideChannel(write) };
+  return { own, note: bestEffortLog(write) };
 }
 
 describe('a log that stops nobody', () => {

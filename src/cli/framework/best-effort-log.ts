@@ -6,9 +6,9 @@
  */
 
 /** Writes some of these bytes and says how many; throws if nobody takes any just now. */
-export type WriteSome = (bytes: Buffer) => number;
+export type PartialWrite = (bytes: Buffer) => number;
 
-export function sideChannel(write: WriteSome): (line: string) => void {
+export function bestEffortLog(write: PartialWrite): (line: string) => void {
   /** What is left of a line that went out in part. */
   let rest: Buffer = Buffer.alloc(0);
   let lost = 0;

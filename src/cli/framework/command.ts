@@ -7,21 +7,21 @@
 
 import { readFileSync, writeFileSync } from 'node:fs';
 import { type ParseArgsConfig, parseArgs } from 'node:util';
-import { Fields, type NumberRange } from '../../core/options.ts';
+import { type NumberRange, OptionReader } from '../../core/options.ts';
 
 export const EXIT_OK = 0;
-export const EXIT_MISSED = 1;
+export const EXIT_CHECK_FAILED = 1;
 export const EXIT_USAGE = 2;
 
 export interface Terminal {
   /** Prints one line to standard output. */
   print(line: string): void;
   /** Prints one line to standard error. */
-  complain(line: string): void;
+  error(line: string): void;
   /** Prints one line of a log to standard error if that can be done at once; whoever runs on does not wait for it. */
-  note(line: string): void;
+  log(line: string): void;
   /** A passing word about long work, which the next one replaces. Left out if nobody watches. */
-  readonly hint?: ((words: string) => void) | undefined;
+  readonly progress?: ((words: string) => void) | undefined;
   /** How many characters fit on a line. */
   readonly columns: number;
   /** Of this package. */
@@ -50,13 +50,13 @@ export class UsageError extends Error {
   override readonly name = 'UsageError';
 }
 
-type Flags = NonNullable<ParseArgsConfig['options']>;
-type Parsed<T extends Flags> = ReturnType<
+type FlagSpecs = NonNullable<ParseArgsConfig['options']>;
+type ParsedArgs<T extends FlagSpecs> = ReturnType<
   typeof parseArgs<{ options: T; allowPositionals: true; strict: true }>
 >;
 
 /** Reads flags and positional words; what it cannot read is the user's to fix. */
-export function readArgs<T extends Flags>(args: readonly string[], options: T): Parsed<T> {
+export function readArgs<T extends FlagSpecs>(args: readonly string[], options: T): ParsedArgs<T> {
   try {
     return parseArgs({ args: [...args], options, allowPositionals: true, strict: true });
   } catch (error) {
@@ -78,7 +78,7 @@ export function numberFlag(name: string, text: string | undefined, fallback: num
  * A time or a rate as it was typed, for whoever reads these: a number without a unit comes as text here, and only
  * here. In code and in files a text without a unit is a mistake, as nobody knows what its writer had in mind.
  */
-export const typed = (text: string): string | number =>
+export const parseUnitless = (text: string): string | number =>
   /^(?:\d+(?:\.\d+)?|\.\d+)$/.test(text) ? Number(text) : text;
 
 /** A number within bounds, checked under the name it was typed with. */
@@ -89,13 +89,13 @@ export function rangeFlag(
   range: NumberRange,
 ): number {
   const flag = `--${name}`;
-  return new Fields('', { [flag]: numberFlag(name, text, fallback) }).number(flag, range);
+  return new OptionReader('', { [flag]: numberFlag(name, text, fallback) }).number(flag, range);
 }
 
-export const upTo = (max: number): NumberRange => ({ min: 1, max, whole: true });
+export const integerUpTo = (max: number): NumberRange => ({ min: 1, max, integer: true });
 
 /** A file as text; one that cannot be read is the user's to fix. */
-export function readText(file: string | 0, name = String(file)): string {
+export function readTextFile(file: string | 0, name = String(file)): string {
   try {
     return readFileSync(file, 'utf8');
   } catch (error) {
@@ -103,20 +103,20 @@ export function readText(file: string | 0, name = String(file)): string {
   }
 }
 
-export function readJson(file: string): unknown {
+export function readJsonFile(file: string): unknown {
   const name = file === '-' ? 'standard input' : file;
-  const text = readText(file === '-' ? 0 : file, name);
+  const text = readTextFile(file === '-' ? 0 : file, name);
   try {
     return JSON.parse(text.replace(/^\uFEFF/, '')); // some editors begin a file with a mark
   } catch (error) {
-    throw new UsageError(`${name} is not JSON: ${oneLine((error as Error).message)}`);
+    throw new UsageError(`${name} is not JSON: ${collapseWhitespace((error as Error).message)}`);
   }
 }
 
 /** What comes from a file may hold anything; a message is one line. */
-const oneLine = (text: string): string => text.replace(/\s+/g, ' ');
+const collapseWhitespace = (text: string): string => text.replace(/\s+/g, ' ');
 
-export function writeText(file: string, text: string): void {
+export function writeTextFile(file: string, text: string): void {
   try {
     writeFileSync(file, text);
   } catch (error) {

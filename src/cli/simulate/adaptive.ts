@@ -4,11 +4,11 @@ import { type CaseResult, runCase } from '../../simulator/adaptive/run.ts';
 import { type Case, readSuites, type Suite } from '../../simulator/adaptive/suite.ts';
 import {
   type Command,
-  EXIT_MISSED,
+  EXIT_CHECK_FAILED,
   EXIT_OK,
   numberFlag,
   readArgs,
-  readJson,
+  readJsonFile,
   type Terminal,
   UsageError,
 } from '../framework/command.ts';
@@ -49,7 +49,7 @@ export const simulateAdaptive: Command = {
     if (file === undefined || others.length > 0)
       throw new UsageError('expected one FILE of cases; see --help');
     const seed = numberFlag('seed', values.seed, 1);
-    const suites = readSuites(readJson(file));
+    const suites = readSuites(readJsonFile(file));
 
     let allHold = true;
     let count = 0;
@@ -57,7 +57,7 @@ export const simulateAdaptive: Command = {
       for (const test of suite.cases) {
         if (values.case !== undefined && test.name !== values.case) continue;
         const result = runCase(suite, test, seed);
-        const ok = result.missed.length === 0 && result.finished;
+        const ok = result.failed.length === 0 && result.isFinished;
         if (values.json) terminal.print(jsonLine(suite, test, ok, result));
         else
           printCase(`${suite.id} / ${test.name}`, ok, result, values.case !== undefined, terminal);
@@ -67,43 +67,43 @@ export const simulateAdaptive: Command = {
     }
     if (count === 0)
       throw new UsageError(
-        noCases(
+        noCasesMessage(
           values.case,
           suites.flatMap(({ cases }) => cases),
         ),
       );
-    return allHold ? EXIT_OK : EXIT_MISSED;
+    return allHold ? EXIT_OK : EXIT_CHECK_FAILED;
   },
 };
 
 function jsonLine(suite: Suite, test: Case, ok: boolean, result: CaseResult): string {
-  const { held, missed, finished } = result;
+  const { passed, failed, isFinished } = result;
   const of = test.expect.length;
-  const line = { suite: suite.id, case: test.name, ok, held: held.length, of, missed };
-  return JSON.stringify(finished ? line : { ...line, finished });
+  const line = { suite: suite.id, case: test.name, ok, held: passed.length, of, missed: failed };
+  return JSON.stringify(isFinished ? line : { ...line, finished: isFinished });
 }
 
 function printCase(
   title: string,
   ok: boolean,
-  { held, missed, seconds, finished }: CaseResult,
+  { passed, failed, seconds, isFinished }: CaseResult,
   isDetailed: boolean,
   terminal: Terminal,
 ): void {
-  const of = held.length + missed.length;
+  const of = passed.length + failed.length;
   const mark = ok ? 'ok  ' : 'MISS';
-  terminal.print(`${mark} ${title.padEnd(44)} ${held.length} of ${of} ranges, ${seconds} s`);
-  for (const { range, lo, hi, got } of isDetailed ? held : []) {
+  terminal.print(`${mark} ${title.padEnd(44)} ${passed.length} of ${of} ranges, ${seconds} s`);
+  for (const { range, lo, hi, got } of isDetailed ? passed : []) {
     terminal.print(`       ${range}: ${got}, within ${lo} to ${hi}`);
   }
-  for (const { range, lo, hi, got } of missed) {
+  for (const { range, lo, hi, got } of failed) {
     const came = Number.isFinite(got) ? `got ${got}` : 'but nothing was measured';
     terminal.print(`       ${range}: expected ${lo} to ${hi}, ${came}`);
   }
-  if (!finished) terminal.print('       gave up after a day of virtual time');
+  if (!isFinished) terminal.print('       gave up after a day of virtual time');
 }
 
-function noCases(wanted: string | undefined, cases: readonly { name: string }[]): string {
+function noCasesMessage(wanted: string | undefined, cases: readonly { name: string }[]): string {
   if (wanted === undefined) return 'expected FILE to hold cases, got none';
   const names = [...new Set(cases.map(({ name }) => name))].join(', ');
   return `expected \`--case\` to be one of ${names}, got "${wanted}"`;

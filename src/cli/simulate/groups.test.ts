@@ -2,10 +2,10 @@ import { mkdtempSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { typeAndWaitAt } from '../../../test/support/terminal.ts';
+import { runCliAtAsync } from '../../../test/support/terminal.ts';
 
 const type = (words: string) =>
-  typeAndWaitAt(80, ['simulate', 'groups', ...words.split(' ').filter(Boolean)]);
+  runCliAtAsync(80, ['simulate', 'groups', ...words.split(' ').filter(Boolean)]);
 
 describe('sluice simulate groups', () => {
   test('tells how much of the limit is used in each of three ways', async () => {
@@ -34,7 +34,7 @@ describe('sluice simulate groups', () => {
   test('weights, least parts, ways and cuts count', async () => {
     const words = '--region a:500:3 --region b:0:1:0.5 --span 10s --json';
     const apart = JSON.parse((await type(`${words} --cut a@0-10`)).out[0]);
-    const far = JSON.parse((await type(`${words} --way a-b=900ms`)).out[0]);
+    const far = JSON.parse((await type(`${words} --link a-b=900ms`)).out[0]);
     const near = JSON.parse((await type(words)).out[0]);
     expect(apart.groups.rates.a).toBeCloseTo(150 + 15, -1); // half of it, and of the burst
     expect(far.groups.rates.a).toBeCloseTo(150 + 15, -1); // what it steals comes too late
@@ -56,13 +56,13 @@ describe('sluice simulate groups', () => {
     ['--region eu:1', '2 to 20 regions'],
     ['--region eu:1 --region eu:2', 'each by another name'],
     ['--region eu:1:1:2 --region us:2', '`--region` to be'],
-    ['--way eu-mars=5ms', '`--way` to be two of the regions eu, us, ap and a time'],
-    ['--way eu-us=soon', '`--way` to be a time'],
+    ['--link eu-mars=5ms', '`--link` to be two of the regions eu, us, ap and a time'],
+    ['--link eu-us=soon', '`--link` to be a time'],
     ['--cut mars@1-2', '`--cut` to be one of the regions'],
     ['--cut eu@5-2', '`--cut` to be one of the regions'],
     ['--cut eu@5-90', 'two seconds of the 60 there are'],
     ['--rtt never', '`--rtt` to be a time'],
-    ['--keep 2', '--keep'],
+    ['--reserve 2', '--reserve'],
     ['--span 1h --region a:100000 --region b:1', 'at most 2000000 calls'],
     ['--burst 2', 'limit.bucket.burst'],
     ['extra', 'expected options only, got "extra"'],

@@ -1,35 +1,35 @@
 /** `sluice simulate groups`: a limit over regions far apart, on virtual time, kept in three ways. */
 
-import { AMOUNT_MAX } from '../../core/options.ts';
+import { MAX_AMOUNT } from '../../core/options.ts';
 import { figuresOf, type RegionsFigures } from '../../simulator/groups/figures.ts';
 import {
-  type Cut,
   DESIGNS,
   type Design,
-  playRegions,
+  type Link,
   type Region,
+  type RegionOutage,
   type RegionsOptions,
-  type Way,
+  simulateRegions,
 } from '../../simulator/groups/run.ts';
 import { drawSvg } from '../chart/svg.ts';
-import { aligned } from '../chart/table.ts';
+import { alignColumns } from '../chart/table.ts';
 import {
   type Command,
-  EXIT_MISSED,
+  EXIT_CHECK_FAILED,
   EXIT_OK,
   rangeFlag,
   readArgs,
   UsageError,
-  writeText,
+  writeTextFile,
 } from '../framework/command.ts';
-import { msOf, requireNoWords, SECONDS, spanFlag } from './flags.ts';
+import { durationFlag, requireNoPositionals, SECONDS_PATTERN, secondsToMs } from './flags.ts';
 import { pictureOf } from './groups-picture.ts';
 
-const REGIONS = ['eu:300', 'us:30', 'ap:30'];
-const REGIONS_MAX = 20;
-const CALLS_MAX = 2_000_000;
-const SPAN_MS_MAX = 3_600_000;
-const WAIT_MS_MAX = 60_000;
+const DEFAULT_REGIONS = ['eu:300', 'us:30', 'ap:30'];
+const MAX_REGIONS = 20;
+const MAX_CALLS = 2_000_000;
+const MAX_SPAN_MS = 3_600_000;
+const MAX_WAIT_MS = 60_000;
 
 const help = `usage: sluice simulate groups [options]
 
@@ -54,13 +54,13 @@ Told is
                     a region, how many calls a second are asked for there, how
                     much of the limit it has compared to others (default 1),
                     and at least which part (default 0); once for each
-                    (default ${REGIONS.join(', ')})
+                    (default ${DEFAULT_REGIONS.join(', ')})
   --rate N          calls a second over all regions (default 300)
   --burst N         calls at once (default 300)
   --rtt TIME        there and back between any two regions (default 80ms)
-  --way A-B=TIME    there and back between these two; once for each
+  --link A-B=TIME   there and back between these two; once for each
   --jitter X        how much longer a way takes at most, as a part (default 0.1)
-  --keep X          what part of its burst a region keeps for itself (default 0.5)
+  --reserve X       what part of its burst a region keeps for itself (default 0.5)
   --deadline TIME   what takes longer has failed (default 500ms)
   --cut NAME@A-B    from second A to B nobody reaches this region, and it reaches
                     nobody; once for each
@@ -72,7 +72,7 @@ Told is
 
   sluice simulate groups
   sluice simulate groups --cut eu@20-35 --svg split.svg
-  sluice simulate groups --region eu:400 --region us:10 --region ap:10:1:0.1 --way eu-ap=250ms`;
+  sluice simulate groups --region eu:400 --region us:10 --region ap:10:1:0.1 --link eu-ap=250ms`;
 
 export const simulateGroups: Command = {
   name: 'groups',
@@ -81,36 +81,36 @@ export const simulateGroups: Command = {
 
   async run(args, terminal) {
     const flags = readFlags(args);
-    const options = readRegions(flags);
+    const options = readRegionsOptions(flags);
     const runs = [];
     for (const design of DESIGNS) {
-      terminal.hint?.(`${design} ...`);
-      const run = await playRegions(design, options);
+      terminal.progress?.(`${design} ...`);
+      const run = await simulateRegions(design, options);
       runs.push({ design, run, figures: figuresOf(run, options) });
     }
-    terminal.hint?.('');
-    if (flags.json) terminal.print(JSON.stringify(Object.fromEntries(runs.map(forMachines))));
+    terminal.progress?.('');
+    if (flags.json) terminal.print(JSON.stringify(Object.fromEntries(runs.map(jsonEntryOf))));
     else for (const line of tableOf(options, runs)) terminal.print(line);
     if (flags.svg !== undefined) {
-      writeText(flags.svg, drawSvg(pictureOf(options, runs)));
-      terminal.complain(`wrote ${flags.svg}`);
+      writeTextFile(flags.svg, drawSvg(pictureOf(options, runs)));
+      terminal.error(`wrote ${flags.svg}`);
     }
     const [{ figures }] = runs;
-    return figures.excess <= figures.bound ? EXIT_OK : EXIT_MISSED;
+    return figures.overshootCalls <= figures.bound ? EXIT_OK : EXIT_CHECK_FAILED;
   },
 };
 
-interface Figured {
+interface DesignFigures {
   readonly design: Design;
   readonly figures: RegionsFigures;
 }
 
-const forMachines = ({ design, figures }: Figured): [Design, unknown] => [
+const jsonEntryOf = ({ design, figures }: DesignFigures): [Design, unknown] => [
   design,
   { ...figures, rates: Object.fromEntries(figures.rates) },
 ];
 
-function tableOf(options: RegionsOptions, runs: readonly Figured[]): string[] {
+function tableOf(options: RegionsOptions, runs: readonly DesignFigures[]): string[] {
   const { regions, rate, burst, rttMs, spanMs } = options;
   const loads = regions.map(({ name, load }) => `${name} ${load}/s`).join(', ');
   const names = regions.map(({ name }) => name);
@@ -118,7 +118,7 @@ function tableOf(options: RegionsOptions, runs: readonly Figured[]): string[] {
   const rows = runs.map(({ design, figures: own }) => [
     design,
     `${(own.utilisation * 100).toFixed(1)} %`,
-    own.excess.toFixed(1),
+    own.overshootCalls.toFixed(1),
     `${own.answerMs.toFixed(0)} ms`,
     ...names.map((name) => `${(own.rates.get(name) ?? 0).toFixed(1)}/s`),
   ]);
@@ -126,9 +126,9 @@ function tableOf(options: RegionsOptions, runs: readonly Figured[]): string[] {
     `${rate} calls/s, burst ${burst}, over ${regions.length} regions ${rttMs} ms apart, for ${spanMs / 1000} s`,
     `asked for: ${loads}`,
     '',
-    ...aligned([['', 'used', 'excess', 'answer', ...names], ...rows], '  ', 1),
+    ...alignColumns([['', 'used', 'excess', 'answer', ...names], ...rows], '  ', 1),
     '',
-    `excess of groups is bounded by ${figures.bound.toFixed(0)}: rate x deadline${figures.excess <= figures.bound ? '' : ': BROKEN'}`,
+    `excess of groups is bounded by ${figures.bound.toFixed(0)}: rate x deadline${figures.overshootCalls <= figures.bound ? '' : ': BROKEN'}`,
   ];
 }
 
@@ -140,9 +140,9 @@ function readFlags(args: readonly string[]) {
     rate: text,
     burst: text,
     rtt: text,
-    way: several,
+    link: several,
     jitter: text,
-    keep: text,
+    reserve: text,
     deadline: text,
     cut: several,
     span: text,
@@ -150,40 +150,40 @@ function readFlags(args: readonly string[]) {
     svg: text,
     json: { type: 'boolean' },
   });
-  requireNoWords(positionals);
+  requireNoPositionals(positionals);
   return values;
 }
 
 type Flags = ReturnType<typeof readFlags>;
 
-function readRegions(flags: Flags): RegionsOptions {
-  const spanMs = spanFlag('span', flags.span, 60_000, { min: 1000, max: SPAN_MS_MAX });
-  const regions = (flags.region ?? REGIONS).map(readRegion);
+function readRegionsOptions(flags: Flags): RegionsOptions {
+  const spanMs = durationFlag('span', flags.span, 60_000, { min: 1000, max: MAX_SPAN_MS });
+  const regions = (flags.region ?? DEFAULT_REGIONS).map(readRegion);
   const names = regions.map(({ name }) => name);
-  if (regions.length < 2 || regions.length > REGIONS_MAX || new Set(names).size < names.length) {
+  if (regions.length < 2 || regions.length > MAX_REGIONS || new Set(names).size < names.length) {
     throw new UsageError(
-      `expected 2 to ${REGIONS_MAX} regions, each by another name, got ${names}`,
+      `expected 2 to ${MAX_REGIONS} regions, each by another name, got ${names}`,
     );
   }
   const part = { min: 0, max: 1 };
-  const wait = { min: 0, max: WAIT_MS_MAX };
+  const wait = { min: 0, max: MAX_WAIT_MS };
   const options: RegionsOptions = {
     regions,
-    rate: rangeFlag('rate', flags.rate, 300, { min: 0.001, max: AMOUNT_MAX }),
-    burst: rangeFlag('burst', flags.burst, 300, { min: 1, max: AMOUNT_MAX }),
-    rttMs: spanFlag('rtt', flags.rtt, 80, wait),
-    ways: (flags.way ?? []).map((text) => readWay(text, names)),
+    rate: rangeFlag('rate', flags.rate, 300, { min: 0.001, max: MAX_AMOUNT }),
+    burst: rangeFlag('burst', flags.burst, 300, { min: 1, max: MAX_AMOUNT }),
+    rttMs: durationFlag('rtt', flags.rtt, 80, wait),
+    links: (flags.link ?? []).map((text) => readLink(text, names)),
     jitter: rangeFlag('jitter', flags.jitter, 0.1, part),
-    keep: rangeFlag('keep', flags.keep, 0.5, part),
-    deadlineMs: spanFlag('deadline', flags.deadline, 500, { min: 1, max: WAIT_MS_MAX }),
-    cuts: (flags.cut ?? []).map((text) => readCut(text, names, spanMs)),
+    reserve: rangeFlag('reserve', flags.reserve, 0.5, part),
+    deadlineMs: durationFlag('deadline', flags.deadline, 500, { min: 1, max: MAX_WAIT_MS }),
+    outages: (flags.cut ?? []).map((text) => readCut(text, names, spanMs)),
     spanMs,
-    seed: rangeFlag('seed', flags.seed, 1, { min: 0, max: 2 ** 31, whole: true }),
+    seed: rangeFlag('seed', flags.seed, 1, { min: 0, max: 2 ** 31, integer: true }),
   };
   const calls = (regions.reduce((sum, { load }) => sum + load, 0) * spanMs) / 1000;
-  if (calls <= CALLS_MAX) return options;
+  if (calls <= MAX_CALLS) return options;
   throw new UsageError(
-    `expected at most ${CALLS_MAX} calls, got ${Math.round(calls)}: loads x span`,
+    `expected at most ${MAX_CALLS} calls, got ${Math.round(calls)}: loads x span`,
   );
 }
 
@@ -191,7 +191,7 @@ function readRegion(text: string): Region {
   const number = String.raw`(\d+(?:\.\d+)?)`;
   const pattern = new RegExp(`^([^:@=-]+):${number}(?::${number}(?::${number})?)?$`);
   const [, name, load, weight = '1', min = '0'] = pattern.exec(text) ?? [];
-  if (name !== undefined && Number(load) <= AMOUNT_MAX && Number(min) <= 1) {
+  if (name !== undefined && Number(load) <= MAX_AMOUNT && Number(min) <= 1) {
     return { name, load: Number(load), weight: Number(weight), min: Number(min) };
   }
   throw new UsageError(
@@ -199,20 +199,21 @@ function readRegion(text: string): Region {
   );
 }
 
-function readWay(text: string, names: readonly string[]): Way {
+function readLink(text: string, names: readonly string[]): Link {
   const [, from = '', to = '', time] = /^([^=-]+)-([^=-]+)=(.+)$/.exec(text) ?? [];
   if (names.includes(from) && names.includes(to) && from !== to) {
-    const rttMs = spanFlag('way', time, 0, { min: 0, max: WAIT_MS_MAX });
+    const rttMs = durationFlag('link', time, 0, { min: 0, max: MAX_WAIT_MS });
     return { between: [from, to], rttMs };
   }
   throw new UsageError(
-    `expected \`--way\` to be two of the regions ${names.join(', ')} and a time, such as ${names[0]}-${names[1]}=150ms, got "${text}"`,
+    `expected \`--link\` to be two of the regions ${names.join(', ')} and a time, such as ${names[0]}-${names[1]}=150ms, got "${text}"`,
   );
 }
 
-function readCut(text: string, names: readonly string[], spanMs: number): Cut {
-  const [, region = '', from, to] = new RegExp(`^([^@]+)@${SECONDS}-${SECONDS}$`).exec(text) ?? [];
-  const cut = { region, fromMs: msOf(from), toMs: msOf(to) };
+function readCut(text: string, names: readonly string[], spanMs: number): RegionOutage {
+  const [, region = '', from, to] =
+    new RegExp(`^([^@]+)@${SECONDS_PATTERN}-${SECONDS_PATTERN}$`).exec(text) ?? [];
+  const cut = { region, fromMs: secondsToMs(from), toMs: secondsToMs(to) };
   if (names.includes(region) && cut.fromMs < cut.toMs && cut.toMs <= spanMs) return cut;
   throw new UsageError(
     `expected \`--cut\` to be one of the regions ${names.join(', ')} and two seconds of the ${spanMs / 1000} there are, such as ${names[0]}@20-35, got "${text}"`,

@@ -2,50 +2,50 @@
 
 import type { FleetFigures } from '../../simulator/peers/figures.ts';
 import { type FleetOptions, PEERS } from '../../simulator/peers/fleet.ts';
-import { type Phase, type Point, roundTop } from '../chart/chart.ts';
+import { type Phase, type Point, roundAxisEnd } from '../chart/chart.ts';
 import type { Picture } from '../chart/svg.ts';
-import { timeOf } from './peers-table.ts';
+import { formatDuration } from './peers-table.ts';
 
 /** So many steps are as many as can be told apart. */
-const STEPS_MAX = 600;
+const MAX_STEPS = 600;
 
 /** For so long it is the burst that is seen. */
-const BURST_S = 1.5;
+const BURST_SECONDS = 1.5;
 
 /** It is cut off if it is so many times as high as all the rest. */
-const CUT_FROM = 2;
+const CLIP_RATIO = 2;
 
 export function pictureOf(fleet: FleetOptions, figures: FleetFigures): Picture {
   const { nodes, rate, clients, spanMs, peers, loadStep } = fleet;
   const { exchange, intervalMs } = { ...PEERS, ...peers };
-  const { points, everyMs } = stepsOf(figures, spanMs);
+  const { points, everyMs } = rateSteps(figures, spanMs);
   const limit = rate * clients;
   const end = spanMs / 1000;
   const rates = points.map(([, y]) => y ?? 0);
   // A burst, at the start or when the load comes, is over in a moment, and would make all the rest small.
   const startsS = [0, (loadStep?.atMs ?? 0) / 1000];
-  const isBurst = (x: number): boolean => startsS.some((at) => x >= at && x < at + BURST_S);
+  const isBurst = (x: number): boolean => startsS.some((at) => x >= at && x < at + BURST_SECONDS);
   const later = points.flatMap(([x, y]) => (isBurst(x) ? [] : [y ?? 0]));
-  const isDwarfed = Math.max(...rates) > CUT_FROM * Math.max(...later, limit);
-  const top = roundTop([...(isDwarfed ? later : rates), limit * 2]);
+  const isDwarfed = Math.max(...rates) > CLIP_RATIO * Math.max(...later, limit);
+  const top = roundAxisEnd([...(isDwarfed ? later : rates), limit * 2]);
   const cut = Math.max(...rates.filter((_, n) => isBurst(points[n][0])));
   const phases = phasesOf(fleet);
   return {
-    title: `${nodes} nodes keep one limit: ${exchange}, every ${timeOf(intervalMs)}`,
+    title: `${nodes} nodes keep one limit: ${exchange}, every ${formatDuration(intervalMs)}`,
     charts: [
       {
         title: cut > top ? `cut off: the burst, ${Math.round(cut)} calls/s` : '',
         x: { label: 'time, in seconds', from: 0, to: end },
         y: {
-          label: `calls/s, over ${timeOf(everyMs)}`,
+          label: `calls/s, over ${formatDuration(everyMs)}`,
           from: 0,
           to: top,
         },
         series: [
-          { name: 'let through by all nodes', look: 'bars', points },
+          { name: 'let through by all nodes', style: 'bars', points },
           {
             name: `limit ${limit}/s`,
-            look: 'line',
+            style: 'line',
             points: [
               [0, limit],
               [end, undefined],
@@ -58,9 +58,12 @@ export function pictureOf(fleet: FleetOptions, figures: FleetFigures): Picture {
   };
 }
 
-function stepsOf({ timeline }: FleetFigures, spanMs: number): { points: Point[]; everyMs: number } {
+function rateSteps(
+  { timeline }: FleetFigures,
+  spanMs: number,
+): { points: Point[]; everyMs: number } {
   const { everyMs, admitted } = timeline;
-  const each = Math.ceil(spanMs / everyMs / STEPS_MAX);
+  const each = Math.ceil(spanMs / everyMs / MAX_STEPS);
   const points: Point[] = [];
   for (let at = 0; at < admitted.length; at += each) {
     const slices = admitted.slice(at, at + each);

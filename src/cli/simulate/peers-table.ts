@@ -2,58 +2,72 @@
 
 import type { FleetFigures } from '../../simulator/peers/figures.ts';
 import { type FleetOptions, PEERS } from '../../simulator/peers/fleet.ts';
-import { QUIET_NETWORK } from '../../simulator/peers/network.ts';
-import { aligned } from '../chart/table.ts';
+import { DEFAULT_NETWORK } from '../../simulator/peers/network.ts';
+import { alignColumns } from '../chart/table.ts';
 
-export function tablesOf(fleet: FleetOptions, figures: FleetFigures): string[] {
-  return [...storyOf(fleet), '', ...windowsOf(figures), '', ...restOf(fleet, figures)];
+export function formatTables(fleet: FleetOptions, figures: FleetFigures): string[] {
+  return [
+    ...scenarioLines(fleet),
+    '',
+    ...windowTable(figures),
+    '',
+    ...summaryLines(fleet, figures),
+  ];
 }
 
 /** What was played, in two lines or three. */
-function storyOf(fleet: FleetOptions): string[] {
+function scenarioLines(fleet: FleetOptions): string[] {
   const { nodes, rate, burst, load, loadStep, clients, spanMs, peers, network } = fleet;
   const { exchange, intervalMs } = { ...PEERS, ...peers };
-  const { delayMs, jitterMs, loss } = { ...QUIET_NETWORK, ...network };
+  const { delayMs, jitterMs, loss } = { ...DEFAULT_NETWORK, ...network };
   const who = clients > 1 ? `, ${clients} clients` : '';
   const way = jitterMs > 0 ? `${delayMs}-${delayMs + jitterMs} ms` : `${delayMs} ms`;
-  const lost = loss > 0 ? `, ${percent(loss)} lost` : '';
-  const step = loadStep ? [`from ${timeOf(loadStep.atMs)} on ${loadStep.load} times that`] : [];
+  const lost = loss > 0 ? `, ${formatPercent(loss)} lost` : '';
+  const step = loadStep
+    ? [`from ${formatDuration(loadStep.atMs)} on ${loadStep.load} times that`]
+    : [];
   return [
-    `${nodes} nodes, ${rate} calls/s, burst ${burst}, asked ${load} times that${who}, for ${timeOf(spanMs)}`,
-    `told by ${exchange}, every ${timeOf(intervalMs)}; ${way} apart${lost}`,
+    `${nodes} nodes, ${rate} calls/s, burst ${burst}, asked ${load} times that${who}, for ${formatDuration(spanMs)}`,
+    `told by ${exchange}, every ${formatDuration(intervalMs)}; ${way} apart${lost}`,
     ...step,
   ];
 }
 
-function windowsOf({ worst, overshoot }: FleetFigures): string[] {
+function windowTable({ worst, overshootRatio }: FleetFigures): string[] {
   const rows = Object.keys(worst).map((ms) => [
-    timeOf(Number(ms)),
+    formatDuration(Number(ms)),
     `${worst[Number(ms)].toFixed(3)} x`,
-    percent(overshoot[Number(ms)]),
+    formatPercent(overshootRatio[Number(ms)]),
   ]);
-  return aligned([['window', 'worst', 'overshoot'], ...rows], '  ');
+  return alignColumns([['window', 'worst', 'overshoot'], ...rows], '  ');
 }
 
-function restOf({ nodes, clients }: FleetOptions, figures: FleetFigures): string[] {
-  const { excess, bound, age, convergence } = figures;
-  const isKept = excess <= bound ? '' : ': BROKEN';
+function summaryLines({ nodes, clients }: FleetOptions, figures: FleetFigures): string[] {
+  const { overshootCalls, bound, age, convergence } = figures;
+  const isKept = overshootCalls <= bound ? '' : ': BROKEN';
   const settled = convergence.map(({ what, atMs, afterMs }) => {
-    const after = afterMs === Infinity ? 'not before the next' : `after ${timeOf(afterMs)}`;
-    return what === 'start' ? `start ${after}` : `${what} at ${timeOf(atMs)} ${after}`;
+    const after = afterMs === Infinity ? 'not before the next' : `after ${formatDuration(afterMs)}`;
+    return what === 'start' ? `start ${after}` : `${what} at ${formatDuration(atMs)} ${after}`;
   });
   const rows: [name: string, text: string][] = [
-    ['excess', `${round(excess)} calls, bound ${round(bound)}${isKept}`],
-    ['utilisation', percent(figures.utilisation)],
-    ['mean', `${percent(figures.mean)} of the rate in the second half`],
-    ['wrong', `${percent(figures.tooMany)} too many, ${percent(figures.tooFew)} too few`],
+    ['excess', `${formatNumber(overshootCalls)} calls, bound ${formatNumber(bound)}${isKept}`],
+    ['utilisation', formatPercent(figures.utilisation)],
+    ['mean', `${formatPercent(figures.mean)} of the rate in the second half`],
+    [
+      'wrong',
+      `${formatPercent(figures.falseAllows)} too many, ${formatPercent(figures.falseDenials)} too few`,
+    ],
     [
       'fair',
-      `nodes ${fair(figures.fairNodes, nodes)}, clients ${fair(figures.fairClients, clients)}`,
+      `nodes ${formatFairness(figures.fairNodes, nodes)}, clients ${formatFairness(figures.fairClients, clients)}`,
     ],
-    ['age', `mean ${ms(age.meanMs)}, p99 ${ms(age.p99Ms)}, most ${ms(age.maxMs)}`],
+    [
+      'age',
+      `mean ${formatMs(age.meanMs)}, p99 ${formatMs(age.p99Ms)}, most ${formatMs(age.maxMs)}`,
+    ],
     [
       'cost',
-      `${round(figures.datagramsPerSecond)} datagrams/s, ${round(figures.bytesPerSecond)} bytes/s a node`,
+      `${formatNumber(figures.datagramsPerSecond)} datagrams/s, ${formatNumber(figures.bytesPerSecond)} bytes/s a node`,
     ],
     ...settled.map((text, n): [string, string] => [n === 0 ? 'settled' : '', text]),
   ];
@@ -61,12 +75,15 @@ function restOf({ nodes, clients }: FleetOptions, figures: FleetFigures): string
 }
 
 /** One alone is always fair. */
-const fair = (index: number, of: number): string => (of > 1 ? index.toFixed(3) : '-');
+const formatFairness = (index: number, of: number): string => (of > 1 ? index.toFixed(3) : '-');
 
-export const timeOf = (ms: number): string => (ms < 1000 ? `${ms} ms` : `${round(ms / 1000)} s`);
+export const formatDuration = (ms: number): string =>
+  ms < 1000 ? `${ms} ms` : `${formatNumber(ms / 1000)} s`;
 
-const ms = (value: number): string => (value < 1000 ? `${round(value)} ms` : timeOf(value));
+const formatMs = (value: number): string =>
+  value < 1000 ? `${formatNumber(value)} ms` : formatDuration(value);
 
-const round = (value: number): string => String(Number(value.toPrecision(value < 1000 ? 3 : 6)));
+const formatNumber = (value: number): string =>
+  String(Number(value.toPrecision(value < 1000 ? 3 : 6)));
 
-const percent = (part: number): string => `${Number((part * 100).toFixed(2))} %`;
+const formatPercent = (part: number): string => `${Number((part * 100).toFixed(2))} %`;

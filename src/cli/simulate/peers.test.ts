@@ -2,13 +2,13 @@ import { mkdtempSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { typeAt } from '../../../test/support/terminal.ts';
+import { runCliAt } from '../../../test/support/terminal.ts';
 import { FLEET_DEFAULTS } from '../../simulator/peers/fleet.ts';
 import { run } from '../run.ts';
-import { commandOf } from './peers.ts';
+import { commandLineOf } from './peers.ts';
 
 const type = (words: string) =>
-  typeAt(80, ['simulate', 'peers', ...words.split(' ').filter(Boolean)]);
+  runCliAt(80, ['simulate', 'peers', ...words.split(' ').filter(Boolean)]);
 
 describe('sluice simulate peers', () => {
   test('tells how exact, how even, how fast and at what cost', () => {
@@ -16,7 +16,7 @@ describe('sluice simulate peers', () => {
     expect({ code, err }).toEqual({ code: 0, err: [] });
     expect(out.slice(0, 4)).toEqual([
       '4 nodes, 100 calls/s, burst 100, asked 10 times that, for 12 s',
-      'told by prompt, every 100 ms; 2 ms apart',
+      'told by eager, every 100 ms; 2 ms apart',
       '',
       'window    worst  overshoot',
     ]);
@@ -47,7 +47,7 @@ describe('sluice simulate peers', () => {
     const figures = JSON.parse(out[0]);
     expect(Object.keys(figures.worst)).toEqual(['100', '1000']);
     expect(figures.timeline.admitted).toHaveLength(20);
-    expect(figures.bound).toBeGreaterThanOrEqual(figures.excess);
+    expect(figures.bound).toBeGreaterThanOrEqual(figures.overshootCalls);
   });
 
   test('--svg draws what was let through against the limit, and what happened', () => {
@@ -70,9 +70,9 @@ describe('sluice simulate peers', () => {
     const hints: string[] = [];
     run(['simulate', 'peers', '--span', '3s'], {
       print: () => {},
-      complain: () => {},
-      note: () => {},
-      hint: (words) => hints.push(words),
+      error: () => {},
+      log: () => {},
+      progress: (words) => hints.push(words),
       columns: 80,
       version: '0',
     });
@@ -86,7 +86,7 @@ describe('sluice simulate peers', () => {
     ['--nodes 1001', /--nodes/],
     ['--loss 1', /--loss/],
     ['--rate many', /expected `--rate` to be a number, got "many"/],
-    ['--exchange often', /expected `--exchange` to be interval or prompt, got "often"/],
+    ['--exchange often', /expected `--exchange` to be periodic or eager, got "often"/],
     ['--interval soon', /expected `--interval` to be a time from 1 ms to 60 s, .*got "soon"/],
     ['--span 2h', /expected `--span` to be a time from 1000 ms to 3600 s/],
     ['--split 30-20', /expected `--split` to be two seconds of the 60 .*got "30-20"/],
@@ -107,12 +107,12 @@ describe('sluice simulate peers', () => {
   });
 
   test('a fleet can be told as the words that play it', () => {
-    expect(commandOf(FLEET_DEFAULTS)).toBe('sluice simulate peers');
+    expect(commandLineOf(FLEET_DEFAULTS)).toBe('sluice simulate peers');
     const crash = { node: 2, atMs: 1500, backMs: 2000 };
     const clockStep = { node: 1, atMs: 500, byMs: -250 };
     const network = { loss: 0.1, split: { fromMs: 0, toMs: 100, nodes: 3 } };
     const loadStep = { atMs: 2500, load: 0.5 };
-    expect(commandOf({ ...FLEET_DEFAULTS, seed: 9, network, loadStep, crash, clockStep })).toBe(
+    expect(commandLineOf({ ...FLEET_DEFAULTS, seed: 9, network, loadStep, crash, clockStep })).toBe(
       'sluice simulate peers --load-step 0.5@2.5 --loss 0.1 --split 0-0.1:3 --crash 2@1.5-2 --clock-step 1@0.5:-250ms --seed 9',
     );
   });

@@ -8,32 +8,32 @@ import {
   PEERS,
   simulatePeers as play,
 } from '../../simulator/peers/fleet.ts';
-import { QUIET_NETWORK } from '../../simulator/peers/network.ts';
+import { DEFAULT_NETWORK } from '../../simulator/peers/network.ts';
 import { drawSvg } from '../chart/svg.ts';
 import {
   type Command,
-  EXIT_MISSED,
+  EXIT_CHECK_FAILED,
   EXIT_OK,
+  parseUnitless,
   rangeFlag,
   readArgs,
   type Terminal,
-  typed,
   UsageError,
-  writeText,
+  writeTextFile,
 } from '../framework/command.ts';
-import { msOf, requireNoWords, SECONDS, spanFlag } from './flags.ts';
+import { durationFlag, requireNoPositionals, SECONDS_PATTERN, secondsToMs } from './flags.ts';
 import { pictureOf } from './peers-picture.ts';
-import { tablesOf } from './peers-table.ts';
+import { formatTables } from './peers-table.ts';
 
-const NODES_MAX = 1000;
-const CLIENTS_MAX = 100_000;
-const AMOUNT_MAX = 1_000_000;
-const LOAD_MAX = 1000;
-const SPAN_MS_MAX = 3_600_000;
-const WAIT_MS_MAX = 60_000;
+const MAX_NODES = 1000;
+const MAX_CLIENTS = 100_000;
+const MAX_AMOUNT = 1_000_000;
+const MAX_LOAD = 1000;
+const MAX_SPAN_MS = 3_600_000;
+const MAX_WAIT_MS = 60_000;
 
 /** More takes longer than anybody waits. */
-const CALLS_MAX = 20_000_000;
+const MAX_CALLS = 20_000_000;
 
 const help = `usage: sluice simulate peers [options]
 
@@ -53,7 +53,7 @@ double and split, beside an oracle: one bucket that sees all calls. Told is
   age        from a call being served until another node has counted it
   cost       what one node sends; to everybody counts once
 
-  --nodes N         how many (default ${FLEET_DEFAULTS.nodes}, at most ${NODES_MAX})
+  --nodes N         how many (default ${FLEET_DEFAULTS.nodes}, at most ${MAX_NODES})
   --rate N          calls a second for each client (default ${FLEET_DEFAULTS.rate})
   --burst N         calls at once (default ${FLEET_DEFAULTS.burst})
   --load X          asked for, in times the rate (default ${FLEET_DEFAULTS.load})
@@ -64,14 +64,16 @@ double and split, beside an oracle: one bucket that sees all calls. Told is
   --span TIME       how long (default 60s, at most 1h)
   --seed N          another story (default 1)
 
-  --exchange WAY    interval: tell every interval; prompt: also at once, when
-                    a key has --slack hits nobody was told of (default prompt)
+  --exchange WAY    periodic: tell every interval; eager: also at once, when a
+                    key has --flush-threshold hits nobody was told of (default
+                    eager)
   --interval TIME   (default ${PEERS.intervalMs}ms)
-  --slack N         (default ${PEERS.slack})
-  --reports-max N   datagrams a second at most that tell early; more is told in
-                    fewer, fuller ones (default ${PEERS.reportsMax})
+  --flush-threshold N
+                    (default ${PEERS.flushThreshold})
+  --max-reports N   datagrams a second at most that tell early; more is told in
+                    fewer, fuller ones (default ${PEERS.maxReports})
 
-  --delay TIME      how long a datagram takes (default ${QUIET_NETWORK.delayMs}ms)
+  --delay TIME      how long a datagram takes (default ${DEFAULT_NETWORK.delayMs}ms)
   --jitter TIME     and how much longer at most: they overtake each other
   --loss X          what part of them never comes, up to 0.9 (default 0)
   --duplicates X    what part of them comes twice (default 0)
@@ -87,7 +89,7 @@ double and split, beside an oracle: one bucket that sees all calls. Told is
 
   sluice simulate peers
   sluice simulate peers --nodes 32 --loss 0.1
-  sluice simulate peers --exchange interval --interval 1s --svg swing.svg
+  sluice simulate peers --exchange periodic --interval 1s --svg swing.svg
   sluice simulate peers --split 20-30:4 --crash 2@40-45`;
 
 export const simulatePeers: Command = {
@@ -97,31 +99,31 @@ export const simulatePeers: Command = {
 
   run(args, terminal) {
     const flags = readFlags(args);
-    const fleet = readFleet(flags);
-    const figures = watched(fleet, terminal);
+    const fleet = readFleetOptions(flags);
+    const figures = runWithProgress(fleet, terminal);
     if (flags.json) terminal.print(JSON.stringify(figures));
-    else for (const line of tablesOf(fleet, figures)) terminal.print(line);
+    else for (const line of formatTables(fleet, figures)) terminal.print(line);
     if (flags.svg !== undefined) {
-      writeText(flags.svg, drawSvg(pictureOf(fleet, figures)));
-      terminal.complain(`wrote ${flags.svg}`); // not among the lines, which somebody may read
+      writeTextFile(flags.svg, drawSvg(pictureOf(fleet, figures)));
+      terminal.error(`wrote ${flags.svg}`); // not among the lines, which somebody may read
     }
-    return figures.excess <= figures.bound ? EXIT_OK : EXIT_MISSED;
+    return figures.overshootCalls <= figures.bound ? EXIT_OK : EXIT_CHECK_FAILED;
   },
 };
 
 /** Says how far it is while it is at it, and takes that back. */
-function watched(fleet: FleetOptions, { hint }: Terminal): FleetFigures {
+function runWithProgress(fleet: FleetOptions, { progress }: Terminal): FleetFigures {
   const nodes = `${fleet.nodes} ${fleet.nodes === 1 ? 'node' : 'nodes'}`;
-  hint?.(`${nodes} meet ...`);
+  progress?.(`${nodes} meet ...`);
   try {
     let last = -1;
     return play(fleet, (part) => {
       const percent = Math.floor(part * 100);
-      if (percent > last) hint?.(`${nodes}, ${percent} % of ${fleet.spanMs / 1000} s ...`);
+      if (percent > last) progress?.(`${nodes}, ${percent} % of ${fleet.spanMs / 1000} s ...`);
       last = percent;
     });
   } finally {
-    hint?.('');
+    progress?.('');
   }
 }
 
@@ -139,8 +141,8 @@ function readFlags(args: readonly string[]) {
     seed: text,
     exchange: text,
     interval: text,
-    slack: text,
-    'reports-max': text,
+    'flush-threshold': text,
+    'max-reports': text,
     delay: text,
     jitter: text,
     loss: text,
@@ -151,44 +153,49 @@ function readFlags(args: readonly string[]) {
     svg: text,
     json: { type: 'boolean' },
   });
-  requireNoWords(positionals);
+  requireNoPositionals(positionals);
   return values;
 }
 
 type Flags = ReturnType<typeof readFlags>;
 
-function readFleet(flags: Flags): FleetOptions {
-  const whole = (max: number, min = 1) => ({ min, max, whole: true });
+function readFleetOptions(flags: Flags): FleetOptions {
+  const whole = (max: number, min = 1) => ({ min, max, integer: true });
   const usual = FLEET_DEFAULTS;
-  const nodes = rangeFlag('nodes', flags.nodes, usual.nodes, whole(NODES_MAX));
-  const spanMs = spanFlag('span', flags.span, usual.spanMs, { min: 1000, max: SPAN_MS_MAX });
+  const nodes = rangeFlag('nodes', flags.nodes, usual.nodes, whole(MAX_NODES));
+  const spanMs = durationFlag('span', flags.span, usual.spanMs, { min: 1000, max: MAX_SPAN_MS });
   const wait = (name: 'delay' | 'jitter', fallback: number): number =>
-    spanFlag(name, flags[name], fallback, { min: 0, max: WAIT_MS_MAX });
+    durationFlag(name, flags[name], fallback, { min: 0, max: MAX_WAIT_MS });
   const loadStep = readLoadStep(flags['load-step'], spanMs);
   const split = readSplit(flags.split, nodes, spanMs);
   const crash = readCrash(flags.crash, nodes, spanMs);
   const clockStep = readClockStep(flags['clock-step'], nodes, spanMs);
   const fleet: FleetOptions = {
     nodes,
-    rate: rangeFlag('rate', flags.rate, usual.rate, { min: 0.001, max: AMOUNT_MAX }),
-    burst: rangeFlag('burst', flags.burst, usual.burst, { min: 1, max: AMOUNT_MAX }),
-    load: rangeFlag('load', flags.load, usual.load, { min: 0.001, max: LOAD_MAX }),
-    clients: rangeFlag('clients', flags.clients, usual.clients, whole(CLIENTS_MAX)),
+    rate: rangeFlag('rate', flags.rate, usual.rate, { min: 0.001, max: MAX_AMOUNT }),
+    burst: rangeFlag('burst', flags.burst, usual.burst, { min: 1, max: MAX_AMOUNT }),
+    load: rangeFlag('load', flags.load, usual.load, { min: 0.001, max: MAX_LOAD }),
+    clients: rangeFlag('clients', flags.clients, usual.clients, whole(MAX_CLIENTS)),
     skew: rangeFlag('skew', flags.skew, usual.skew, { min: 0, max: 1 }),
     spanMs,
     seed: rangeFlag('seed', flags.seed, usual.seed, whole(2 ** 31, 0)),
     peers: {
       exchange: readExchange(flags.exchange),
-      intervalMs: spanFlag('interval', flags.interval, PEERS.intervalMs, {
+      intervalMs: durationFlag('interval', flags.interval, PEERS.intervalMs, {
         min: 1,
-        max: WAIT_MS_MAX,
+        max: MAX_WAIT_MS,
       }),
-      slack: rangeFlag('slack', flags.slack, PEERS.slack, whole(AMOUNT_MAX)),
-      reportsMax: rangeFlag('reports-max', flags['reports-max'], PEERS.reportsMax, whole(10_000)),
+      flushThreshold: rangeFlag(
+        'flush-threshold',
+        flags['flush-threshold'],
+        PEERS.flushThreshold,
+        whole(MAX_AMOUNT),
+      ),
+      maxReports: rangeFlag('max-reports', flags['max-reports'], PEERS.maxReports, whole(10_000)),
     },
     network: {
-      delayMs: wait('delay', QUIET_NETWORK.delayMs),
-      jitterMs: wait('jitter', QUIET_NETWORK.jitterMs),
+      delayMs: wait('delay', DEFAULT_NETWORK.delayMs),
+      jitterMs: wait('jitter', DEFAULT_NETWORK.jitterMs),
       loss: rangeFlag('loss', flags.loss, 0, { min: 0, max: 0.9 }),
       duplicates: rangeFlag('duplicates', flags.duplicates, 0, { min: 0, max: 1 }),
       ...(split && { split }),
@@ -197,41 +204,42 @@ function readFleet(flags: Flags): FleetOptions {
     ...(crash && { crash }),
     ...(clockStep && { clockStep }),
   };
-  checkCalls(fleet);
+  requireCallBudget(fleet);
   return fleet;
 }
 
-function checkCalls({ rate, load, loadStep, clients, spanMs }: FleetOptions): void {
+function requireCallBudget({ rate, load, loadStep, clients, spanMs }: FleetOptions): void {
   const loadMost = Math.max(load, loadStep?.load ?? 0);
   const calls = (rate * loadMost * clients * spanMs) / 1000;
-  if (calls <= CALLS_MAX) return;
+  if (calls <= MAX_CALLS) return;
   throw new UsageError(
-    `expected at most ${CALLS_MAX} calls, got ${Math.round(calls)}: rate x load x clients x span`,
+    `expected at most ${MAX_CALLS} calls, got ${Math.round(calls)}: rate x load x clients x span`,
   );
 }
 
-function readExchange(word: string | undefined): 'interval' | 'prompt' {
+function readExchange(word: string | undefined): 'periodic' | 'eager' {
   if (word === undefined) return PEERS.exchange;
-  if (word === 'interval' || word === 'prompt') return word;
-  throw new UsageError(`expected \`--exchange\` to be interval or prompt, got "${word}"`);
+  if (word === 'periodic' || word === 'eager') return word;
+  throw new UsageError(`expected \`--exchange\` to be periodic or eager, got "${word}"`);
 }
 
 function readLoadStep(text: string | undefined, spanMs: number) {
   if (text === undefined) return undefined;
-  const [, load, at] = new RegExp(`^(\\d+(?:\\.\\d+)?)@${SECONDS}$`).exec(text) ?? [];
-  const step = { atMs: msOf(at), load: Number(load) };
-  if (step.load > 0 && step.load <= LOAD_MAX && step.atMs <= spanMs) return step;
+  const [, load, at] = new RegExp(`^(\\d+(?:\\.\\d+)?)@${SECONDS_PATTERN}$`).exec(text) ?? [];
+  const step = { atMs: secondsToMs(at), load: Number(load) };
+  if (step.load > 0 && step.load <= MAX_LOAD && step.atMs <= spanMs) return step;
   throw new UsageError(
-    `expected \`--load-step\` to be how many times the rate, up to ${LOAD_MAX}, from which of the ${spanMs / 1000} seconds on, such as 10@20, got "${text}"`,
+    `expected \`--load-step\` to be how many times the rate, up to ${MAX_LOAD}, from which of the ${spanMs / 1000} seconds on, such as 10@20, got "${text}"`,
   );
 }
 
 function readSplit(text: string | undefined, nodes: number, spanMs: number) {
   if (text === undefined) return undefined;
-  const [, from, to, first] = new RegExp(`^${SECONDS}-${SECONDS}(?::(\\d+))?$`).exec(text) ?? [];
+  const [, from, to, first] =
+    new RegExp(`^${SECONDS_PATTERN}-${SECONDS_PATTERN}(?::(\\d+))?$`).exec(text) ?? [];
   const split = {
-    fromMs: msOf(from),
-    toMs: msOf(to),
+    fromMs: secondsToMs(from),
+    toMs: secondsToMs(to),
     nodes: first === undefined ? Math.floor(nodes / 2) : Number(first),
   };
   const isWithin = split.fromMs < split.toMs && split.toMs <= spanMs;
@@ -243,8 +251,9 @@ function readSplit(text: string | undefined, nodes: number, spanMs: number) {
 
 function readCrash(text: string | undefined, nodes: number, spanMs: number) {
   if (text === undefined) return undefined;
-  const [, node, from, to] = new RegExp(`^(\\d+)@${SECONDS}-${SECONDS}$`).exec(text) ?? [];
-  const crash = { node: Number(node), atMs: msOf(from), backMs: msOf(to) };
+  const [, node, from, to] =
+    new RegExp(`^(\\d+)@${SECONDS_PATTERN}-${SECONDS_PATTERN}$`).exec(text) ?? [];
+  const crash = { node: Number(node), atMs: secondsToMs(from), backMs: secondsToMs(to) };
   if (crash.node < nodes && crash.atMs < crash.backMs && crash.backMs <= spanMs) return crash;
   throw new UsageError(
     `expected \`--crash\` to be a node from 0 to ${nodes - 1} and two seconds of the ${spanMs / 1000} there are, such as 0@20-25, got "${text}"`,
@@ -253,22 +262,27 @@ function readCrash(text: string | undefined, nodes: number, spanMs: number) {
 
 function readClockStep(text: string | undefined, nodes: number, spanMs: number) {
   if (text === undefined) return undefined;
-  const [, node, at, sign, by] = new RegExp(`^(\\d+)@${SECONDS}:([+-]?)(.+)$`).exec(text) ?? [];
-  const ms = parseDuration(by && typed(by));
-  const step = { node: Number(node), atMs: msOf(at), byMs: (sign === '-' ? -1 : 1) * (ms ?? 0) };
+  const [, node, at, sign, by] =
+    new RegExp(`^(\\d+)@${SECONDS_PATTERN}:([+-]?)(.+)$`).exec(text) ?? [];
+  const ms = parseDuration(by && parseUnitless(by));
+  const step = {
+    node: Number(node),
+    atMs: secondsToMs(at),
+    byMs: (sign === '-' ? -1 : 1) * (ms ?? 0),
+  };
   const isWithin = step.node < nodes && step.atMs <= spanMs;
-  if (isWithin && ms !== undefined && ms <= WAIT_MS_MAX) return step;
+  if (isWithin && ms !== undefined && ms <= MAX_WAIT_MS) return step;
   throw new UsageError(
     `expected \`--clock-step\` to be a node from 0 to ${nodes - 1}, a second of the ${spanMs / 1000} there are and a time up to 60s, such as 0@20:1.5s or 0@20:-1.5s, got "${text}"`,
   );
 }
 
 /** The words that play this fleet again: what is as usual is left out. */
-export function commandOf(fleet: FleetOptions): string {
+export function commandLineOf(fleet: FleetOptions): string {
   const { peers, loadStep, crash, clockStep } = fleet;
-  const { split, delayMs, jitterMs, loss, duplicates } = { ...QUIET_NETWORK, ...fleet.network };
+  const { split, delayMs, jitterMs, loss, duplicates } = { ...DEFAULT_NETWORK, ...fleet.network };
   const usual = FLEET_DEFAULTS;
-  const { exchange, intervalMs, slack, reportsMax } = { ...PEERS, ...peers };
+  const { exchange, intervalMs, flushThreshold, maxReports } = { ...PEERS, ...peers };
   const words: readonly (readonly [name: string, value: unknown, usual: unknown])[] = [
     ['nodes', fleet.nodes, usual.nodes],
     ['rate', fleet.rate, usual.rate],
@@ -280,9 +294,9 @@ export function commandOf(fleet: FleetOptions): string {
     ['span', `${fleet.spanMs}ms`, `${usual.spanMs}ms`],
     ['exchange', exchange, PEERS.exchange],
     ['interval', `${intervalMs}ms`, `${PEERS.intervalMs}ms`],
-    ['slack', slack, PEERS.slack],
-    ['reports-max', reportsMax, PEERS.reportsMax],
-    ['delay', `${delayMs}ms`, `${QUIET_NETWORK.delayMs}ms`],
+    ['flush-threshold', flushThreshold, PEERS.flushThreshold],
+    ['max-reports', maxReports, PEERS.maxReports],
+    ['delay', `${delayMs}ms`, `${DEFAULT_NETWORK.delayMs}ms`],
     ['jitter', `${jitterMs}ms`, '0ms'],
     ['loss', loss, 0],
     ['duplicates', duplicates, 0],

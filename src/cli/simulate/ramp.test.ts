@@ -2,12 +2,12 @@ import { mkdtempSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { typeAt } from '../../../test/support/terminal.ts';
+import { runCliAt } from '../../../test/support/terminal.ts';
 import { RAMP_MODES } from '../../simulator/ramp.ts';
 
 /** Types the command. */
 function type(words: string, columns = 80) {
-  return typeAt(columns, ['simulate', 'ramp', ...words.split(' ').filter(Boolean)]);
+  return runCliAt(columns, ['simulate', 'ramp', ...words.split(' ').filter(Boolean)]);
 }
 
 const seconds = (words: string) => type(`${words} --json`).out.map((line) => JSON.parse(line));

@@ -1,6 +1,6 @@
 /** `sluice simulate ramp`: what the four modes of a ramp make of the same traffic. */
 
-import { AMOUNT_MAX, Fields } from '../../core/options.ts';
+import { MAX_AMOUNT, OptionReader } from '../../core/options.ts';
 import {
   simulateRamp as play,
   RAMP_MODES,
@@ -8,34 +8,34 @@ import {
   type RampOptions,
   type RampSecond,
 } from '../../simulator/ramp.ts';
-import { type Axis, type Chart, type Point, roundTop } from '../chart/chart.ts';
+import { type Axis, type Chart, type Point, roundAxisEnd } from '../chart/chart.ts';
 import { drawSvg } from '../chart/svg.ts';
-import { aligned } from '../chart/table.ts';
-import { drawChart, drawStack, lyingBar } from '../chart/terminal.ts';
+import { alignColumns } from '../chart/table.ts';
+import { drawChart, drawStack, horizontalBar } from '../chart/terminal.ts';
 import {
   type Command,
   EXIT_OK,
+  integerUpTo,
   rangeFlag,
   readArgs,
   type Terminal,
   UsageError,
-  upTo,
-  writeText,
+  writeTextFile,
 } from '../framework/command.ts';
-import { requireNoWords, spanFlag } from './flags.ts';
+import { durationFlag, requireNoPositionals } from './flags.ts';
 
 /** Short enough to see on one screen, and no two modes make the same of it. */
-const LOAD = '120x4,0x4,30x6,120x8,0x4,120x4';
+const DEFAULT_LOAD = '120x4,0x4,30x6,120x8,0x4,120x4';
 
 /** So many calls in each of so many seconds: 120x4. */
-const LOAD_PART = /^\s*(\d+)(?:x(\d+))?\s*$/;
+const LOAD_SEGMENT = /^\s*(\d+)(?:x(\d+))?\s*$/;
 
-const SECONDS = 30;
-const SECONDS_MAX = 3600;
-const CALLS_MAX = 9_999_999;
-const POOL_SIZE_MAX = 1000;
+const DEFAULT_SECONDS = 30;
+const MAX_SECONDS = 3600;
+const MAX_CALLS = 9_999_999;
+const MAX_POOL_SIZE = 1000;
 
-const SENTENCES: Readonly<Record<RampMode, string>> = {
+const MODE_DESCRIPTIONS: Readonly<Record<RampMode, string>> = {
   scheduled: 'it grows with the clock, used or not, called or not',
   relaxed: 'it grows in every second somebody calls, used or not',
   'only-if-used': 'it grows after a second that used it up, and else stands still',
@@ -47,7 +47,7 @@ const help = `usage: sluice simulate ramp [--mode MODE] [options]
 A ramp hands out tokens from a pool that is new every second and grows from
 --min to --max. What makes it grow is its mode:
 
-${RAMP_MODES.map((mode) => `  ${mode.padEnd(13)} ${SENTENCES[mode]}`).join('\n')}
+${RAMP_MODES.map((mode) => `  ${mode.padEnd(13)} ${MODE_DESCRIPTIONS[mode]}`).join('\n')}
 
 Without --mode all four are drawn, one under the other, over the same traffic.
 With --mode that one is told second by second: calls asked for, tokens in the
@@ -65,9 +65,9 @@ caller would have found.
   --load LIST      calls asked for in each second: 80 is 80 in every second,
                    120x4,0x2 is 120 in each of four seconds, then nobody for
                    two; a list that ends starts over
-                   (default ${LOAD})
+                   (default ${DEFAULT_LOAD})
   --gap A-B        nobody calls from second A to B; may be given repeatedly
-  --seconds N      how long (default ${SECONDS}, or once through LIST if that is longer)
+  --seconds N      how long (default ${DEFAULT_SECONDS}, or once through LIST if that is longer)
   --pool-size N    so many processes share the pool and the calls (default 1)
   --svg FILE       also write a picture to FILE
   --json           one line a second, and no drawing: {mode, second, asked,
@@ -76,7 +76,7 @@ caller would have found.
   sluice simulate ramp
   sluice simulate ramp --mode go-back-n --load 120 --gap 8-12 --cool-down 3s`;
 
-interface Run {
+interface ModeRun {
   readonly mode: RampMode;
   readonly seconds: readonly RampSecond[];
 }
@@ -88,25 +88,25 @@ export const simulateRamp: Command = {
 
   run(args, terminal) {
     const flags = readFlags(args);
-    const asked = readAsked(flags);
+    const asked = readDemand(flags);
     const modes = readModes(flags.mode);
-    const size = rangeFlag('pool-size', flags['pool-size'], 1, upTo(POOL_SIZE_MAX));
+    const size = rangeFlag('pool-size', flags['pool-size'], 1, integerUpTo(MAX_POOL_SIZE));
     const options = readOptions(flags);
     const runs = modes.map((mode) => ({ mode, seconds: play({ ...options, mode }, asked, size) }));
 
     if (flags.svg !== undefined) {
-      writeText(flags.svg, drawSvg(picture(runs)));
-      terminal.complain(`wrote ${flags.svg}`); // not among the lines, which somebody may read
+      writeTextFile(flags.svg, drawSvg(svgPicture(runs)));
+      terminal.error(`wrote ${flags.svg}`); // not among the lines, which somebody may read
     }
     for (const line of linesOf(runs, flags.json ?? false, terminal)) terminal.print(line);
     return EXIT_OK;
   },
 };
 
-function linesOf(runs: readonly Run[], json: boolean, terminal: Terminal): string[] {
+function linesOf(runs: readonly ModeRun[], json: boolean, terminal: Terminal): string[] {
   if (json) return runs.flatMap(jsonLines);
   const [first, ...others] = runs;
-  return others.length === 0 ? table(first, terminal) : overview(runs, terminal);
+  return others.length === 0 ? secondsTable(first, terminal) : overviewCharts(runs, terminal);
 }
 
 function readFlags(args: readonly string[]) {
@@ -126,7 +126,7 @@ function readFlags(args: readonly string[]) {
     svg: text,
     json: { type: 'boolean' },
   });
-  requireNoWords(positionals);
+  requireNoPositionals(positionals);
   return values;
 }
 
@@ -134,30 +134,32 @@ type Flags = ReturnType<typeof readFlags>;
 
 function readModes(word: string | undefined): readonly RampMode[] {
   if (word === undefined) return RAMP_MODES;
-  return [new Fields('', { '--mode': word }).oneOf('--mode', RAMP_MODES)];
+  return [new OptionReader('', { '--mode': word }).oneOf('--mode', RAMP_MODES)];
 }
 
 function readOptions(flags: Flags): RampOptions {
   const coolDown = flags['cool-down'];
-  const max = rangeFlag('max', flags.max, 110, { above: 0, max: AMOUNT_MAX });
+  const max = rangeFlag('max', flags.max, 110, { above: 0, max: MAX_AMOUNT });
   return {
     max,
     min: rangeFlag('min', flags.min, 10, { above: 0, max }),
-    over: spanFlag('over', flags.over, 10_000, SPAN),
-    threshold: rangeFlag('threshold', flags.threshold, 100, PERCENT),
-    rampDown: rangeFlag('ramp-down', flags['ramp-down'], 100, PERCENT),
-    ...(coolDown === undefined ? {} : { coolDown: spanFlag('cool-down', coolDown, 0, SPAN) }),
+    over: durationFlag('over', flags.over, 10_000, DURATION_RANGE),
+    threshold: rangeFlag('threshold', flags.threshold, 100, PERCENT_RANGE),
+    rampDown: rangeFlag('ramp-down', flags['ramp-down'], 100, PERCENT_RANGE),
+    ...(coolDown === undefined
+      ? {}
+      : { coolDown: durationFlag('cool-down', coolDown, 0, DURATION_RANGE) }),
   };
 }
 
-const PERCENT = { min: 0, max: 100 };
-const SPAN = { min: 1, max: 86_400_000 };
+const PERCENT_RANGE = { min: 0, max: 100 };
+const DURATION_RANGE = { min: 1, max: 86_400_000 };
 
 /** The calls of every second, gaps taken out. */
-function readAsked(flags: Flags): number[] {
-  const load = readLoad(flags.load ?? LOAD);
-  const usual = Math.max(SECONDS, load.length);
-  const count = rangeFlag('seconds', flags.seconds, usual, upTo(SECONDS_MAX));
+function readDemand(flags: Flags): number[] {
+  const load = readLoad(flags.load ?? DEFAULT_LOAD);
+  const usual = Math.max(DEFAULT_SECONDS, load.length);
+  const count = rangeFlag('seconds', flags.seconds, usual, integerUpTo(MAX_SECONDS));
   const asked = Array.from({ length: count }, (_, n) => load[n % load.length]);
   for (const gap of flags.gap ?? []) {
     const [from, to] = readGap(gap, count);
@@ -171,65 +173,65 @@ function readLoad(list: string): number[] {
     new UsageError(`expected \`--load\` to ${expected}, got "${list}"`);
   const load: number[] = [];
   for (const part of list.split(',')) {
-    const [, calls, seconds = '1'] = LOAD_PART.exec(part) ?? [];
+    const [, calls, seconds = '1'] = LOAD_SEGMENT.exec(part) ?? [];
     if (calls === undefined) throw must('be a list such as 120x4,0x2,80');
-    if (Number(calls) > CALLS_MAX) throw must(`be at most ${CALLS_MAX} calls a second`);
+    if (Number(calls) > MAX_CALLS) throw must(`be at most ${MAX_CALLS} calls a second`);
     const length = load.length + Number(seconds);
-    if (length > SECONDS_MAX) throw must(`last at most ${SECONDS_MAX} seconds`);
+    if (length > MAX_SECONDS) throw must(`last at most ${MAX_SECONDS} seconds`);
     while (load.length < length) load.push(Number(calls));
   }
   if (load.length === 0) throw must('last at least a second');
   return load;
 }
 
-function readGap(text: string, secondsMax: number): [from: number, to: number] {
+function readGap(text: string, maxSeconds: number): [from: number, to: number] {
   const [, first, last = first] = /^\s*(\d+)(?:-(\d+))?\s*$/.exec(text) ?? [];
   const [from, to] = [Number(first), Number(last)];
-  if (from >= 1 && to >= from && to <= secondsMax) return [from, to];
+  if (from >= 1 && to >= from && to <= maxSeconds) return [from, to];
   throw new UsageError(
-    `expected \`--gap\` to be two of the seconds 1 to ${secondsMax}, such as 8-12, got "${text}"`,
+    `expected \`--gap\` to be two of the seconds 1 to ${maxSeconds}, such as 8-12, got "${text}"`,
   );
 }
 
-const jsonLines = ({ mode, seconds }: Run): string[] =>
+const jsonLines = ({ mode, seconds }: ModeRun): string[] =>
   seconds.map((second) => JSON.stringify({ mode, ...second }));
 
 /** Low enough that all four can be seen together. */
 const OVERVIEW_ROWS = 6;
-const ASKED_ROWS = 2;
+const DEMAND_ROWS = 2;
 
-function overview(runs: readonly Run[], { columns }: Terminal): string[] {
+function overviewCharts(runs: readonly ModeRun[], { columns }: Terminal): string[] {
   const [{ seconds }] = runs;
-  const asked = drawChart(askedChart(seconds, 's'), { columns, rows: ASKED_ROWS });
+  const asked = drawChart(demandChart(seconds, 's'), { columns, rows: DEMAND_ROWS });
   const modes = drawStack(modeCharts(runs, 's'), { columns, rows: OVERVIEW_ROWS });
   return [...asked, '', ...modes];
 }
 
-function askedChart(seconds: readonly RampSecond[], xLabel: string): Chart {
+function demandChart(seconds: readonly RampSecond[], xLabel: string): Chart {
   return {
     title: 'what is asked for',
     x: timeAxis(seconds, xLabel),
-    y: { label: 'calls/s', from: 0, to: roundTop(seconds.map(({ asked }) => asked)) },
-    series: [{ name: 'asked', look: 'bars', points: pointsOf(seconds, ({ asked }) => asked) }],
+    y: { label: 'calls/s', from: 0, to: roundAxisEnd(seconds.map(({ asked }) => asked)) },
+    series: [{ name: 'asked', style: 'bars', points: pointsOf(seconds, ({ asked }) => asked) }],
   };
 }
 
-function modeCharts(runs: readonly Run[], xLabel: string): Chart[] {
-  const top = roundTop(runs.flatMap((run) => run.seconds.map(({ pool }) => pool)));
+function modeCharts(runs: readonly ModeRun[], xLabel: string): Chart[] {
+  const top = roundAxisEnd(runs.flatMap((run) => run.seconds.map(({ pool }) => pool)));
   return runs.map(({ mode, seconds }) => ({
-    title: `${mode}: ${SENTENCES[mode]}`,
+    title: `${mode}: ${MODE_DESCRIPTIONS[mode]}`,
     x: timeAxis(seconds, xLabel),
     y: { label: 'tokens/s', from: 0, to: top },
     series: [
-      { name: 'pool', look: 'shade', points: pointsOf(seconds, ({ pool }) => pool) },
-      { name: 'used', look: 'bars', points: pointsOf(seconds, ({ used }) => used) },
+      { name: 'pool', style: 'shade', points: pointsOf(seconds, ({ pool }) => pool) },
+      { name: 'used', style: 'bars', points: pointsOf(seconds, ({ used }) => used) },
     ],
   }));
 }
 
-function picture(runs: readonly Run[]) {
+function svgPicture(runs: readonly ModeRun[]) {
   const [{ seconds }] = runs;
-  const charts = [askedChart(seconds, 'second'), ...modeCharts(runs, 'second')];
+  const charts = [demandChart(seconds, 'second'), ...modeCharts(runs, 'second')];
   return { title: 'A ramp: calls asked for, tokens there were, tokens used', charts };
 }
 
@@ -245,13 +247,13 @@ const pointsOf = (seconds: readonly RampSecond[], figure: (second: RampSecond) =
 const HEADINGS = ['second', 'asked', 'pool', 'used', 'use'];
 const BAR_COLUMNS_MIN = 10;
 
-function table({ mode, seconds }: Run, { columns }: Terminal): string[] {
-  const [head, ...rows] = aligned([HEADINGS, ...seconds.map(figures)], '   ');
+function secondsTable({ mode, seconds }: ModeRun, { columns }: Terminal): string[] {
+  const [head, ...rows] = alignColumns([HEADINGS, ...seconds.map(tableRow)], '   ');
   const barColumns = Math.max(BAR_COLUMNS_MIN, columns - head.length - 2);
   const full = seconds.reduce((most, { pool }) => Math.max(most, pool), 0);
-  const bars = seconds.map(({ used, pool }) => lyingBar(used, pool, full, barColumns));
+  const bars = seconds.map(({ used, pool }) => horizontalBar(used, pool, full, barColumns));
   return [
-    `${mode}: ${SENTENCES[mode]}`,
+    `${mode}: ${MODE_DESCRIPTIONS[mode]}`,
     '',
     `${head}  █ used  ░ left over`,
     ...rows.map((row, n) => `${row}  ${bars[n]}`),
@@ -259,13 +261,13 @@ function table({ mode, seconds }: Run, { columns }: Terminal): string[] {
 }
 
 /** What a sum of fractions may be short of a whole percent. */
-const DUST = 1e-9;
+const EPSILON = 1e-9;
 
 /** A second in which nobody called has no use of its pool, not a use of 0 %. */
-function figures({ second, asked, pool, used, remaining }: RampSecond): string[] {
-  if (asked === 0) return [`${second}`, '-', rounded(pool), '-', '-'];
-  const use = Math.floor(((pool - remaining) * 100) / pool + DUST);
-  return [`${second}`, `${asked}`, rounded(pool), `${used}`, `${use} %`];
+function tableRow({ second, asked, pool, used, remaining }: RampSecond): string[] {
+  if (asked === 0) return [`${second}`, '-', formatNumber(pool), '-', '-'];
+  const use = Math.floor(((pool - remaining) * 100) / pool + EPSILON);
+  return [`${second}`, `${asked}`, formatNumber(pool), `${used}`, `${use} %`];
 }
 
-const rounded = (value: number): string => String(Math.round(value * 100) / 100);
+const formatNumber = (value: number): string => String(Math.round(value * 100) / 100);

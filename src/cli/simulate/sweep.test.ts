@@ -2,7 +2,7 @@ import { mkdtempSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { typeAt } from '../../../test/support/terminal.ts';
+import { runCliAt } from '../../../test/support/terminal.ts';
 import { SCENARIOS } from '../../simulator/adaptive/scenario.ts';
 import { SWEEP_OPTIONS } from '../../simulator/adaptive/sweep.ts';
 import { run } from '../run.ts';
@@ -10,7 +10,7 @@ import { run } from '../run.ts';
 const split = (words: string) => ['simulate', 'sweep', ...words.split(' ').filter(Boolean)];
 
 /** Types the command. */
-const type = (words: string, columns = 80) => typeAt(columns, split(words));
+const type = (words: string, columns = 80) => runCliAt(columns, split(words));
 
 const cells = (words: string) => type(`${words} --json`).out.map((line) => JSON.parse(line));
 
@@ -35,15 +35,15 @@ describe('sluice simulate sweep', () => {
 
   test('tells of an incident how long the way back was, of a climb when it was there', () => {
     const heading = (words: string) => type(`${words} --seeds 1 --values 0.9`).out[2];
-    expect(heading('alpha --scenario outage')).toMatch(/limit {2}back in$/);
-    expect(heading('alpha --scenario steady --watch 0-5')).toMatch(/limit {2}there in$/);
+    expect(heading('alpha --scenario outage')).toMatch(/limit {2}recovery$/);
+    expect(heading('alpha --scenario steady --watch 0-5')).toMatch(/limit {2}ramp-up$/);
     expect(heading('alpha --scenario queue')).toMatch(/limit$/);
   });
 
   test('tells of several clients whether they march, and gives them a larger sink', () => {
     const { out } = type(`jitter --scenario rate --values 0,1 --clients 1,4 ${QUICK}`);
     expect(out[0]).toBe('jitter on rate: 800 calls a second, 50 ms each; more are refused');
-    expect(out[2]).toMatch(/^clients {2}jitter .* in step {2}sway {2}fair$/);
+    expect(out[2]).toMatch(/^clients {2}jitter .* corr {3}osc {2}fair$/);
     expect(out.slice(3, 7).map((line) => line.trim().split(/ +/).slice(0, 2).join(' '))).toEqual([
       '1 0*',
       '1 1',
@@ -76,9 +76,9 @@ describe('sluice simulate sweep', () => {
       seeds: 3,
     });
     expect(Object.keys(figures)).toHaveLength(12);
-    expect(figures.ofBest.median).toBeCloseTo(1, 2);
+    expect(figures.utilisation.median).toBeCloseTo(1, 2);
     expect(figures.p95Ms.lo).toBeLessThan(figures.p95Ms.hi);
-    expect(figures.backS.median).toBe(null);
+    expect(figures.recoveryS.median).toBe(null);
   });
 
   test('tells nothing of what there was nothing of', () => {
@@ -144,9 +144,9 @@ describe('sluice simulate sweep', () => {
 
   test('says what it is at where somebody watches, and takes it back', () => {
     const hints: string[] = [];
-    const quiet = { print() {}, complain() {}, note() {}, columns: 80, version: '' };
+    const quiet = { print() {}, error() {}, log() {}, columns: 80, version: '' };
     const hint = (words: string) => hints.push(words);
-    run(split(`alpha --scenario queue --values 0.2,0.4 ${QUICK}`), { ...quiet, hint });
+    run(split(`alpha --scenario queue --values 0.2,0.4 ${QUICK}`), { ...quiet, progress: hint });
     expect(hints).toEqual(['alpha 0.2 on queue, 1 of 2 ...', 'alpha 0.4 on queue, 2 of 2 ...', '']);
   });
 
@@ -173,12 +173,12 @@ describe('sluice simulate sweep', () => {
     '--seeds 0': 'expected `--seeds` to be a whole number of at least 1 and at most 101',
     '--seed x': 'expected `--seed` to be a number, got "x"',
   };
-  for (const [words, complaint] of Object.entries(nonsense)) {
+  for (const [words, error] of Object.entries(nonsense)) {
     test(`answers "${words}" with one clear line`, () => {
       const { code, out, err } = type(words);
       expect({ code, out }).toEqual({ code: 2, out: [] });
       expect(err).toHaveLength(1);
-      expect(err[0]).toContain(complaint);
+      expect(err[0]).toContain(error);
     });
   }
 

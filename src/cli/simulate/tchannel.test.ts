@@ -2,11 +2,11 @@ import { mkdtempSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { typeAt } from '../../../test/support/terminal.ts';
+import { runCliAt } from '../../../test/support/terminal.ts';
 
 /** Types the command. */
 function type(words: string, columns = 80) {
-  const typed = typeAt(columns, ['simulate', 'tchannel', ...words.split(' ').filter(Boolean)]);
+  const typed = runCliAt(columns, ['simulate', 'tchannel', ...words.split(' ').filter(Boolean)]);
   return { ...typed, text: typed.out.map((line) => `${line}\n`).join('') };
 }
 

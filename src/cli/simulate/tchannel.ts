@@ -1,27 +1,27 @@
 /** `sluice simulate tchannel`: backing off from a busy service, as TChannel's design tells it. */
 
-import { Fields } from '../../core/options.ts';
+import { OptionReader } from '../../core/options.ts';
 import {
-  CALLS_MAX,
-  ending,
   flowAt,
+  formatOutcome,
+  formatRun,
   HEALTHY_AT,
+  MAX_CALLS,
   PATTERNS,
   simulateTchannel as play,
   type Recovery,
-  type Second,
-  SHAPES,
-  type Shape,
-  type Story,
+  type SimulatedSecond,
+  type TchannelRun,
+  TRAFFIC_SHAPES,
   type Traffic,
-  tell,
+  type TrafficShape,
 } from '../../simulator/tchannel.ts';
 import {
   type Axis,
   type Chart,
   type Phase,
   type Point,
-  roundTop,
+  roundAxisEnd,
   type Series,
 } from '../chart/chart.ts';
 import { drawSvg } from '../chart/svg.ts';
@@ -32,7 +32,7 @@ import {
   numberFlag,
   readArgs,
   UsageError,
-  writeText,
+  writeTextFile,
 } from '../framework/command.ts';
 
 const RECOVER_RATE = 3;
@@ -100,21 +100,23 @@ export const simulateTchannel: Command = {
       throw new UsageError('expected --chart or --svg FILE beside --log, got neither');
     }
     if (values.svg !== undefined) {
-      writeText(values.svg, drawSvg(picture(pattern, stories, scale)));
-      terminal.complain(`wrote ${values.svg}`); // not among the rows, which somebody may compare
+      writeTextFile(values.svg, drawSvg(svgPicture(pattern, stories, scale)));
+      terminal.error(`wrote ${values.svg}`); // not among the rows, which somebody may compare
     }
     const lines = values.chart
-      ? drawStack(charts(stories, scale), { columns: terminal.columns, rows: CHART_ROWS })
-      : stories.flatMap(tell);
+      ? drawStack(terminalCharts(stories, scale), { columns: terminal.columns, rows: CHART_ROWS })
+      : stories.flatMap(formatRun);
     for (const line of lines) terminal.print(line);
     return EXIT_OK;
   },
 };
 
-function readPattern([word = 'steady', ...others]: readonly string[]): Shape {
-  const pattern = SHAPES.find((shape) => shape === word);
+function readPattern([word = 'steady', ...others]: readonly string[]): TrafficShape {
+  const pattern = TRAFFIC_SHAPES.find((shape) => shape === word);
   if (pattern === undefined) {
-    throw new UsageError(`expected PATTERN to be one of ${SHAPES.join(', ')}, got "${word}"`);
+    throw new UsageError(
+      `expected PATTERN to be one of ${TRAFFIC_SHAPES.join(', ')}, got "${word}"`,
+    );
   }
   if (others.length > 0) throw new UsageError(`expected one PATTERN, got "${others[0]}" as well`);
   return pattern;
@@ -128,22 +130,22 @@ interface FlagTexts {
 }
 
 /** Calls come whole. */
-const CALLS = { min: 0, max: CALLS_MAX, whole: true };
+const CALLS_RANGE = { min: 0, max: MAX_CALLS, integer: true };
 
-function readTraffic(pattern: Shape, texts: FlagTexts): Traffic {
+function readTraffic(pattern: TrafficShape, texts: FlagTexts): Traffic {
   const { rps, busy } = PATTERNS[pattern];
-  const fields = new Fields('', {
+  const fields = new OptionReader('', {
     '--rps': numberFlag('rps', texts.rps, rps.start),
     '--busy': numberFlag('busy', texts.busy, busy.start),
   });
   return {
-    rps: { ...rps, start: fields.number('--rps', CALLS) },
-    busy: { ...busy, start: fields.number('--busy', CALLS) },
+    rps: { ...rps, start: fields.number('--rps', CALLS_RANGE) },
+    busy: { ...busy, start: fields.number('--busy', CALLS_RANGE) },
   };
 }
 
 function readRecoveries(texts: FlagTexts): Recovery[] {
-  const fields = new Fields('', {
+  const fields = new OptionReader('', {
     '--recover-rate': numberFlag('recover-rate', texts['recover-rate'], RECOVER_RATE),
     '--recover-value': numberFlag('recover-value', texts['recover-value'], RECOVER_VALUE),
   });
@@ -154,22 +156,26 @@ function readRecoveries(texts: FlagTexts): Recovery[] {
 }
 
 /** In the terminal each way has its own chart: what is light above the dark was throttled. */
-function charts(stories: readonly Story[], scale: 'linear' | 'log'): Chart[] {
+function terminalCharts(stories: readonly TchannelRun[], scale: 'linear' | 'log'): Chart[] {
   const end = lastTime(stories) + 1;
   return stories.map((story) => ({
-    title: `${nameOf(story.recovery)}: ${ending(story)}`,
+    title: `${recoveryName(story.recovery)}: ${formatOutcome(story)}`,
     x: timeAxis(stories, 's'),
     y: callsAxis(stories, scale),
     series: [
-      { name: 'wanted', look: 'shade', points: pointsOf(story, end, ({ rps }) => rps) },
-      { name: 'sent', look: 'bars', points: pointsOf(story, end, ({ sent }) => sent) },
+      { name: 'wanted', style: 'shade', points: pointsOf(story, end, ({ rps }) => rps) },
+      { name: 'sent', style: 'bars', points: pointsOf(story, end, ({ sent }) => sent) },
     ],
     phases: phasesOf(story, end),
   }));
 }
 
 /** On paper there are colours, so both ways go into one chart. */
-function picture(pattern: Shape, stories: readonly Story[], scale: 'linear' | 'log') {
+function svgPicture(
+  pattern: TrafficShape,
+  stories: readonly TchannelRun[],
+  scale: 'linear' | 'log',
+) {
   const longest = stories.reduce((a, b) => (lastTime([b]) > lastTime([a]) ? b : a));
   const end = lastTime(stories) + 1;
   const chart: Chart = {
@@ -177,11 +183,11 @@ function picture(pattern: Shape, stories: readonly Story[], scale: 'linear' | 'l
     x: timeAxis(stories, 'time, in seconds'),
     y: callsAxis(stories, scale),
     series: [
-      { name: 'wanted', look: 'shade', points: pointsOf(longest, end, ({ rps }) => rps) },
+      { name: 'wanted', style: 'shade', points: pointsOf(longest, end, ({ rps }) => rps) },
       ...stories.map(
         (story): Series => ({
-          name: `${nameOf(story.recovery)} (${endingInShort(story)})`,
-          look: 'line',
+          name: `${recoveryName(story.recovery)} (${formatConvergence(story)})`,
+          style: 'line',
           points: pointsOf(story, end, ({ sent }) => sent),
         }),
       ),
@@ -194,28 +200,35 @@ function picture(pattern: Shape, stories: readonly Story[], scale: 'linear' | 'l
   return { title: `Backing off from a busy service: ${pattern} traffic`, charts: [chart] };
 }
 
-const endingInShort = ({ convergedAt }: Story): string =>
+const formatConvergence = ({ convergedAt }: TchannelRun): string =>
   convergedAt === undefined ? 'failed to converge' : `converged at ${convergedAt}`;
 
-const secondsOf = ({ busy, recovering }: Story): readonly Second[] => [...busy, ...recovering];
+const secondsOf = ({ busy, recovering }: TchannelRun): readonly SimulatedSecond[] => [
+  ...busy,
+  ...recovering,
+];
 
-const lastTime = (stories: readonly Story[]): number =>
+const lastTime = (stories: readonly TchannelRun[]): number =>
   Math.max(HEALTHY_AT + 1, ...stories.flatMap(secondsOf).map(({ time }) => time));
 
-const timeAxis = (stories: readonly Story[], label: string): Axis => ({
+const timeAxis = (stories: readonly TchannelRun[], label: string): Axis => ({
   label,
   from: 1,
   to: lastTime(stories) + 1,
 });
 
-function callsAxis(stories: readonly Story[], scale: 'linear' | 'log'): Axis {
+function callsAxis(stories: readonly TchannelRun[], scale: 'linear' | 'log'): Axis {
   const most = stories.flatMap(secondsOf).map(({ rps }) => rps);
-  return { label: 'calls/s', from: 0, to: roundTop(most), scale };
+  return { label: 'calls/s', from: 0, to: roundAxisEnd(most), scale };
 }
 
 /** Each phase ends with its own last second: between them lies the one without a step. */
-function pointsOf(story: Story, end: number, figure: (second: Second) => number): Point[] {
-  return [story.busy, [...story.recovering, ...secondsAfter(story, end)]].flatMap(
+function pointsOf(
+  story: TchannelRun,
+  end: number,
+  figure: (second: SimulatedSecond) => number,
+): Point[] {
+  return [story.busy, [...story.recovering, ...secondsAfterConvergence(story, end)]].flatMap(
     (seconds): Point[] => {
       const points = seconds.map((second): Point => [second.time, figure(second)]);
       const last = seconds.at(-1);
@@ -225,16 +238,19 @@ function pointsOf(story: Story, end: number, figure: (second: Second) => number)
 }
 
 /** Whoever has converged goes on sending all that is wanted; the story just does not tell it. */
-function secondsAfter({ traffic, convergedAt, limitMax }: Story, end: number): Second[] {
+function secondsAfterConvergence(
+  { traffic, convergedAt, maxLimit }: TchannelRun,
+  end: number,
+): SimulatedSecond[] {
   if (convergedAt === undefined) return [];
-  return Array.from({ length: Math.max(0, end - convergedAt - 1) }, (_, n): Second => {
+  return Array.from({ length: Math.max(0, end - convergedAt - 1) }, (_, n): SimulatedSecond => {
     const time = convergedAt + 1 + n;
     const rps = flowAt(traffic.rps, time);
-    return { time, rps, sent: rps, throttled: 0, busy: 0, limit: limitMax };
+    return { time, rps, sent: rps, throttled: 0, busy: 0, limit: maxLimit };
   });
 }
 
-function phasesOf({ recovering, convergedAt }: Story, end: number): Phase[] {
+function phasesOf({ recovering, convergedAt }: TchannelRun, end: number): Phase[] {
   const recoveredAt = (recovering.at(-1)?.time ?? HEALTHY_AT) + 1;
   const phases = [
     { name: 'busy', from: 1, to: HEALTHY_AT },
@@ -244,7 +260,7 @@ function phasesOf({ recovering, convergedAt }: Story, end: number): Phase[] {
   return phases.filter(({ from, to }) => to > from);
 }
 
-const nameOf = (recovery: Recovery): string =>
+const recoveryName = (recovery: Recovery): string =>
   'recoverRate' in recovery
     ? `recover rate ${recovery.recoverRate}`
     : `recover value ${recovery.recoverValue}`;

@@ -13,13 +13,13 @@ import type { Hasher } from '../../core/hash.ts';
 import type { Log } from '../../core/log.ts';
 import type { Random } from '../../core/random.ts';
 import type { Config } from '../config/read.ts';
-import type { ShareOf } from '../router/limiter-registry.ts';
-import { GroupsPlace } from './groups.ts';
-import { PeersPlace } from './peers.ts';
-import { PoolPlace } from './pool.ts';
+import type { BackendSelector } from '../router/limiter-registry.ts';
+import { GroupMembership } from './groups.ts';
+import { PeerMembership } from './peers.ts';
+import { PoolMembership } from './pool.ts';
 import type { RedisClients } from './redis-connections.ts';
 
-export interface CompanySetting {
+export interface BackendsSetup {
   readonly clock: Clock;
   readonly random: Random;
   readonly log: Log;
@@ -27,25 +27,25 @@ export interface CompanySetting {
   readonly hasher: Hasher;
 }
 
-export class Company {
-  readonly peers: PeersPlace | undefined;
-  readonly pool: PoolPlace | undefined;
-  readonly groups: GroupsPlace | undefined;
+export class Backends {
+  readonly peers: PeerMembership | undefined;
+  readonly pool: PoolMembership | undefined;
+  readonly groups: GroupMembership | undefined;
   readonly #clients: RedisClients;
 
   /** @throws {ConfigError} if it cannot be as the configuration says. */
-  static async prepare(config: Config, setting: CompanySetting): Promise<Company> {
-    const peers = config.peers && (await PeersPlace.prepare(config.peers, setting));
-    const pool = config.pool && (await PoolPlace.join(config.pool, setting));
-    const groups = config.groups && new GroupsPlace(config.groups, setting);
-    return new Company(setting.clients, peers, pool, groups);
+  static async create(config: Config, context: BackendsSetup): Promise<Backends> {
+    const peers = config.peers && (await PeerMembership.create(config.peers, context));
+    const pool = config.pool && (await PoolMembership.join(config.pool, context));
+    const groups = config.groups && new GroupMembership(config.groups, context);
+    return new Backends(context.clients, peers, pool, groups);
   }
 
   private constructor(
     clients: RedisClients,
-    peers: PeersPlace | undefined,
-    pool: PoolPlace | undefined,
-    groups: GroupsPlace | undefined,
+    peers: PeerMembership | undefined,
+    pool: PoolMembership | undefined,
+    groups: GroupMembership | undefined,
   ) {
     this.#clients = clients;
     this.peers = peers;
@@ -54,13 +54,15 @@ export class Company {
   }
 
   /** Who keeps a limit; undefined: this daemon alone. */
-  readonly shareOf: ShareOf = (limit) =>
-    limit.groups ? this.groups?.share(this.#keeperOf(limit)) : this.#keeperOf(limit);
+  readonly backendFor: BackendSelector = (limit) =>
+    limit.groups
+      ? this.groups?.backendFactory(this.#bucketBackendFor(limit))
+      : this.#bucketBackendFor(limit);
 
-  readonly #keeperOf: ShareOf = ({ redis, etcd, peers, pool }) => {
-    if (redis) return this.#clients.shareOf(redis);
-    if (etcd) return etcd.make();
-    return peers ? this.peers?.share : pool ? this.pool?.share : undefined;
+  readonly #bucketBackendFor: BackendSelector = ({ redis, etcd, peers, pool }) => {
+    if (redis) return this.#clients.backendFactory(redis);
+    if (etcd) return etcd.createFactory();
+    return peers ? this.peers?.backendFactory : pool ? this.pool?.backendFactory : undefined;
   };
 
   /** Meets the fleet, now that there are limits to tell of. */
@@ -76,11 +78,11 @@ export class Company {
 }
 
 /** Sections that differ: whom a daemon keeps limits with does not change while it runs. */
-export function changedCompany(before: Config, after: Config): string[] {
+export function changedBackendSections(before: Config, after: Config): string[] {
   const isSame = {
     peers: JSON.stringify(before.peers) === JSON.stringify(after.peers),
-    pool: before.pool?.text === after.pool?.text,
-    groups: before.groups?.text === after.groups?.text,
+    pool: before.pool?.source === after.pool?.source,
+    groups: before.groups?.source === after.groups?.source,
   };
   return Object.entries(isSame).flatMap(([section, same]) => (same ? [] : [section]));
 }

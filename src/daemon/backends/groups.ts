@@ -6,52 +6,54 @@
 
 import type { Server } from 'node:http';
 import type { Socket } from 'node:net';
-import type { ShareMaker } from '../../backends/backend.ts';
-import { HttpDoor, httpDoorServer } from '../../backends/groups/http-transport.ts';
+import type { BackendFactory } from '../../backends/backend.ts';
+import { createLendingServer, HttpGroupTransport } from '../../backends/groups/http-transport.ts';
 import { Group, type GroupsView } from '../../backends/groups/membership.ts';
-import type { RemoteShareMaker } from '../../backends/remote-backend.ts';
-import { alarm, type Clock, type Millis } from '../../core/clock.ts';
+import type { RemoteBackendFactory } from '../../backends/remote-backend.ts';
+import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import type { Log } from '../../core/log.ts';
 import type { GroupsConfig } from '../config/groups.ts';
 
 /** How often it is looked who can be reached. */
-const LOOK_MS: Millis = 1000;
+const POLL_MS: Millis = 1000;
 
 /** What a daemon shows of its groups. */
-export interface GroupsShown extends GroupsView {
+export interface GroupsStatus extends GroupsView {
   /** Its own group's name. */
   readonly id: string;
 }
 
-export class GroupsPlace {
+export class GroupMembership {
   readonly #group: Group;
-  readonly #door: HttpDoor;
+  readonly #transport: HttpGroupTransport;
   /** It never listens: connections are handed to it. */
   readonly #server: Server;
   readonly #clock: Clock;
   readonly #log: Log;
-  readonly #outOfReach = new Set<string>();
+  readonly #unavailable = new Set<string>();
   #connections = 0;
-  #cancelLook = (): void => {};
+  #cancelPoll = (): void => {};
 
   constructor({ options, http }: GroupsConfig, { clock, log }: { clock: Clock; log: Log }) {
     this.#clock = clock;
     this.#log = log;
-    this.#door = new HttpDoor(http);
-    this.#group = new Group(options, this.#door, clock);
-    this.#server = httpDoorServer(http, (wants) => this.#group.give(wants));
+    this.#transport = new HttpGroupTransport(http);
+    this.#group = new Group(options, this.#transport, clock);
+    this.#server = createLendingServer(http, (wants) => this.#group.lend(wants));
     this.#server.emit('listening'); // from then on it watches who is slow
-    this.#lookLater();
+    this.#schedulePoll();
   }
 
   /** Makes limits whose bucket is kept as `keeper` says: for the group by others, or by this daemon alone. */
-  share(keeper?: RemoteShareMaker | ShareMaker): RemoteShareMaker | ShareMaker {
-    return this.#group.maker(keeper);
+  backendFactory(
+    bucketBackend?: RemoteBackendFactory | BackendFactory,
+  ): RemoteBackendFactory | BackendFactory {
+    return this.#group.createFactory(bucketBackend);
   }
 
   /** Somebody comes to steal. */
-  accept(socket: Socket, connectionsMax: number): void {
-    if (this.#connections >= connectionsMax) return void socket.destroy();
+  accept(socket: Socket, maxConnections: number): void {
+    if (this.#connections >= maxConnections) return void socket.destroy();
     this.#connections++;
     socket.once('close', () => this.#connections--);
     this.#server.emit('connection', socket);
@@ -61,37 +63,37 @@ export class GroupsPlace {
     return this.#group.view();
   }
 
-  shown(): GroupsShown {
+  status(): GroupsStatus {
     const view = this.view();
     return { id: view.own, ...view };
   }
 
   /** Steals no more, and gives no more. */
   close(): void {
-    this.#cancelLook();
+    this.#cancelPoll();
     this.#group.close();
-    this.#door.close();
+    this.#transport.close();
     this.#server.close();
     this.#server.closeAllConnections();
   }
 
   /** Tells who is out of reach since the last look, and who is back. */
-  #look(): void {
+  #poll(): void {
     for (const { group, reason } of this.view().others) {
-      const wasOut = this.#outOfReach.has(group);
+      const wasOut = this.#unavailable.has(group);
       if (reason !== undefined && !wasOut) {
-        this.#outOfReach.add(group);
-        this.#log('warn', 'group out of reach', { group, reason });
+        this.#unavailable.add(group);
+        this.#log('warn', 'group unavailable', { group, reason });
       } else if (reason === undefined && wasOut) {
-        this.#outOfReach.delete(group);
-        this.#log('info', 'group in reach again', { group });
+        this.#unavailable.delete(group);
+        this.#log('info', 'group available again', { group });
       }
     }
-    this.#lookLater();
+    this.#schedulePoll();
   }
 
-  #lookLater(): void {
-    const at = this.#clock.now() + LOOK_MS;
-    this.#cancelLook = alarm(this.#clock, at, () => this.#look(), false);
+  #schedulePoll(): void {
+    const at = this.#clock.now() + POLL_MS;
+    this.#cancelPoll = schedule(this.#clock, at, () => this.#poll(), false);
   }
 }

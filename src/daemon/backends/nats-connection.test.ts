@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { whereAndWho } from './nats-connection.ts';
+import { natsConnectOptions } from './nats-connection.ts';
 
 test.each([
   [['nats://10.0.0.9:4222'], { servers: ['nats://10.0.0.9:4222'] }],
@@ -11,5 +11,5 @@ test.each([
   [['b', 'me:a:b/c@d@a'], { servers: ['b', 'a'], user: 'me', pass: 'a:b/c@d' }],
   [['nats://50%token@a'], { servers: ['nats://a'], token: '50%token' }],
 ])('who a daemon is to NATS stands in an address: %j', (servers, options) => {
-  expect(whereAndWho(servers)).toEqual(options);
+  expect(natsConnectOptions(servers)).toEqual(options);
 });

@@ -1,48 +1,51 @@
 /** A connection to NATS that is tried for until there is one: a daemon may be there before its servers. */
 
-import { alarm, type Clock, type Millis } from '../../core/clock.ts';
-import { ConfigError, reasonOf } from '../../core/errors.ts';
+import { type Clock, type Millis, schedule } from '../../core/clock.ts';
+import { ConfigError, errorMessageOf } from '../../core/errors.ts';
 import type { Log } from '../../core/log.ts';
 
 /** How long a server may take to answer, and how soon it is tried again if it did not. */
-const CONNECT_WITHIN_MS: Millis = 2000;
-const CONNECT_AGAIN_MS: Millis = 1000;
+const CONNECT_TIMEOUT_MS: Millis = 2000;
+const RETRY_MS: Millis = 1000;
 /** The same once there was a connection: those who meet there are back within a second of its return. */
-const RECONNECT = { reconnectTimeWait: 200, reconnectJitter: 100, reconnectJitterTLS: 100 };
+const RECONNECT_OPTIONS = { reconnectTimeWait: 200, reconnectJitter: 100, reconnectJitterTLS: 100 };
 
 type NatsPackage = typeof import('@nats-io/transport-node');
 export type NatsConnection = Awaited<ReturnType<NatsPackage['connect']>>;
 
-export interface NatsLinkSetting {
+export interface NatsConnectorContext {
   readonly clock: Clock;
   /** Left out if whoever uses the connection tells of outages itself. */
   readonly log?: Log;
   /** What is out of reach without it, as the configuration calls it: `peers`, `pool`. */
-  readonly what: string;
+  readonly section: string;
 }
 
-export class NatsLink {
-  readonly #setting: NatsLinkSetting;
+export class NatsConnector {
+  readonly #context: NatsConnectorContext;
   readonly #connect: () => Promise<NatsConnection>;
   #connection: NatsConnection | undefined;
-  #reason: string | undefined;
+  #lastError: string | undefined;
   #isClosed = false;
-  #cancel = (): void => {};
+  #cancelRetry = (): void => {};
   /** Resolves with the connection, as soon as there is one; with undefined if it was closed before. */
   readonly connected: Promise<NatsConnection | undefined>;
 
   /** @throws {ConfigError} if the package it needs is missing. */
-  static async to(servers: readonly string[], setting: NatsLinkSetting): Promise<NatsLink> {
-    const { connect } = await natsPackage(setting.what);
-    const options = { ...whereAndWho(servers), name: 'sluice', timeout: CONNECT_WITHIN_MS };
-    const always = { ...RECONNECT, maxReconnectAttempts: -1 };
-    return new NatsLink(() => connect({ ...options, ...always }), setting);
+  static async connect(
+    servers: readonly string[],
+    context: NatsConnectorContext,
+  ): Promise<NatsConnector> {
+    const { connect } = await loadNatsPackage(context.section);
+    const options = { ...natsConnectOptions(servers), name: 'sluice', timeout: CONNECT_TIMEOUT_MS };
+    const always = { ...RECONNECT_OPTIONS, maxReconnectAttempts: -1 };
+    return new NatsConnector(() => connect({ ...options, ...always }), context);
   }
 
-  private constructor(connect: () => Promise<NatsConnection>, setting: NatsLinkSetting) {
+  private constructor(connect: () => Promise<NatsConnection>, context: NatsConnectorContext) {
     this.#connect = connect;
-    this.#setting = setting;
-    this.connected = this.#try();
+    this.#context = context;
+    this.connected = this.#connectWithRetry();
   }
 
   /** The connection, if there is one by now. */
@@ -51,42 +54,43 @@ export class NatsLink {
   }
 
   /** Why there is none yet, once that is known. */
-  get reason(): string | undefined {
-    return this.#reason;
+  get lastError(): string | undefined {
+    return this.#lastError;
   }
 
   async close(): Promise<void> {
     this.#isClosed = true;
-    this.#cancel();
+    this.#cancelRetry();
     await this.#connection?.close();
   }
 
-  async #try(): Promise<NatsConnection | undefined> {
-    const { log = () => {}, what } = this.#setting;
+  async #connectWithRetry(): Promise<NatsConnection | undefined> {
+    const { log = () => {}, section } = this.#context;
     while (!this.#isClosed) {
       try {
         const connection = await this.#connect();
         if (this.#isClosed) return void (await connection.close());
         this.#connection = connection;
-        if (this.#reason !== undefined) log('info', `${what} in reach again`, { through: 'nats' });
-        tellOf(connection, what, log).catch(() => {}); // it ends with the connection
+        if (this.#lastError !== undefined)
+          log('info', `${section} available again`, { through: 'nats' });
+        logStatusChanges(connection, section, log).catch(() => {}); // it ends with the connection
         return connection;
       } catch (error) {
-        const reason = reasonOf(error);
-        if (reason !== this.#reason)
-          log('warn', `${what} out of reach`, { through: 'nats', reason });
-        this.#reason = reason;
+        const reason = errorMessageOf(error);
+        if (reason !== this.#lastError)
+          log('warn', `${section} unavailable`, { through: 'nats', reason });
+        this.#lastError = reason;
       }
-      await this.#later();
+      await this.#waitForRetry();
     }
     return undefined;
   }
 
-  #later(): Promise<void> {
-    const { clock } = this.#setting;
+  #waitForRetry(): Promise<void> {
+    const { clock } = this.#context;
     return new Promise((resolve) => {
-      const stop = alarm(clock, clock.now() + CONNECT_AGAIN_MS, resolve, false);
-      this.#cancel = () => {
+      const stop = schedule(clock, clock.now() + RETRY_MS, resolve, false);
+      this.#cancelRetry = () => {
         stop();
         resolve();
       };
@@ -94,26 +98,26 @@ export class NatsLink {
   }
 }
 
-async function natsPackage(what: string): Promise<NatsPackage> {
+async function loadNatsPackage(what: string): Promise<NatsPackage> {
   try {
     return await import('@nats-io/transport-node');
   } catch (error) {
-    const expected = `left out, or the package "@nats-io/transport-node" installed (${reasonOf(error)})`;
+    const expected = `left out, or the package "@nats-io/transport-node" installed (${errorMessageOf(error)})`;
     throw new ConfigError(`${what}.nats`, expected, 'nats');
   }
 }
 
 /** Tells when the server goes and comes back: that all peers are gone has another reason then. */
-async function tellOf(connection: NatsConnection, what: string, log: Log): Promise<void> {
+async function logStatusChanges(connection: NatsConnection, what: string, log: Log): Promise<void> {
   const through = 'nats';
   for await (const { type } of connection.status()) {
-    if (type === 'disconnect') log('warn', `${what} out of reach`, { through, reason: type });
-    else if (type === 'reconnect') log('info', `${what} in reach again`, { through });
+    if (type === 'disconnect') log('warn', `${what} unavailable`, { through, reason: type });
+    else if (type === 'reconnect') log('info', `${what} available again`, { through });
   }
 }
 
 /** What NATS is told of its servers: who we are may stand in an address, and its package does not look there. */
-export function whereAndWho(servers: readonly string[]): {
+export function natsConnectOptions(servers: readonly string[]): {
   readonly servers: string[];
   readonly user?: string;
   readonly pass?: string;
@@ -124,12 +128,12 @@ export function whereAndWho(servers: readonly string[]): {
   const bare = named.map(([, scheme = '', , rest]) => scheme + rest);
   if (who === undefined) return { servers: bare };
   const [first, ...others] = who.split(':');
-  if (others.length === 0) return { servers: bare, token: plain(first) };
-  return { servers: bare, user: plain(first), pass: plain(others.join(':')) };
+  if (others.length === 0) return { servers: bare, token: decodeUriPart(first) };
+  return { servers: bare, user: decodeUriPart(first), pass: decodeUriPart(others.join(':')) };
 }
 
 /** As it was before it was written into an address. */
-function plain(part: string): string {
+function decodeUriPart(part: string): string {
   try {
     return decodeURIComponent(part);
   } catch {

@@ -8,60 +8,64 @@
 
 import { nats } from '../../backends/peers/nats-transport.ts';
 import { redisChannel } from '../../backends/peers/redis-transport.ts';
-import { type Hear, noCounts, type Transport } from '../../backends/peers/transport.ts';
+import {
+  type DatagramHandler,
+  type Transport,
+  zeroCounts,
+} from '../../backends/peers/transport.ts';
 import { udp } from '../../backends/peers/udp-transport.ts';
 import type { Clock } from '../../core/clock.ts';
 import type { Log } from '../../core/log.ts';
 import type { TransportConfig } from '../config/peers.ts';
-import { NatsLink } from './nats-connection.ts';
+import { NatsConnector } from './nats-connection.ts';
 import type { RedisClients } from './redis-connections.ts';
 
-export interface TransportSetting {
+export interface TransportContext {
   readonly clock: Clock;
   readonly log: Log;
   readonly clients: RedisClients;
 }
 
 /** @throws {ConfigError} if the package it needs is missing. */
-export async function transportOf(
+export async function createTransport(
   config: TransportConfig,
-  setting: TransportSetting,
+  context: TransportContext,
 ): Promise<Transport> {
   if (config.kind === 'udp') {
-    const { clock, log } = setting;
+    const { clock, log } = context;
     const onMissing = (name: string, reason: string): void =>
       log('warn', 'peers cannot be found, and are looked for again', { name, reason });
-    return udp(config.options, { clock, onMissing });
+    return udp(config.options, { clock, onUnresolved: onMissing });
   }
   if (config.kind === 'redis') {
-    return redisChannel(setting.clients.clientOf(config.url), config.channel);
+    return redisChannel(context.clients.clientOf(config.url), config.channel);
   }
-  const { clock, log } = setting;
-  const link = await NatsLink.to(config.servers, { clock, log, what: 'peers' });
-  return throughNats(link, config.subject);
+  const { clock, log } = context;
+  const connector = await NatsConnector.connect(config.servers, { clock, log, section: 'peers' });
+  return lazyNatsTransport(connector, config.subject);
 }
 
 /** The library's transport on a connection of our own. */
-function throughNats(link: NatsLink, subject: string): Transport {
+function lazyNatsTransport(connector: NatsConnector, subject: string): Transport {
   let inner: Transport | undefined;
   return {
     name: `nats ${subject}`,
     isLoopback: false,
     get counts() {
-      return inner?.counts ?? noCounts();
+      return inner?.counts ?? zeroCounts();
     },
-    async open(hear: Hear) {
-      const connection = await link.connected;
+    async open(onDatagram: DatagramHandler) {
+      const connection = await connector.connected;
       if (!connection) return;
       const own = nats(connection, subject);
-      await own.open(hear);
+      await own.open(onDatagram);
       inner = own;
     },
     broadcast: (bytes) => inner?.broadcast(bytes),
     send: (to, bytes) => inner?.send(to, bytes),
     async close() {
       await inner?.close();
-      await link.close();
+      await connector.close();
     },
   };
 }

@@ -5,78 +5,81 @@
  * question comes; and tells who came and who went, as others may want to know that from a log.
  */
 
-import type { ShareMaker } from '../../backends/backend.ts';
+import type { BackendFactory } from '../../backends/backend.ts';
 import { PeersShare } from '../../backends/peers/backend.ts';
-import { fleetSeed } from '../../backends/peers/datagram-auth.ts';
-import { FleetNode, type FleetView } from '../../backends/peers/node.ts';
-import { alarm, type Clock, type Millis } from '../../core/clock.ts';
-import { atMost } from '../../core/deadline.ts';
-import { ConfigError, reasonOf } from '../../core/errors.ts';
+import { fleetHashSeed } from '../../backends/peers/datagram-auth.ts';
+import { type FleetView, PeerNode } from '../../backends/peers/node.ts';
+import { type Clock, type Millis, schedule } from '../../core/clock.ts';
+import { completesWithin } from '../../core/deadline.ts';
+import { ConfigError, errorMessageOf } from '../../core/errors.ts';
 import type { Hasher, HashSeed } from '../../core/hash.ts';
 import type { Log } from '../../core/log.ts';
 import type { Random } from '../../core/random.ts';
 import type { PeersConfig } from '../config/peers.ts';
-import { type TransportSetting, transportOf } from './peer-transport.ts';
+import { createTransport, type TransportContext } from './peer-transport.ts';
 
 /** How long a daemon that starts waits for a way to the others, and then for them to tell it how keys stand. */
-const OPEN_WITHIN_MS: Millis = 1000;
-const LEARN_WITHIN_MS: Millis = 5000;
+const OPEN_TIMEOUT_MS: Millis = 1000;
+const SYNC_TIMEOUT_MS: Millis = 5000;
 
 /** How often it is looked who is there. */
-const LOOK_MS: Millis = 1000;
+const POLL_MS: Millis = 1000;
 
 /** One that has met nobody for so long may be the first, or cut off by a firewall: somebody should know. */
-const ALONE_MS: Millis = 5000;
+const NO_PEERS_WARNING_MS: Millis = 5000;
 
 /** Somebody with another key may go on for ever; the log need not. */
-const FORGED_AGAIN_MS: Millis = 60_000;
+const AUTH_WARNING_INTERVAL_MS: Millis = 60_000;
 
-const NO_KEY =
+const NO_KEY_WARNING =
   'peers without a key: any program on this machine can change every limit; set peers.key';
 
 export type { FleetView };
 
-export interface PlaceSetting extends TransportSetting {
+export interface PeerMembershipContext extends TransportContext {
   readonly random: Random;
   /** The one that surfaces hash keys with, made of `seedOf`. */
   readonly hasher: Hasher;
 }
 
 /** All of a fleet hash keys alike. */
-export const seedOf = ({ key }: PeersConfig): HashSeed => fleetSeed(key);
+export const fleetSeedFor = ({ key }: PeersConfig): HashSeed => fleetHashSeed(key);
 
-export class PeersPlace {
+export class PeerMembership {
   /** Makes limits that are kept together. */
-  readonly share: ShareMaker;
-  readonly #node: FleetNode;
+  readonly backendFactory: BackendFactory;
+  readonly #node: PeerNode;
   readonly #clock: Clock;
   readonly #log: Log;
-  #names = new Map<number, string>();
-  #openAt: Millis | undefined;
+  #knownPeers = new Map<number, string>();
+  #openedAt: Millis | undefined;
   /** Somebody was met, or it was told that nobody is there. */
-  #isSettled = false;
-  #isUnknownTold = false;
-  #forged = 0;
-  #forgedToldAt: Millis = -Infinity;
-  #cancelLook = (): void => {};
+  #hasReportedPeers = false;
+  #hasWarnedUnknown = false;
+  #authFailed = 0;
+  #authWarnedAt: Millis = -Infinity;
+  #cancelPoll = (): void => {};
 
   /** @throws {ConfigError} if it cannot be as the configuration says. */
-  static async prepare(config: PeersConfig, setting: PlaceSetting): Promise<PeersPlace> {
-    const transport = await transportOf(config.transport, setting);
-    const { clock, random, hasher, log } = setting;
+  static async create(
+    config: PeersConfig,
+    context: PeerMembershipContext,
+  ): Promise<PeerMembership> {
+    const transport = await createTransport(config.transport, context);
+    const { clock, random, hasher, log } = context;
     const { options, key } = config;
-    const onNoKey = (): void => log('warn', NO_KEY);
-    const node = new FleetNode({ options, transport, key, clock, random, hasher, onNoKey });
-    return new PeersPlace(node, setting);
+    const onNoKey = (): void => log('warn', NO_KEY_WARNING);
+    const node = new PeerNode({ options, transport, key, clock, random, hasher, onNoKey });
+    return new PeerMembership(node, context);
   }
 
-  private constructor(node: FleetNode, { clock, log }: PlaceSetting) {
+  private constructor(node: PeerNode, { clock, log }: PeerMembershipContext) {
     this.#node = node;
     this.#clock = clock;
     this.#log = log;
-    this.share = {
+    this.backendFactory = {
       isRemote: false,
-      make: (policy, setting) => new PeersShare(policy, setting, node),
+      create: (policy, context) => new PeersShare(policy, context, node),
     };
   }
 
@@ -87,19 +90,26 @@ export class PeersPlace {
   async join(): Promise<void> {
     const { transport, name } = this.view();
     const opened = this.#node.open().catch((error: unknown) => {
-      throw new ConfigError('peers', `an address to listen at (${reasonOf(error)})`, transport);
+      throw new ConfigError(
+        'peers',
+        `an address to listen at (${errorMessageOf(error)})`,
+        transport,
+      );
     });
-    await atMost(this.#clock, OPEN_WITHIN_MS, opened);
-    if (this.view().isOpen && !(await atMost(this.#clock, LEARN_WITHIN_MS, this.#node.learned))) {
+    await completesWithin(this.#clock, OPEN_TIMEOUT_MS, opened);
+    if (
+      this.view().isOpen &&
+      !(await completesWithin(this.#clock, SYNC_TIMEOUT_MS, this.#node.synced))
+    ) {
       this.#log('warn', 'peers have yet to tell how all keys stand; answering nevertheless');
     }
     opened.then(
       () => {
         if (this.view().isOpen) this.#log('info', 'one of a fleet', { through: transport, name });
       },
-      (error) => this.#log('error', 'peers cannot be reached', { reason: reasonOf(error) }),
+      (error) => this.#log('error', 'peers cannot be reached', { reason: errorMessageOf(error) }),
     );
-    this.#lookLater();
+    this.#schedulePoll();
   }
 
   view(): FleetView {
@@ -108,58 +118,59 @@ export class PeersPlace {
 
   /** Tells what nobody was told of yet, and leaves. */
   async close(): Promise<void> {
-    this.#cancelLook();
+    this.#cancelPoll();
     await this.#node.close();
   }
 
   /** Tells who came and who went since the last look. */
-  #look(): void {
-    const { peers, forged, forgedFrom, isOpen, counts } = this.view();
+  #poll(): void {
+    const { peers, authFailed, authFailedFrom, isOpen, counts } = this.view();
     const names = new Map(peers.map(({ id, name }) => [id, name]));
     for (const [id, name] of names) {
-      if (!this.#names.has(id)) this.#log('info', 'peer is there', { peer: name });
+      if (!this.#knownPeers.has(id)) this.#log('info', 'peer is there', { peer: name });
     }
-    for (const [id, name] of this.#names) {
+    for (const [id, name] of this.#knownPeers) {
       if (!names.has(id)) this.#log('warn', 'peer is gone', { peer: name });
     }
-    this.#names = names;
-    if (isOpen) this.#tellAlone(peers.length === 0);
-    this.#tellUnknown(counts.unknown);
-    this.#tellForged(forged, forgedFrom);
-    this.#lookLater();
+    this.#knownPeers = names;
+    if (isOpen) this.#warnIfAlone(peers.length === 0);
+    this.#warnUnknownLimits(counts.unknownLimits);
+    this.#warnAuthFailures(authFailed, authFailedFrom);
+    this.#schedulePoll();
   }
 
-  #lookLater(): void {
-    const at = this.#clock.now() + LOOK_MS;
-    this.#cancelLook = alarm(this.#clock, at, () => this.#look(), false);
+  #schedulePoll(): void {
+    const at = this.#clock.now() + POLL_MS;
+    this.#cancelPoll = schedule(this.#clock, at, () => this.#poll(), false);
   }
 
   /** Once after the start: whoever was there and went is told of by name. */
-  #tellAlone(isAlone: boolean): void {
+  #warnIfAlone(isAlone: boolean): void {
     const now = this.#clock.now();
-    this.#openAt ??= now;
-    if (this.#isSettled || (isAlone && now - this.#openAt < ALONE_MS)) return;
-    this.#isSettled = true;
+    this.#openedAt ??= now;
+    if (this.#hasReportedPeers || (isAlone && now - this.#openedAt < NO_PEERS_WARNING_MS)) return;
+    this.#hasReportedPeers = true;
     if (isAlone)
       this.#log('warn', 'no peer is there yet: the first of its fleet, or out of their reach?');
   }
 
   /** Once: where daemons have different limits on purpose it would go on for ever. */
-  #tellUnknown(keys: number): void {
-    if (keys === 0 || this.#isUnknownTold) return;
-    this.#isUnknownTold = true;
+  #warnUnknownLimits(keys: number): void {
+    if (keys === 0 || this.#hasWarnedUnknown) return;
+    this.#hasWarnedUnknown = true;
     this.#log('warn', 'peers tell of limits that are not here: the same name and rule everywhere?');
   }
 
-  #tellForged(forged: number, from: string): void {
+  #warnAuthFailures(authFailed: number, from: string): void {
     const now = this.#clock.now();
-    if (forged === this.#forged || now - this.#forgedToldAt < FORGED_AGAIN_MS) return;
-    const datagrams = forged - this.#forged;
+    if (authFailed === this.#authFailed || now - this.#authWarnedAt < AUTH_WARNING_INTERVAL_MS)
+      return;
+    const datagrams = authFailed - this.#authFailed;
     this.#log('warn', 'not sealed with our key: does every peer have the same one?', {
       datagrams,
       ...(from !== '' && { from }),
     });
-    this.#forged = forged;
-    this.#forgedToldAt = now;
+    this.#authFailed = authFailed;
+    this.#authWarnedAt = now;
   }
 }

@@ -5,24 +5,24 @@
  * store was out of reach for too long, it has no part, and refuses.
  */
 
-import type { ShareMaker } from '../../backends/backend.ts';
-import { PoolShare } from '../../backends/pool/backend.ts';
+import type { BackendFactory } from '../../backends/backend.ts';
+import { PoolBackend } from '../../backends/pool/backend.ts';
 import { Pool, type PoolView } from '../../backends/pool/membership.ts';
 import { redisStore } from '../../backends/pool/redis-store.ts';
 import type { PoolMemberRecord, PoolStore } from '../../backends/pool/store.ts';
 import type { Clock, Millis } from '../../core/clock.ts';
-import { atMost } from '../../core/deadline.ts';
-import { ConfigError, reasonOf, UnavailableError } from '../../core/errors.ts';
+import { completesWithin } from '../../core/deadline.ts';
+import { ConfigError, errorMessageOf, UnavailableError } from '../../core/errors.ts';
 import type { Log } from '../../core/log.ts';
 import type { Random } from '../../core/random.ts';
 import type { PoolConfig, StoreConfig } from '../config/pool.ts';
-import { type NatsConnection, NatsLink } from './nats-connection.ts';
+import { type NatsConnection, NatsConnector } from './nats-connection.ts';
 import type { RedisClients } from './redis-connections.ts';
 
 /** How long a daemon that starts waits for a connection before it calls its store out of reach. */
-const REACH_WITHIN_MS: Millis = 1000;
+const CONNECT_TIMEOUT_MS: Millis = 1000;
 
-export interface PoolSetting {
+export interface PoolMembershipContext {
   readonly clock: Clock;
   readonly random: Random;
   readonly log: Log;
@@ -30,45 +30,45 @@ export interface PoolSetting {
 }
 
 /** What a daemon shows of its pool. */
-export interface PoolShown extends PoolView {
+export interface PoolStatus extends PoolView {
   /** Everybody, as the store knows them; left out if it cannot be asked. */
   readonly members?: readonly PoolMemberRecord[];
 }
 
-export class PoolPlace {
+export class PoolMembership {
   /** Makes limits that are divided. */
-  readonly share: ShareMaker;
+  readonly backendFactory: BackendFactory;
   readonly #pool: Pool;
   readonly #store: PoolStore;
   readonly #name: string;
 
   /** @throws {ConfigError} if it cannot be as the configuration says. */
-  static async join(config: PoolConfig, setting: PoolSetting): Promise<PoolPlace> {
-    const { store, reached } = await storeOf(config.store, setting);
-    await atMost(setting.clock, REACH_WITHIN_MS, reached);
-    return new PoolPlace(store, config, setting);
+  static async join(config: PoolConfig, context: PoolMembershipContext): Promise<PoolMembership> {
+    const { store, connected } = await openStore(config.store, context);
+    await completesWithin(context.clock, CONNECT_TIMEOUT_MS, connected);
+    return new PoolMembership(store, config, context);
   }
 
   private constructor(
     store: PoolStore,
     { options }: PoolConfig,
-    { clock, random, log }: PoolSetting,
+    { clock, random, log }: PoolMembershipContext,
   ) {
     this.#store = store;
     this.#name = options.name;
     const { onUnavailable } = options;
     const pool = new Pool(store, options, clock, random);
     this.#pool = pool;
-    this.share = {
+    this.backendFactory = {
       isRemote: false,
-      make: (policy, setting) => new PoolShare(policy, setting, pool),
+      create: (policy, context) => new PoolBackend(policy, context, pool),
     };
     pool.on(({ type, view }) => {
       const { name, size, active, reason = '' } = view;
-      if (type === 'in-reach') log('info', 'pool in reach again', { pool: name });
-      else if (type === 'out-of-reach') log('warn', 'pool out of reach', { pool: name, reason });
+      if (type === 'available') log('info', 'pool available again', { pool: name });
+      else if (type === 'unavailable') log('warn', 'pool unavailable', { pool: name, reason });
       else if (view.isAvailable) log('info', 'size of the pool', { pool: name, size, active });
-      else log('warn', 'pool out of reach for too long', { pool: name, onUnavailable });
+      else log('warn', 'pool unavailable for too long', { pool: name, onUnavailable });
     });
     pool.open();
   }
@@ -77,7 +77,7 @@ export class PoolPlace {
     return this.#pool.view();
   }
 
-  async shown(): Promise<PoolShown> {
+  async status(): Promise<PoolStatus> {
     const view = this.view();
     try {
       return { ...view, members: await this.#store.members(this.#name) };
@@ -93,42 +93,51 @@ export class PoolPlace {
   }
 }
 
-interface Found {
+interface OpenedStore {
   readonly store: PoolStore;
   /** Resolves once there is a connection, if one is needed. */
-  readonly reached: Promise<unknown>;
+  readonly connected: Promise<unknown>;
 }
 
-async function storeOf(config: StoreConfig, setting: PoolSetting): Promise<Found> {
-  if (config.kind === 'own') return { store: config.make(), reached: Promise.resolve() };
+async function openStore(
+  config: StoreConfig,
+  context: PoolMembershipContext,
+): Promise<OpenedStore> {
+  if (config.kind === 'own') return { store: config.make(), connected: Promise.resolve() };
   if (config.kind === 'redis') {
-    const client = setting.clients.clientOf(config.url);
+    const client = context.clients.clientOf(config.url);
     const store = redisStore(client, config.options);
     const ready = new Promise((resolve) => client.once('ready', resolve));
-    return { store, reached: client.isReady ? Promise.resolve() : ready };
+    return { store, connected: client.isReady ? Promise.resolve() : ready };
   }
-  const { natsStore } = await natsStores();
-  const link = await NatsLink.to(config.servers, { clock: setting.clock, what: 'pool' });
+  const { natsStore } = await loadNatsStore();
+  const connector = await NatsConnector.connect(config.servers, {
+    clock: context.clock,
+    section: 'pool',
+  });
   const make = (connection: NatsConnection): PoolStore => natsStore(connection, config.options);
-  return { store: onLink(link, make), reached: link.connected };
+  return { store: lazyNatsStore(connector, make), connected: connector.connected };
 }
 
 /** Loaded only by those who meet in NATS, as it needs a package that others may not have. */
-async function natsStores(): Promise<typeof import('../../backends/pool/nats-store.ts')> {
+async function loadNatsStore(): Promise<typeof import('../../backends/pool/nats-store.ts')> {
   try {
     return await import('../../backends/pool/nats-store.ts');
   } catch (error) {
-    const expected = `left out, or the package "@nats-io/kv" installed (${reasonOf(error)})`;
+    const expected = `left out, or the package "@nats-io/kv" installed (${errorMessageOf(error)})`;
     throw new ConfigError('pool.nats', expected, 'nats');
   }
 }
 
 /** A store on a connection that may be yet to come. */
-function onLink(link: NatsLink, make: (connection: NatsConnection) => PoolStore): PoolStore {
+function lazyNatsStore(
+  connector: NatsConnector,
+  make: (connection: NatsConnection) => PoolStore,
+): PoolStore {
   let made: PoolStore | undefined;
   const store = (): PoolStore => {
-    const { connection, reason = 'there is no connection yet' } = link;
-    if (!connection) throw new UnavailableError('nats', reason);
+    const { connection, lastError = 'there is no connection yet' } = connector;
+    if (!connection) throw new UnavailableError('nats', lastError);
     made ??= make(connection);
     return made;
   };
@@ -136,12 +145,12 @@ function onLink(link: NatsLink, make: (connection: NatsConnection) => PoolStore)
     name: 'nats',
     sync: async (...asked) => store().sync(...asked),
     leave: async (...asked) => store().leave(...asked),
-    note: async (...asked) => store().note(...asked),
-    recall: async (...asked) => store().recall(...asked),
+    saveCheckpoint: async (...asked) => store().saveCheckpoint(...asked),
+    loadCheckpoint: async (...asked) => store().loadCheckpoint(...asked),
     members: async (...asked) => store().members(...asked),
     async close() {
       await made?.close();
-      await link.close();
+      await connector.close();
     },
   };
 }

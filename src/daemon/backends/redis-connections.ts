@@ -7,11 +7,11 @@
  */
 
 import { redis } from '../../backends/redis/backend.ts';
-import type { RemoteShareMaker } from '../../backends/remote-backend.ts';
-import { ConfigError, reasonOf } from '../../core/errors.ts';
+import type { RemoteBackendFactory } from '../../backends/remote-backend.ts';
+import { ConfigError, errorMessageOf } from '../../core/errors.ts';
 import type { Log } from '../../core/log.ts';
 import type { Config } from '../config/read.ts';
-import { type RedisConfig, safeUrl } from '../config/redis.ts';
+import { type RedisConfig, redactUrl } from '../config/redis.ts';
 
 type Client = ReturnType<typeof import('redis')['createClient']>;
 type CreateClient = typeof import('redis')['createClient'];
@@ -19,7 +19,7 @@ type CreateClient = typeof import('redis')['createClient'];
 const RECONNECT_MS = 200;
 
 /** More reasons than this for one outage tell nobody anything. */
-const REASONS_MAX = 8;
+const MAX_REASONS = 8;
 
 export class RedisClients {
   readonly #log: Log;
@@ -31,18 +31,18 @@ export class RedisClients {
   }
 
   /** Loads the client's package if it is needed. @throws {ConfigError} if it is missing. */
-  async prepare(config: Config): Promise<void> {
-    const [needing] = needs(config);
+  async loadPackage(config: Config): Promise<void> {
+    const [needing] = redisUses(config);
     if (!needing || this.#createClient) return;
     try {
       this.#createClient = (await import('redis')).createClient;
     } catch (error) {
-      const expected = `left out, or the package "redis" installed (${reasonOf(error)})`;
-      throw new ConfigError(needing.field, expected, safeUrl(needing.url));
+      const expected = `left out, or the package "redis" installed (${errorMessageOf(error)})`;
+      throw new ConfigError(needing.field, expected, redactUrl(needing.url));
     }
   }
 
-  shareOf({ url, options }: RedisConfig): RemoteShareMaker {
+  backendFactory({ url, options }: RedisConfig): RemoteBackendFactory {
     return redis(this.clientOf(url), options);
   }
 
@@ -57,29 +57,29 @@ export class RedisClients {
       socket: { reconnectStrategy: RECONNECT_MS },
     });
     this.#clients.set(url, client as Client);
-    this.#tellOf(client as Client, safeUrl(url));
+    this.#logAvailability(client as Client, redactUrl(url));
     client.connect().catch(() => {}); // it was told, or it was let go
     return client as Client;
   }
 
   /** Limits tell that they cannot be asked; why that is, it alone knows. Each reason is told once an outage. */
-  #tellOf(client: Client, url: string): void {
+  #logAvailability(client: Client, url: string): void {
     const told = new Set<string>();
     client.on('error', (error: NodeJS.ErrnoException) => {
-      const reason = reasonOf(error) || error.code || 'no connection'; // several at once have no words
-      if (told.has(reason) || told.size >= REASONS_MAX) return;
+      const reason = errorMessageOf(error) || error.code || 'no connection'; // several at once have no words
+      if (told.has(reason) || told.size >= MAX_REASONS) return;
       told.add(reason);
-      this.#log('warn', 'redis out of reach', { url, reason });
+      this.#log('warn', 'redis unavailable', { url, reason });
     });
     client.on('ready', () => {
-      if (told.size > 0) this.#log('info', 'redis in reach again', { url });
+      if (told.size > 0) this.#log('info', 'redis available again', { url });
       told.clear();
     });
   }
 
   /** Ends connections that are not needed any more: none is, without a configuration. */
-  keepOnly(config: Config | undefined): void {
-    const needed = new Set(config && needs(config).map(({ url }) => url));
+  closeUnused(config: Config | undefined): void {
+    const needed = new Set(config && redisUses(config).map(({ url }) => url));
     for (const [url, client] of this.#clients) {
       if (needed.has(url)) continue;
       client.destroy();
@@ -89,7 +89,7 @@ export class RedisClients {
 }
 
 /** What a configuration needs Redis for, and where that stands. */
-function needs({
+function redisUses({
   limits,
   peers,
   pool,

@@ -1,20 +1,20 @@
 import { describe, expect, test } from 'vitest';
-import { fromEnvironment, loadConfig, readText } from './file.ts';
+import { fromEnvironment, loadConfig, parseConfigText } from './file.ts';
 
 const problemsOf = (text: string): readonly string[] => {
-  const loaded = readText('sluice.yaml', text);
+  const loaded = parseConfigText('sluice.yaml', text);
   return 'problems' in loaded ? loaded.problems : [];
 };
 
 const configOf = (text: string, env: NodeJS.ProcessEnv = {}) => {
-  const loaded = readText('sluice.yaml', text, fromEnvironment(env));
+  const loaded = parseConfigText('sluice.yaml', text, fromEnvironment(env));
   if ('config' in loaded) return loaded.config;
   throw new Error(loaded.problems.join('\n'));
 };
 
 const TWO = 'groups: { eu: {}, us: { at: "http://us:7614" } }';
 const KEYED = 'key: a secret of all regions';
-const GROUPS = `groups: { own: eu, ${TWO}, ${KEYED} }\n`;
+const GROUPS = `groups: { self: eu, ${TWO}, ${KEYED} }\n`;
 
 describe('a configuration', () => {
   test('may be empty: everything has a default, and nothing leaves the machine', () => {
@@ -86,9 +86,9 @@ limits:
     per: host
     shadow: maybe
     overrides:
-      - { bucket: { rate: 0, debtMax: x } }
+      - { bucket: { rate: 0, maxDebt: x } }
       - { match: 'b*', ramp: { min: 1, max: 0, over: 1y, mode: wild } }
-    redis: { url: nowhere, deadline: 0, slak: 1 }
+    redis: { url: nowhere, deadline: 0, prefech: 1 }
     pool: true
   both: { all: [{ spacing: { every: x, reserve: 0.5 } }, { window: { limit: 0, per: 1, steps: 0 } }] }
   flights: { adaptive: { fixed: 0, max: 3, alpha: 2, partitions: { a: 2, b: 0 } } }
@@ -103,13 +103,13 @@ limits:
       '7 limits.api.shadow',
       '9 limits.api.overrides[0].match',
       '9 limits.api.overrides[0].bucket.rate',
-      '9 limits.api.overrides[0].bucket.debtMax',
+      '9 limits.api.overrides[0].bucket.maxDebt',
       '10 limits.api.overrides[1].ramp.max',
       '10 limits.api.overrides[1].ramp.over',
       '10 limits.api.overrides[1].ramp.mode',
       '11 limits.api.redis.url',
       '11 limits.api.redis.deadline',
-      '11 limits.api.redis.slak',
+      '11 limits.api.redis.prefech',
       '12 limits.api.pool',
       '13 limits.both.all[0].spacing.every',
       '13 limits.both.all[0].spacing.reserve',
@@ -122,11 +122,11 @@ limits:
     const text = `
 listen: { line: nowhere, resp: [1, x], http: { at: y, mode: 9, tls: {} } }
 bounds: { connections: 0, key: x, slow: soon }
-snapshot: { every: 0, ageMax: x }
+snapshot: { every: 0, maxAge: x }
 http: { key: { header: '' }, prefix: 7, trustProxy: x }
 peers: { udp: nowhere, interval: 0, exchange: never, key: short }
 pool: { redis: { url: http, deadline: 0 }, sync: 1s, onUnavailable: panic }
-groups: { own: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, keep: 2 }
+groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reserve: 2 }
 `;
     expect(problemsOf(text).length).toBe(21); // twenty, and how many more
     const each = text.split('\n').filter((line) => line !== '');
@@ -143,7 +143,7 @@ groups: { own: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, keep: 
       'bounds.slow',
       'snapshot.file',
       'snapshot.every',
-      'snapshot.ageMax',
+      'snapshot.maxAge',
       'http.key.header',
       'http.prefix',
       'http.trustProxy',
@@ -159,7 +159,7 @@ groups: { own: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, keep: 
       'groups.groups.a.weight',
       'groups.groups.a.min',
       'groups.groups.b.at',
-      'groups.keep',
+      'groups.reserve',
     ]);
     expect(problemsOf('peers: { udp: nowhere, key: short }').join()).not.toContain('short');
   });
@@ -188,14 +188,14 @@ groups: { own: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, keep: 
       'limits: { a: { bucket: { rate: 1 }, overrides: [{ match: "x*", bucket: { rate: 1 } }, { match: { prefix: x }, bucket: { rate: 2 } }] } }',
       '`limits.a.overrides[1].match` to be unlike that of the other overrides',
     ],
-    ['limits: { a: { bucket: { rate: 1 }, keysMax: 0 } }', '`limits.a.keysMax`'],
+    ['limits: { a: { bucket: { rate: 1 }, maxKeys: 0 } }', '`limits.a.maxKeys`'],
     ['limits: { a: { bucket: { rate: 1 }, redis: { url: x } } }', '`limits.a.redis.url`'],
     [
       'limits: { a: { adaptive: {}, redis: { url: "redis://x" } } }',
       'when it is shared through Redis',
     ],
     [
-      'limits: { a: { bucket: { rate: 1 }, redis: { url: "redis://x", fair: true } } }',
+      'limits: { a: { bucket: { rate: 1 }, redis: { url: "redis://x", fairQueue: true } } }',
       'nobody waits',
     ],
     ['limits: { a: { bucket: { rate: 1 }, etcd: x } }', '`limits.a.etcd.endpoints[0]`'],
@@ -205,8 +205,8 @@ groups: { own: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, keep: 
       '`limits.a.limit` to be a bucket or a spacing when it is shared through etcd',
     ],
     [
-      'limits: { a: { bucket: { rate: 1 }, etcd: { endpoints: "http://x", slak: 1 } } }',
-      '`limits.a.etcd.slak`',
+      'limits: { a: { bucket: { rate: 1 }, etcd: { endpoints: "http://x", startTolerence: 1s } } }',
+      '`limits.a.etcd.startTolerence`',
     ],
     [
       'limits: { a: { bucket: { rate: 1 }, etcd: "http://x", redis: { url: "redis://x" } } }',
@@ -221,7 +221,7 @@ groups: { own: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, keep: 
       'peers: { udp: "10.0.0.1:1", key: short }',
       '`peers.key` to be a text of at least 16 characters',
     ],
-    ['peers: { udp: "10.0.0.1:1", slak: 1 }', '`peers.slak`'],
+    ['peers: { udp: "10.0.0.1:1", flushTreshold: 1 }', '`peers.flushTreshold`'],
     ['peers: { redis: "http://x" }', '`peers.redis.url` to be an address such as redis://'],
     ['peers: { nats: [] }', '`peers.nats.servers` to be addresses'],
     ['peers: { nats: "nats://x" }', '`peers.key` to be a secret that all of the fleet know'],
@@ -270,8 +270,8 @@ groups: { own: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, keep: 
       'pool: { size: 3, onUnavailable: panic }',
       '`pool.onUnavailable` to be one of deny, allow, keep',
     ],
-    ['pool: { size: 3, sync: 1s }', '`pool.sync` to be at most a quarter of `stale`'],
-    ['pool: { size: 3, stal: 1s }', '`pool.stal`'],
+    ['pool: { size: 3, sync: 1s }', '`pool.sync` to be at most a quarter of `memberTimeout`'],
+    ['pool: { size: 3, memberTimeot: 1s }', '`pool.memberTimeot`'],
     ['limits: { a: { bucket: { rate: 1 }, pool: true } }', '`limits.a.pool` to be left out, or'],
     ['limits: { a: { bucket: { rate: 1 }, pool: maybe } }', '`limits.a.pool` to be true or false'],
     [
@@ -282,28 +282,28 @@ groups: { own: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, keep: 
       'pool: { size: 3 }\nlimits: { a: { busy: {}, pool: true } }',
       '`limits.a.pool` to be left out: this limit cannot be divided',
     ],
-    ['groups: eu', '`groups` to be an object with `own` and `groups`'],
+    ['groups: eu', '`groups` to be an object with `self` and `groups`'],
     ['groups: {}', '`groups.groups` to be 2 to 100 groups by name'],
-    [`groups: { own: ap, ${TWO} }`, '`groups.own` to be one of the groups: eu, us, got "ap"'],
+    [`groups: { self: ap, ${TWO} }`, '`groups.self` to be one of the groups: eu, us, got "ap"'],
     [
-      `groups: { own: eu, ${TWO} }`,
+      `groups: { self: eu, ${TWO} }`,
       '`groups.key` to be a secret that all groups know (or SLUICE_GROUPS_KEY), got nothing',
     ],
-    [`groups: { own: us, ${TWO}, ${KEYED} }`, '`groups.groups.eu.at` to be where it can be'],
-    ['groups: { own: a, groups: { a: {}, b: { at: us } } }', '`groups.groups.b.at` to be an addr'],
-    ['groups: { own: a, groups: { a: { weight: -1 }, b: {} } }', '`groups.groups.a.weight`'],
+    [`groups: { self: us, ${TWO}, ${KEYED} }`, '`groups.groups.eu.at` to be where it can be'],
+    ['groups: { self: a, groups: { a: {}, b: { at: us } } }', '`groups.groups.b.at` to be an addr'],
+    ['groups: { self: a, groups: { a: { weight: -1 }, b: {} } }', '`groups.groups.a.weight`'],
     [
-      `groups: { own: a, groups: { a: { min: 1 }, b: { min: 1, at: "http://b" } }, ${KEYED} }`,
+      `groups: { self: a, groups: { a: { min: 1 }, b: { min: 1, at: "http://b" } }, ${KEYED} }`,
       '`groups.groups` to be guaranteed at most 1',
     ],
     [
-      `groups: { own: a, groups: { a: {}, 'b c': { at: "http://b" } }, ${KEYED} }`,
+      `groups: { self: a, groups: { a: {}, 'b c': { at: "http://b" } }, ${KEYED} }`,
       '`groups.groups.b c` to be named with letters',
     ],
-    [`groups: { own: eu, ${TWO}, ${KEYED}, keep: 2 }`, '`groups.keep`'],
-    [`groups: { own: eu, ${TWO}, ${KEYED}, deadline: 0 }`, '`groups.deadline` to be a duration'],
-    [`groups: { own: eu, ${TWO}, ${KEYED}, listen: us }`, '`groups.listen` to be an address such'],
-    [`groups: { own: eu, ${TWO}, ${KEYED}, colour: red }`, '`groups.colour`'],
+    [`groups: { self: eu, ${TWO}, ${KEYED}, reserve: 2 }`, '`groups.reserve`'],
+    [`groups: { self: eu, ${TWO}, ${KEYED}, deadline: 0 }`, '`groups.deadline` to be a duration'],
+    [`groups: { self: eu, ${TWO}, ${KEYED}, listen: us }`, '`groups.listen` to be an address such'],
+    [`groups: { self: eu, ${TWO}, ${KEYED}, colour: red }`, '`groups.colour`'],
     [
       'limits: { a: { bucket: { rate: 1 }, groups: true } }',
       '`limits.a.groups` to be left out, or',
@@ -379,11 +379,11 @@ groups: { own: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, keep: 
     ['pool: { etcd: { endpoints: "http://x", auth: { name: me, password: [hunter2] } } }'],
     ['pool: { etcd: { endpoints: "http://x", auth: { name: me, password: hunter2 }, user: x } }'],
     ['groups: hunter2hunter2hunter2'],
-    [`groups: { own: eu, ${TWO}, key: hunter2 }`],
-    [`groups: { own: eu, ${TWO}, key: [hunter2hunter2hunter2] }`],
-    [`groups: { own: eu, ${TWO}, kye: hunter2hunter2hunter2 }`],
-    [`groups: { own: ap, ${TWO}, key: hunter2hunter2hunter2 }`],
-    ['groups: { own: a, groups: { a: {}, b: { at: "http://me:hunter2@host" } } }'],
+    [`groups: { self: eu, ${TWO}, key: hunter2 }`],
+    [`groups: { self: eu, ${TWO}, key: [hunter2hunter2hunter2] }`],
+    [`groups: { self: eu, ${TWO}, kye: hunter2hunter2hunter2 }`],
+    [`groups: { self: ap, ${TWO}, key: hunter2hunter2hunter2 }`],
+    ['groups: { self: a, groups: { a: {}, b: { at: "http://me:hunter2@host" } } }'],
   ])('nor any other secret: %s', (text) => {
     const problems = problemsOf(text);
     expect(problems).not.toEqual([]);
@@ -470,7 +470,7 @@ describe('a configuration with groups', () => {
 
   test('has its part of the limits that say so, and of no others', () => {
     const limits = limitsOf('a: { bucket: { rate: 9 }, groups: true }, b: { bucket: { rate: 9 } }');
-    expect(limits.map((own) => [own.name, own.groups?.part])).toEqual([
+    expect(limits.map((own) => [own.name, own.groups?.fraction])).toEqual([
       ['a', 0.5],
       ['b', undefined],
     ]);
@@ -483,12 +483,12 @@ describe('a configuration with groups', () => {
     ['etcd', '', ', etcd: "http://x:2379"', { etcd: { endpoints: ['http://x:2379'] } }],
   ])('keeps its bucket %s', (_, sections, more, kept) => {
     const [limit] = limitsOf(`a: { bucket: { rate: 9 }, groups: true${more} }`, sections);
-    expect(limit).toMatchObject({ groups: { part: 0.5 }, ...kept });
+    expect(limit).toMatchObject({ groups: { fraction: 0.5 }, ...kept });
   });
 
   test('nobody steals here unless it says where', () => {
     expect(configOf(GROUPS).groups?.listen).toEqual([]);
-    const at = configOf(GROUPS.replace('own', 'listen: 0.0.0.0:7614, own')).groups?.listen;
+    const at = configOf(GROUPS.replace('self', 'listen: 0.0.0.0:7614, self')).groups?.listen;
     expect(at).toMatchObject([{ kind: 'tcp', host: '0.0.0.0', port: 7614 }]);
   });
 
@@ -561,13 +561,14 @@ describe('a configuration with a pool', () => {
   });
 
   test('has the options of the library', () => {
-    const text = 'name: p, id: me, sync: 50ms, stale: 1s, hold: 5s, onUnavailable: keep';
+    const text =
+      'name: p, id: me, sync: 50ms, memberTimeout: 1s, staleFor: 5s, onUnavailable: keep';
     expect(configOf(`pool: { size: 3, ${text} }`).pool?.options).toEqual({
       name: 'p',
       id: 'me',
       syncMs: 50,
-      staleMs: 1000,
-      holdMs: 5000,
+      memberTimeoutMs: 1000,
+      staleForMs: 5000,
       onUnavailable: 'keep',
     });
     expect(configOf('pool: false').pool).toBeUndefined();
@@ -586,17 +587,17 @@ describe('what outweighs the file', () => {
 
   test('where a snapshot goes, not how often', () => {
     const env = { SLUICE_SNAPSHOT: '/b' };
-    const snapshot = { file: '/b', everyMs: 30_000, ageMsMax: 3_600_000 };
-    expect(configOf('snapshot: { file: /a, every: 30s, ageMax: 1h }', env)).toMatchObject({
+    const snapshot = { file: '/b', everyMs: 30_000, maxAgeMs: 3_600_000 };
+    expect(configOf('snapshot: { file: /a, every: 30s, maxAge: 1h }', env)).toMatchObject({
       snapshot,
     });
-    expect(configOf('snapshot: { every: 30s, ageMax: 1h }', env)).toMatchObject({ snapshot });
+    expect(configOf('snapshot: { every: 30s, maxAge: 1h }', env)).toMatchObject({ snapshot });
     expect(configOf('snapshot: /a', env)).toMatchObject({ snapshot: { file: '/b' } });
     expect(configOf('snapshot: false', env)).toMatchObject({ snapshot: { file: '/b' } });
   });
 
   test('and is named when it is wrong', () => {
-    const loaded = readText('f', '', fromEnvironment({ SLUICE_LINE: 'nowhere' }));
+    const loaded = parseConfigText('f', '', fromEnvironment({ SLUICE_LINE: 'nowhere' }));
     expect(loaded).toEqual({
       problems: [
         expect.stringMatching(/^SLUICE_LINE: expected `listen.line\[0\]` to be an address/),

@@ -7,33 +7,33 @@
 
 import { readFileSync } from 'node:fs';
 import { type Document, LineCounter, parseDocument, visit } from 'yaml';
-import { type ConfigError, reasonOf } from '../../core/errors.ts';
+import { type ConfigError, errorMessageOf } from '../../core/errors.ts';
 import { isRecord } from '../../core/options.ts';
 import { type Config, readConfig } from './read.ts';
-import { offsetOf } from './yaml-position.ts';
+import { yamlOffsetOf } from './yaml-position.ts';
 
 /** A value from elsewhere than the file. */
-export interface Outweighing {
+export interface ConfigOverride {
   /** Where it belongs, such as `['listen', 'line']`. */
   readonly path: readonly [string] | readonly [string, string];
   readonly value: unknown;
   /** Where it came from, such as `SLUICE_LINE` or `--line`. */
-  readonly from: string;
+  readonly source: string;
 }
 
 /** The configuration, or lines that say what is wrong with it. */
-export type Loaded =
+export type LoadResult =
   | { readonly config: Config; readonly file: string | undefined }
   | { readonly problems: readonly string[] };
 
 /** A larger file is not a configuration. */
-const FILE_BYTES_MAX = 4 * 1024 * 1024;
+const MAX_FILE_BYTES = 4 * 1024 * 1024;
 
 /** What YAML lets one write once and use often; more of it is a bomb. */
-const ALIASES_MAX = 100;
+const MAX_ALIASES = 100;
 
 /** The variables that are heard, and what they stand for. */
-const VARIABLES: Readonly<Record<string, Outweighing['path']>> = {
+const ENVIRONMENT_VARIABLES: Readonly<Record<string, ConfigOverride['path']>> = {
   SLUICE_LINE: ['listen', 'line'],
   SLUICE_RESP: ['listen', 'resp'],
   SLUICE_HTTP: ['listen', 'http'],
@@ -48,60 +48,63 @@ const VARIABLES: Readonly<Record<string, Outweighing['path']>> = {
 };
 
 /** What the environment says. Addresses may be several, with commas between them. */
-export function fromEnvironment(env: NodeJS.ProcessEnv): Outweighing[] {
-  return Object.entries(VARIABLES).flatMap(([from, path]) => {
+export function fromEnvironment(env: NodeJS.ProcessEnv): ConfigOverride[] {
+  return Object.entries(ENVIRONMENT_VARIABLES).flatMap(([from, path]) => {
     const text = env[from];
     if (text === undefined || text === '') return [];
-    if (path[0] === 'peers' && path[1] === 'udp') return [peersFrom(text, from)];
-    return [{ path, from, value: path[0] === 'listen' ? addresses(text) : text }];
+    if (path[0] === 'peers' && path[1] === 'udp') return [peersOverride(text, from)];
+    return [{ path, source: from, value: path[0] === 'listen' ? splitAddresses(text) : text }];
   });
 }
 
 /** Other daemons, with commas between them; `off`: none, whatever a file says. */
-export const peersFrom = (text: string, from: string): Outweighing =>
+export const peersOverride = (text: string, from: string): ConfigOverride =>
   text === 'off'
-    ? { path: ['peers'], value: false, from }
-    : { path: ['peers', 'udp'], value: addresses(text), from };
+    ? { path: ['peers'], value: false, source: from }
+    : { path: ['peers', 'udp'], value: splitAddresses(text), source: from };
 
 /** Addresses with commas between them; `off`: none. */
-export const addresses = (text: string): unknown =>
+export const splitAddresses = (text: string): unknown =>
   text === 'off' ? false : text.split(',').map((own) => own.trim());
 
 /** Reads a configuration; without a file, one made of defaults and what outweighs them. */
-export function loadConfig(file: string | undefined, outweighing: readonly Outweighing[]): Loaded {
-  if (file === undefined) return finish(undefined, '', {}, outweighing);
+export function loadConfig(
+  file: string | undefined,
+  overrides: readonly ConfigOverride[],
+): LoadResult {
+  if (file === undefined) return buildConfig(undefined, '', {}, overrides);
   let text: string;
   try {
     text = readFileSync(file, 'utf8');
   } catch (error) {
-    return { problems: [`cannot read ${file}: ${reasonOf(error)}`] };
+    return { problems: [`cannot read ${file}: ${errorMessageOf(error)}`] };
   }
-  if (text.length > FILE_BYTES_MAX)
+  if (text.length > MAX_FILE_BYTES)
     return { problems: [`${file} is too large to be a configuration`] };
   // Somebody is about to write it, or had no room to: not the moment to drop every limit there is.
   if (text.trim() === '') return { problems: [`${file} is empty; {} stands for the defaults`] };
-  return readText(file, text, outweighing);
+  return parseConfigText(file, text, overrides);
 }
 
 /** The same for a text that was read already. */
-export function readText(
+export function parseConfigText(
   file: string,
   text: string,
-  outweighing: readonly Outweighing[] = [],
-): Loaded {
+  overrides: readonly ConfigOverride[] = [],
+): LoadResult {
   const lines = new LineCounter();
   const document = parseDocument(text, { lineCounter: lines, prettyErrors: false });
-  const wrong = document.errors.length > 0 ? document.errors : strayAliases(document);
+  const wrong = document.errors.length > 0 ? document.errors : undefinedAliases(document);
   if (wrong.length > 0) {
     const tell = ({ code, message, pos }: YamlError): string =>
-      pointAt(file, text, lines, pos[0], IN_OTHER_WORDS[code] ?? message);
-    return { problems: toldOf(onceEach(wrong), tell) };
+      formatWithSource(file, text, lines, pos[0], FRIENDLY_MESSAGES[code] ?? message);
+    return { problems: formatProblems(uniqueErrors(wrong), tell) };
   }
   try {
-    const value: unknown = document.toJS({ maxAliasCount: ALIASES_MAX });
-    return finish(file, text, value ?? {}, outweighing, document, lines);
+    const value: unknown = document.toJS({ maxAliasCount: MAX_ALIASES });
+    return buildConfig(file, text, value ?? {}, overrides, document, lines);
   } catch (error) {
-    return { problems: [`${file}: ${reasonOf(error)}`] };
+    return { problems: [`${file}: ${errorMessageOf(error)}`] };
   }
 }
 
@@ -112,71 +115,71 @@ interface YamlError {
 }
 
 /** Where several brackets are open, its parser misses the end of each at the same place. */
-const onceEach = (wrong: readonly YamlError[]): readonly YamlError[] => [
+const uniqueErrors = (wrong: readonly YamlError[]): readonly YamlError[] => [
   ...new Map(wrong.map((own) => [`${own.pos[0]} ${own.message}`, own])).values(),
 ];
 
-const ALIAS = 'BAD_ALIAS';
+const BAD_ALIAS_CODE = 'BAD_ALIAS';
 
 /** What its parser says to programmers, said to people. */
-const IN_OTHER_WORDS: Readonly<Record<string, string>> = {
-  [ALIAS]: "a text that begins with * needs quotes, as in '*.example.org'",
+const FRIENDLY_MESSAGES: Readonly<Record<string, string>> = {
+  [BAD_ALIAS_CODE]: "a text that begins with * needs quotes, as in '*.example.org'",
   MULTIPLE_DOCS: 'expected one configuration, got another one after ---',
 };
 
 /** Names after a star that nothing has: a pattern without its quotes, most likely. */
-function strayAliases(document: Document.Parsed): YamlError[] {
+function undefinedAliases(document: Document.Parsed): YamlError[] {
   const found: YamlError[] = [];
   let seen = 0;
   visit(document, {
     Alias(_, alias) {
-      if (++seen > ALIASES_MAX) return visit.BREAK;
+      if (++seen > MAX_ALIASES) return visit.BREAK;
       if (alias.resolve(document) === undefined)
-        found.push({ code: ALIAS, message: '', pos: [alias.range?.[0] ?? 0] });
+        found.push({ code: BAD_ALIAS_CODE, message: '', pos: [alias.range?.[0] ?? 0] });
       return undefined;
     },
   });
   return found;
 }
 
-function finish(
+function buildConfig(
   file: string | undefined,
   text: string,
   value: unknown,
-  outweighing: readonly Outweighing[],
+  overrides: readonly ConfigOverride[],
   document?: Document.Parsed,
   lines?: LineCounter,
-): Loaded {
-  const read = readConfig([...outweighing].sort(keysLast).reduce(put, value));
+): LoadResult {
+  const read = readConfig([...overrides].sort(secretKeysLast).reduce(applyOverride, value));
   if ('config' in read) return { config: read.config, file };
-  const placed = oncePerField(read.errors).map((error) => ({
+  const placed = firstPerField(read.errors).map((error) => ({
     error,
-    offset: offsetOf(document?.contents ?? null, error.field),
-    other: outweighing.find(({ path }) => concerns(path.join('.'), error)),
+    offset: yamlOffsetOf(document?.contents ?? null, error.field),
+    other: overrides.find(({ path }) => isErrorAt(path.join('.'), error)),
   }));
   // In the order of the file, as one goes through it to mend them.
   placed.sort((a, b) => a.offset - b.offset);
-  const problems = toldOf(placed, ({ error, offset, other }) => {
-    if (other) return `${other.from}: ${error.message}`;
+  const problems = formatProblems(placed, ({ error, offset, other }) => {
+    if (other) return `${other.source}: ${error.message}`;
     if (!file || !lines) return error.message;
-    const pointed = pointAt(file, text, lines, offset, error.message);
+    const pointed = formatWithSource(file, text, lines, offset, error.message);
     return HOLDS_SECRETS.test(error.field) ? pointed.split('\n', 1)[0] : pointed;
   });
   return { problems };
 }
 
 /** Whoever has mended so many looks again. */
-const PROBLEMS_MAX = 20;
+const MAX_PROBLEMS = 20;
 
 /** As many of them as one can mend at once, and how many more there are. */
-function toldOf<T>(found: readonly T[], tell: (one: T) => string): readonly string[] {
-  const told = found.slice(0, PROBLEMS_MAX).map(tell);
+function formatProblems<T>(found: readonly T[], tell: (one: T) => string): readonly string[] {
+  const told = found.slice(0, MAX_PROBLEMS).map(tell);
   const untold = found.length - told.length;
   return untold > 0 ? [...told, `and ${untold} more`] : told;
 }
 
 /** Of a field, what was found first: the rest follows from it. */
-function oncePerField(errors: readonly ConfigError[]): readonly ConfigError[] {
+function firstPerField(errors: readonly ConfigError[]): readonly ConfigError[] {
   const first = new Map<string, ConfigError>();
   for (const error of errors) if (!first.has(error.field)) first.set(error.field, error);
   return [...first.values()];
@@ -188,34 +191,35 @@ const HOLDS_SECRETS = /^(?:admin|resp|peers|pool|groups)(?:\.|$)|\.(?:redis|etcd
 /** Lines that hold a secret, whatever is wrong with them. */
 const LOOKS_SECRET = /(?:token|password|key)["']?\s*:|:\/\/\S*@/i;
 
-const concerns = (path: string, { field }: ConfigError): boolean =>
+const isErrorAt = (path: string, { field }: ConfigError): boolean =>
   field === path || field.startsWith(`${path}.`) || field.startsWith(`${path}[`);
 
 /** Of peers or groups: it belongs to a section that others make. */
-const isKey = ({ path: [, second] }: Outweighing): boolean => second === 'key';
+const isSecretKey = ({ path: [, second] }: ConfigOverride): boolean => second === 'key';
 
-const keysLast = (a: Outweighing, b: Outweighing): number => Number(isKey(a)) - Number(isKey(b));
+const secretKeysLast = (a: ConfigOverride, b: ConfigOverride): number =>
+  Number(isSecretKey(a)) - Number(isSecretKey(b));
 
 /** The value with one thing in it set. */
-function put(value: unknown, outweighing: Outweighing): unknown {
+function applyOverride(value: unknown, override: ConfigOverride): unknown {
   if (!isRecord(value)) return value; // nonsense stays nonsense, and is told
   const {
     path: [first, second],
     value: own,
-  } = outweighing;
+  } = override;
   const hasSection = value[first] !== undefined && value[first] !== false;
-  if (isKey(outweighing) && !hasSection) return value; // a key alone makes no fleet
+  if (isSecretKey(override) && !hasSection) return value; // a key alone makes no fleet
   if (second === undefined) return { ...value, [first]: own };
-  const inner = isShort(first, value[first]) ? {} : (value[first] ?? {});
+  const inner = isShorthand(first, value[first]) ? {} : (value[first] ?? {});
   return isRecord(inner) ? { ...value, [first]: { ...inner, [second]: own } } : value;
 }
 
 /** A section without options of its own: a snapshot's file, or none at all. */
-const isShort = (section: string, value: unknown): boolean =>
+const isShorthand = (section: string, value: unknown): boolean =>
   (section === 'snapshot' && typeof value === 'string') || value === false;
 
 /** `file:line:column: what`, the line itself unless it holds a secret, and a mark below the place. */
-function pointAt(
+function formatWithSource(
   file: string,
   text: string,
   lines: LineCounter,
@@ -225,10 +229,10 @@ function pointAt(
   const { line, col } = lines.linePos(Math.min(offset, text.length));
   const source = text.split('\n')[line - 1] ?? '';
   if (LOOKS_SECRET.test(source)) return `${file}:${line}:${col}: ${message}`;
-  const shown = source.slice(0, LINE_CHARS_MAX).trimEnd();
+  const shown = source.slice(0, MAX_LINE_CHARS).trimEnd();
   const number = String(line).padStart(5);
-  const mark = `${' '.repeat(Math.min(col - 1, LINE_CHARS_MAX))}^`;
+  const mark = `${' '.repeat(Math.min(col - 1, MAX_LINE_CHARS))}^`;
   return `${file}:${line}:${col}: ${message}\n${number} | ${shown}\n      | ${mark}`;
 }
 
-const LINE_CHARS_MAX = 160;
+const MAX_LINE_CHARS = 160;

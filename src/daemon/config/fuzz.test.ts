@@ -6,16 +6,16 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { afterAll, describe, expect, test } from 'vitest';
-import { folder } from '../../../test/support/daemon.ts';
+import { createTempDir } from '../../../test/support/daemon.ts';
 import { readPattern } from '../keys/pattern.ts';
 import { readSnapshot } from '../snapshot.ts';
-import { readText } from './file.ts';
+import { parseConfigText } from './file.ts';
 
 /** `FUZZ=1000000 npx vitest run src/daemon/config/fuzz.test.ts` runs as many of each. */
 const numRuns = Number(process.env.FUZZ ?? 3000);
 const timeout = 60_000 + numRuns;
 
-const place = folder();
+const place = createTempDir();
 afterAll(() => place.remove());
 
 const WORDS = [
@@ -103,14 +103,17 @@ const onePool = fc
         { requiredKeys: [] },
       ),
     ),
-    fc.record({ name: anything, stale: anything, hold: anything }, { requiredKeys: [] }),
+    fc.record(
+      { name: anything, memberTimeout: anything, staleFor: anything },
+      { requiredKeys: [] },
+    ),
   )
   .map(([where, value, options]) => ({ [where]: value, ...options }));
 
 /** Groups, with anything in its place. */
 const someGroups = fc.record(
   {
-    own: fc.oneof(anything, fc.constant('eu')),
+    self: fc.oneof(anything, fc.constant('eu')),
     groups: fc.oneof(
       anything,
       fc.dictionary(
@@ -123,9 +126,9 @@ const someGroups = fc.record(
       ),
     ),
     key: fc.oneof(anything, fc.constant('sixteen letters or more')),
-    ...{ listen: anything, keep: anything, deadline: anything },
+    ...{ listen: anything, reserve: anything, deadline: anything },
   },
-  { requiredKeys: ['own', 'groups', 'key'] },
+  { requiredKeys: ['self', 'groups', 'key'] },
 );
 
 const nearly = fc.record(
@@ -152,7 +155,7 @@ const nearly = fc.record(
 );
 
 const isHandled = (text: string): boolean => {
-  const loaded = readText('fuzz.yaml', text);
+  const loaded = parseConfigText('fuzz.yaml', text);
   return (
     'config' in loaded ||
     loaded.problems.every((problem) => typeof problem === 'string' && problem !== '')

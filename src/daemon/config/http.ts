@@ -8,36 +8,36 @@
  *       trustProxy: 1                  # whom to believe about X-Forwarded-For, as in sluice/http
  */
 
-import { type ClientOf, readTrust } from '../../adapters/http/proxy.ts';
-import { Fields, isRecord } from '../../core/options.ts';
+import { type ClientResolver, readTrustProxy } from '../../adapters/http/proxy.ts';
+import { isRecord, OptionReader } from '../../core/options.ts';
 
 export interface HttpConfig {
   /** A header in small letters; undefined: the client's address. */
   readonly header: string | undefined;
   readonly prefix: string;
-  readonly clientOf: ClientOf | undefined;
+  readonly clientOf: ClientResolver | undefined;
 }
 
-export function readHttp(value: unknown, path: string): HttpConfig {
-  const fields = Fields.patient(path, value);
+export function readHttpSection(value: unknown, path: string): HttpConfig {
+  const fields = OptionReader.collecting(path, value);
   const isText = (own: unknown): own is string => typeof own === 'string';
   const http = {
-    header: fields.attempt(() => readHeader(fields)),
+    header: fields.tryRead(() => readHeader(fields)),
     prefix: fields.optional('prefix', isText, 'a text') ?? '',
-    clientOf: fields.attempt(() => readTrust(fields)),
+    clientOf: fields.tryRead(() => readTrustProxy(fields)),
   };
-  fields.done();
+  fields.finish();
   return http;
 }
 
-function readHeader(fields: Fields): string | undefined {
-  const key = fields.raw('key') ?? 'ip';
+function readHeader(fields: OptionReader): string | undefined {
+  const key = fields.get('key') ?? 'ip';
   if (key === 'ip') return undefined;
-  if (!isRecord(key)) return fields.fail('key', 'ip, or an object with `header`');
-  const own = new Fields(fields.at('key'), key);
+  if (!isRecord(key)) return fields.throwFor('key', 'ip, or an object with `header`');
+  const own = new OptionReader(fields.pathOf('key'), key);
   const isHeader = (name: unknown): name is string =>
     typeof name === 'string' && /^[\w-]+$/.test(name);
   const header = own.required('header', isHeader, "a header's name");
-  own.done();
+  own.finish();
   return header.toLowerCase();
 }

@@ -15,23 +15,23 @@
  * Of the limits that match a key the most specific one applies, and with it all that say `always`.
  */
 
-import type { ShareMaker } from '../../backends/backend.ts';
-import { alone } from '../../backends/peers/backend.ts';
-import { undivided } from '../../backends/pool/backend.ts';
-import type { RemoteShareMaker } from '../../backends/remote-backend.ts';
+import type { BackendFactory } from '../../backends/backend.ts';
+import { dryRunPeers } from '../../backends/peers/backend.ts';
+import { dryRunPool } from '../../backends/pool/backend.ts';
+import type { RemoteBackendFactory } from '../../backends/remote-backend.ts';
 import { ConfigError } from '../../core/errors.ts';
-import { requireName } from '../../core/name.ts';
-import { Fields, isRecord, readEach } from '../../core/options.ts';
-import { engineOf, LIMIT_KINDS, type LimiterOptions } from '../../limiter/limiter.ts';
-import { EVERYTHING, type Pattern, readPattern, readPatterns } from '../keys/pattern.ts';
+import { requireValidName } from '../../core/name.ts';
+import { isRecord, OptionReader, readEach } from '../../core/options.ts';
+import { createLimiter, LIMIT_KINDS, type LimiterOptions } from '../../limiter/limiter.ts';
+import { MATCH_ALL, type Pattern, readPattern, readPatterns } from '../keys/pattern.ts';
 import { type EtcdConfig, readEtcd } from './etcd.ts';
 import type { GroupsConfig } from './groups.ts';
-import { type RedisConfig, readRedis, trial } from './redis.ts';
+import { dryRunRedis, type RedisConfig, readRedis } from './redis.ts';
 
 /** A rule as it was written: what `limiter()` takes, but for its name. */
-export type RuleOptions = Pick<LimiterOptions, 'limit' | 'keysMax' | 'holdMax'>;
+export type RuleOptions = Pick<LimiterOptions, 'limit' | 'maxKeys' | 'permitTimeout'>;
 
-export interface OverrideConfig {
+export interface KeyOverrideConfig {
   readonly match: Pattern;
   readonly rule: RuleOptions;
 }
@@ -49,7 +49,7 @@ export interface LimitConfig {
   readonly shadow: boolean;
   readonly allow: readonly Pattern[];
   readonly deny: readonly Pattern[];
-  readonly overrides: readonly OverrideConfig[];
+  readonly overrides: readonly KeyOverrideConfig[];
   readonly redis: RedisConfig | undefined;
   readonly etcd: EtcdConfig | undefined;
   /** Whether it is kept together with the fleet. */
@@ -61,7 +61,7 @@ export interface LimitConfig {
 }
 
 /** Which others a configuration has, to share limits with. */
-export interface Others {
+export interface ConfiguredBackends {
   readonly hasPeers: boolean;
   readonly hasPool: boolean;
   readonly hasGroups: boolean;
@@ -69,11 +69,16 @@ export interface Others {
   readonly groups: GroupsConfig | undefined;
 }
 
-const NOBODY: Others = { hasPeers: false, hasPool: false, hasGroups: false, groups: undefined };
+const NO_BACKENDS: ConfiguredBackends = {
+  hasPeers: false,
+  hasPool: false,
+  hasGroups: false,
+  groups: undefined,
+};
 
 /** More limits than this are data, and belong into keys. */
-const LIMITS_MAX = 1000;
-const OVERRIDES_MAX = 10_000;
+const MAX_LIMITS = 1000;
+const MAX_OVERRIDES = 10_000;
 
 /**
  * Reads all limits, in the order they were written. @throws {ConfigError} with all that is wrong with any of them.
@@ -81,92 +86,97 @@ const OVERRIDES_MAX = 10_000;
 export function readLimits(
   value: unknown,
   path: string,
-  others: Others = NOBODY,
+  others: ConfiguredBackends = NO_BACKENDS,
 ): readonly LimitConfig[] {
-  const fields = new Fields(path, value, 'limits by name');
+  const fields = new OptionReader(path, value, 'limits by name');
   const names = fields.names();
-  if (names.length > LIMITS_MAX) {
-    throw new ConfigError(path, `at most ${LIMITS_MAX} limits`, `${names.length} of them`);
+  if (names.length > MAX_LIMITS) {
+    throw new ConfigError(path, `at most ${MAX_LIMITS} limits`, `${names.length} of them`);
   }
-  return readEach(names, (name) => readLimit(name, fields.raw(name), fields.at(name), others));
+  return readEach(names, (name) => readLimit(name, fields.get(name), fields.pathOf(name), others));
 }
 
-function readLimit(name: string, value: unknown, path: string, others: Others): LimitConfig {
-  const fields = Fields.patient(path, value, 'an object with a rule, such as bucket');
-  fields.attempt(() => requireName(name, path));
+function readLimit(
+  name: string,
+  value: unknown,
+  path: string,
+  others: ConfiguredBackends,
+): LimitConfig {
+  const fields = OptionReader.collecting(path, value, 'an object with a rule, such as bucket');
+  fields.tryRead(() => requireValidName(name, path));
   const patterns = (list: string): readonly Pattern[] =>
-    fields.attempt(() => readPatterns(fields.raw(list), fields.at(list))) ?? [];
+    fields.tryRead(() => readPatterns(fields.get(list), fields.pathOf(list))) ?? [];
   const match = patterns('match');
   const limit: LimitConfig = {
     name,
-    match: match.length > 0 ? match : [EVERYTHING],
-    always: fields.flag('always', false),
+    match: match.length > 0 ? match : [MATCH_ALL],
+    always: fields.boolean('always', false),
     per: fields.oneOf('per', ['key', 'limit'] as const, 'key'),
-    shadow: fields.flag('shadow', false),
+    shadow: fields.boolean('shadow', false),
     allow: patterns('allow'),
     deny: patterns('deny'),
-    ...readRules(fields, others),
+    ...readRulesAndBackends(fields, others),
   };
   if (limit.per === 'limit' && limit.overrides.length > 0) {
-    fields.complain('overrides', 'left out when all keys have one count together (per: limit)');
+    fields.report('overrides', 'left out when all keys have one count together (per: limit)');
   }
-  fields.done();
+  fields.finish();
   return limit;
 }
 
 /** The rule, those of single keys, and who else spends from them. */
-function readRules(
-  fields: Fields,
-  { hasPeers, hasPool, hasGroups, groups: section }: Others,
+function readRulesAndBackends(
+  fields: OptionReader,
+  { hasPeers, hasPool, hasGroups, groups: section }: ConfiguredBackends,
 ): Pick<LimitConfig, 'rule' | 'overrides' | 'redis' | 'etcd' | 'peers' | 'pool' | 'groups'> {
   const read = <T>(name: string, reader: (value: unknown, path: string) => T): T | undefined =>
-    fields.has(name) ? fields.attempt(() => reader(fields.raw(name), fields.at(name))) : undefined;
+    fields.has(name)
+      ? fields.tryRead(() => reader(fields.get(name), fields.pathOf(name)))
+      : undefined;
   const redis = read('redis', readRedis);
   const etcd = read('etcd', readEtcd);
-  fields.attempt(() => {
-    if (redis && etcd) throw new ConfigError(fields.at('etcd'), 'left out beside redis', 'both');
+  fields.tryRead(() => {
+    if (redis && etcd)
+      throw new ConfigError(fields.pathOf('etcd'), 'left out beside redis', 'both');
   });
-  const decider = redis ? trial(redis) : etcd?.trial;
-  const asked = fields.optional('peers', isFlag, 'true or false');
+  const decider = redis ? dryRunRedis(redis) : etcd?.dryRunFactory;
+  const asked = fields.optional('peers', isBoolean, 'true or false');
   const who = redis ? 'Redis' : 'etcd';
-  if (asked && decider) fields.complain('peers', `left out of a limit that ${who} decides`);
+  if (asked && decider) fields.report('peers', `left out of a limit that ${who} decides`);
   if (asked && !hasPeers) {
-    fields.complain('peers', 'left out, or a section `peers` beside `limits` to say who they are');
+    fields.report('peers', 'left out, or a section `peers` beside `limits` to say who they are');
   }
-  const pool = fields.flag('pool', false);
+  const pool = fields.boolean('pool', false);
   if (pool && (decider || asked))
-    fields.complain('pool', 'left out of a limit that is shared otherwise');
-  if (pool && !hasPool) fields.complain('pool', 'left out, or a section `pool` beside `limits`');
-  const isGrouped = fields.flag('groups', false);
-  if (isGrouped && pool) fields.complain('groups', 'left out beside pool');
+    fields.report('pool', 'left out of a limit that is shared otherwise');
+  if (pool && !hasPool) fields.report('pool', 'left out, or a section `pool` beside `limits`');
+  const isGrouped = fields.boolean('groups', false);
+  if (isGrouped && pool) fields.report('groups', 'left out beside pool');
   if (isGrouped && !hasGroups) {
-    fields.complain(
-      'groups',
-      'left out, or a section `groups` beside `limits` to say who they are',
-    );
+    fields.report('groups', 'left out, or a section `groups` beside `limits` to say who they are');
   }
   const groups = isGrouped ? section : undefined;
-  const share = groups ? groups.trial(decider) : decider;
-  const overrides = fields.attempt(() => readOverrides(fields, share)) ?? [];
-  const rule = fields.attempt(() => readRule(fields, share)) as RuleOptions;
+  const backend = groups ? groups.dryRunFactory(decider) : decider;
+  const overrides = fields.tryRead(() => readOverrides(fields, backend)) ?? [];
+  const rule = fields.tryRead(() => readRule(fields, backend)) as RuleOptions;
   const rules = rule ? [rule, ...overrides.map((own) => own.rule)] : [];
-  const isForPeers = (own: RuleOptions): boolean => canBeShared(own, alone);
+  const isForPeers = (own: RuleOptions): boolean => supportsBackend(own, dryRunPeers);
   const peers = asked ?? (hasPeers && !decider && !pool && rules.every(isForPeers));
   if (asked && !rules.every(isForPeers)) {
-    fields.complain('peers', 'left out: peers can keep buckets together, and nothing else');
+    fields.report('peers', 'left out: peers can keep buckets together, and nothing else');
   }
-  if (pool && !rules.every((own) => canBeShared(own, undivided))) {
-    fields.complain('pool', 'left out: this limit cannot be divided');
+  if (pool && !rules.every((own) => supportsBackend(own, dryRunPool))) {
+    fields.report('pool', 'left out: this limit cannot be divided');
   }
   return { redis, etcd, overrides, rule, peers, pool, groups };
 }
 
-const isFlag = (value: unknown): value is boolean => typeof value === 'boolean';
+const isBoolean = (value: unknown): value is boolean => typeof value === 'boolean';
 
 /** Whether a rule that makes sense also does when it is shared. */
-function canBeShared(rule: RuleOptions, share: ShareMaker): boolean {
+function supportsBackend(rule: RuleOptions, backend: BackendFactory): boolean {
   try {
-    engineOf({ ...rule, share });
+    createLimiter({ ...rule, backend });
     return true;
   } catch (error) {
     if (error instanceof ConfigError) return false;
@@ -175,38 +185,45 @@ function canBeShared(rule: RuleOptions, share: ShareMaker): boolean {
 }
 
 function readOverrides(
-  limit: Fields,
-  share: RemoteShareMaker | ShareMaker | undefined,
-): readonly OverrideConfig[] {
-  const value = limit.raw('overrides');
-  const path = limit.at('overrides');
+  limit: OptionReader,
+  backend: RemoteBackendFactory | BackendFactory | undefined,
+): readonly KeyOverrideConfig[] {
+  const value = limit.get('overrides');
+  const path = limit.pathOf('overrides');
   if (value === undefined) return [];
   const expected = 'a list of objects with `match` and a rule';
   if (!Array.isArray(value)) throw new ConfigError(path, expected, value);
-  if (value.length > OVERRIDES_MAX) {
-    throw new ConfigError(path, `at most ${OVERRIDES_MAX} overrides`, `${value.length} of them`);
+  if (value.length > MAX_OVERRIDES) {
+    throw new ConfigError(path, `at most ${MAX_OVERRIDES} overrides`, `${value.length} of them`);
   }
   const seen = new Set<string>();
   return readEach(value, (own, n) => {
-    const fields = Fields.patient(`${path}[${n}]`, own, 'an object with `match` and a rule');
-    const match = fields.attempt(() => readPattern(fields.raw('match'), fields.at('match')));
+    const fields = OptionReader.collecting(
+      `${path}[${n}]`,
+      own,
+      'an object with `match` and a rule',
+    );
+    const match = fields.tryRead(() => readPattern(fields.get('match'), fields.pathOf('match')));
     if (match && seen.has(match.text)) {
-      fields.complain('match', 'unlike that of the other overrides');
+      fields.report('match', 'unlike that of the other overrides');
     }
     if (match) seen.add(match.text);
-    const rule = fields.attempt(() => readRule(fields, share));
-    fields.done();
-    return { match, rule } as OverrideConfig;
+    const rule = fields.tryRead(() => readRule(fields, backend));
+    fields.finish();
+    return { match, rule } as KeyOverrideConfig;
   });
 }
 
 /** The one rule among the fields, tried out so that what is wrong with it is known now. */
-function readRule(fields: Fields, share: RemoteShareMaker | ShareMaker | undefined): RuleOptions {
-  for (const name of ['keysMax', 'holdMax']) fields.raw(name);
+function readRule(
+  fields: OptionReader,
+  backend: RemoteBackendFactory | BackendFactory | undefined,
+): RuleOptions {
+  for (const name of ['maxKeys', 'permitTimeout']) fields.get(name);
   const kinds = LIMIT_KINDS.filter((kind) => fields.has(kind));
-  const stray = fields.names().find((name) => !fields.knows(name));
+  const stray = fields.names().find((name) => !fields.wasRead(name));
   if (kinds.length === 0 && stray !== undefined) {
-    throw new ConfigError(fields.at(stray), `one of ${LIMIT_KINDS.join(', ')}`, stray);
+    throw new ConfigError(fields.pathOf(stray), `one of ${LIMIT_KINDS.join(', ')}`, stray);
   }
   if (kinds.length !== 1) {
     const got = kinds.length === 0 ? 'none' : kinds.join(' and ');
@@ -218,27 +235,27 @@ function readRule(fields: Fields, share: RemoteShareMaker | ShareMaker | undefin
     );
   }
   const [kind] = kinds;
-  const bounds = ['keysMax', 'holdMax'].filter((name) => fields.has(name));
+  const bounds = ['maxKeys', 'permitTimeout'].filter((name) => fields.has(name));
   const rule = {
-    limit: { [kind]: fields.raw(kind) },
-    ...Object.fromEntries(bounds.map((name) => [name, fields.raw(name)])),
+    limit: { [kind]: fields.get(kind) },
+    ...Object.fromEntries(bounds.map((name) => [name, fields.get(name)])),
   } as unknown as RuleOptions;
   try {
-    engineOf({ ...rule, ...(share && { share }) }, { path: fields.path });
+    createLimiter({ ...rule, ...(backend && { backend }) }, { path: fields.path });
   } catch (error) {
     if (!(error instanceof ConfigError) || error.field.startsWith(fields.path)) throw error;
-    throw error.within(fields.path);
+    throw error.prefixedWith(fields.path);
   }
   return rule;
 }
 
 /** The same text, the same rule: its counts may live on. */
-export const fingerprint = (rule: RuleOptions): string => JSON.stringify(sorted(rule));
+export const fingerprint = (rule: RuleOptions): string => JSON.stringify(sortFields(rule));
 
 /** Without the order in which people happened to write things. */
-function sorted(value: unknown): unknown {
-  if (Array.isArray(value)) return value.map(sorted);
+function sortFields(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(sortFields);
   if (!isRecord(value)) return value;
   const entries = Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1));
-  return Object.fromEntries(entries.map(([name, own]) => [name, sorted(own)]));
+  return Object.fromEntries(entries.map(([name, own]) => [name, sortFields(own)]));
 }

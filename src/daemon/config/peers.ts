@@ -14,10 +14,10 @@
 import { isSubject } from '../../backends/peers/nats-subject.ts';
 import { readKey, readPeerOptions } from '../../backends/peers/options.ts';
 import type { PeerOptions } from '../../backends/peers/settings.ts';
-import { isGroup, type UdpOptions, udp } from '../../backends/peers/udp-transport.ts';
+import { isMulticastAddress, type UdpOptions, udp } from '../../backends/peers/udp-transport.ts';
 import { ConfigError } from '../../core/errors.ts';
-import { Fields, isRecord } from '../../core/options.ts';
-import { readRedisUrl, safe } from './redis.ts';
+import { isRecord, OptionReader } from '../../core/options.ts';
+import { readRedisUrl, redactIfUrl } from './redis.ts';
 
 export type TransportConfig =
   | { readonly kind: 'udp'; readonly options: UdpOptions }
@@ -30,31 +30,32 @@ export interface PeersConfig {
   readonly options: PeerOptions;
 }
 
-const WAYS = ['udp', 'nats', 'redis'] as const;
+const TRANSPORTS = ['udp', 'nats', 'redis'] as const;
 
-const SERVERS_MAX = 64;
+const MAX_SERVERS = 64;
 
 /** Reads the section; undefined if there is none. What it holds is secret, and is not shown. */
 export function readPeers(value: unknown, path: string): PeersConfig | undefined {
   if (value === undefined || value === false) return undefined;
-  const expected = `an object with one of ${WAYS.join(', ')}`;
+  const expected = `an object with one of ${TRANSPORTS.join(', ')}`;
   if (!isRecord(value)) throw new ConfigError(path, expected, 'something else');
-  const fields = Fields.patient(path, value);
-  const ways = WAYS.filter((way) => fields.has(way));
+  const fields = OptionReader.collecting(path, value);
+  const ways = TRANSPORTS.filter((way) => fields.has(way));
   const options = readPeerOptions(fields);
-  const key = fields.attempt(() => readKey(fields));
-  const transport = fields.attempt(() => {
+  const key = fields.tryRead(() => readKey(fields));
+  const transport = fields.tryRead(() => {
     const [way, ...others] = ways;
-    if (way && others.length === 0) return READ[way](fields.raw(way), fields.at(way));
+    if (way && others.length === 0)
+      return TRANSPORT_READERS[way](fields.get(way), fields.pathOf(way));
     throw new ConfigError(path, expected, ways.join(' and ') || 'none');
   });
   if (transport && !fields.has('key') && !isLoopback(transport)) {
-    fields.complain(
+    fields.report(
       'key',
       'a secret that all of the fleet know (or SLUICE_PEERS_KEY), as it reaches further than this machine',
     );
   }
-  fields.done();
+  fields.finish();
   return { transport: transport as TransportConfig, key, options };
 }
 
@@ -62,60 +63,64 @@ export function readPeers(value: unknown, path: string): PeersConfig | undefined
 const isLoopback = (transport: TransportConfig): boolean =>
   transport.kind === 'udp' && udp(transport.options).isLoopback;
 
-const READ: Readonly<
-  Record<(typeof WAYS)[number], (value: unknown, path: string) => TransportConfig>
+const TRANSPORT_READERS: Readonly<
+  Record<(typeof TRANSPORTS)[number], (value: unknown, path: string) => TransportConfig>
 > = {
   udp(value, path) {
-    const options = udpOptions(value);
+    const options = udpOptionsOf(value);
     try {
       udp(options); // so that what is wrong with it is known now
     } catch (error) {
       if (!(error instanceof ConfigError)) throw error;
-      throw error.within(path.slice(0, path.lastIndexOf('.')));
+      throw error.prefixedWith(path.slice(0, path.lastIndexOf('.')));
     }
     return { kind: 'udp', options };
   },
 
   nats(value, path) {
-    const fields = Fields.patient(path, isRecord(value) ? value : { servers: value });
-    const servers = readServers(fields);
+    const fields = OptionReader.collecting(path, isRecord(value) ? value : { servers: value });
+    const servers = readNatsServers(fields);
     const subject =
       fields.optional('subject', isSubject, 'a subject without wildcards') ?? 'sluice.peers';
-    fields.done();
+    fields.finish();
     return { kind: 'nats', servers, subject };
   },
 
   redis(value, path) {
-    const fields = Fields.patient(path, isRecord(value) ? value : { url: safe(value) });
-    const url = fields.attempt(() =>
-      readRedisUrl(isRecord(value) ? value.url : value, fields.at('url')),
+    const fields = OptionReader.collecting(
+      path,
+      isRecord(value) ? value : { url: redactIfUrl(value) },
     );
-    fields.raw('url');
-    const channel = fields.optional('channel', isText, 'a name') ?? 'sluice:peers';
-    fields.done();
+    const url = fields.tryRead(() =>
+      readRedisUrl(isRecord(value) ? value.url : value, fields.pathOf('url')),
+    );
+    fields.get('url');
+    const channel = fields.optional('channel', isNonEmptyString, 'a name') ?? 'sluice:peers';
+    fields.finish();
     return { kind: 'redis', url: url as string, channel };
   },
 };
 
 /** Addresses of NATS, whose passwords are not shown. */
-export function readServers(fields: Fields): readonly string[] {
-  const given = fields.raw('servers');
+export function readNatsServers(fields: OptionReader): readonly string[] {
+  const given = fields.get('servers');
   const servers = Array.isArray(given) ? given : [given];
-  const areServers = servers.length <= SERVERS_MAX && servers.every(isText);
-  fields.attempt(() => {
+  const areServers = servers.length <= MAX_SERVERS && servers.every(isNonEmptyString);
+  fields.tryRead(() => {
     if (areServers && servers.length > 0) return;
-    throw new ConfigError(fields.at('servers'), 'addresses such as nats://127.0.0.1:4222', '…');
+    throw new ConfigError(fields.pathOf('servers'), 'addresses such as nats://127.0.0.1:4222', '…');
   });
   return servers;
 }
 
 /** An address alone is a group if it can be one, else that of somebody. */
-function udpOptions(value: unknown): UdpOptions {
+function udpOptionsOf(value: unknown): UdpOptions {
   if (isRecord(value)) return value as unknown as UdpOptions;
   const only = Array.isArray(value) && value.length === 1 ? value[0] : value;
-  return isText(only) && isGroup(only)
+  return isNonEmptyString(only) && isMulticastAddress(only)
     ? { group: only }
     : ({ peers: value } as { peers: readonly string[] });
 }
 
-const isText = (value: unknown): value is string => typeof value === 'string' && value !== '';
+const isNonEmptyString = (value: unknown): value is string =>
+  typeof value === 'string' && value !== '';

@@ -14,19 +14,19 @@
 
 import { dnsPool } from '../../backends/pool/dns-size.ts';
 import { type EtcdStoreOptions, etcdStore } from '../../backends/pool/etcd-store.ts';
-import type { PoolSetting } from '../../backends/pool/membership.ts';
-import { BUCKET_NAMED, isBucket } from '../../backends/pool/nats-bucket.ts';
+import type { ResolvedPoolOptions } from '../../backends/pool/membership.ts';
+import { BUCKET_NAME_EXPECTED, isBucketName } from '../../backends/pool/nats-bucket.ts';
 import type { NatsStoreOptions } from '../../backends/pool/nats-store.ts';
 import { readPoolOptions } from '../../backends/pool/options.ts';
 import { type RedisStoreOptions, redisStore } from '../../backends/pool/redis-store.ts';
 import { fixedPool, poolFromEnvironment } from '../../backends/pool/static-size.ts';
 import type { PoolStore } from '../../backends/pool/store.ts';
 import { ConfigError } from '../../core/errors.ts';
-import { Fields, isRecord } from '../../core/options.ts';
+import { isRecord, OptionReader } from '../../core/options.ts';
 import { systemRandom } from '../../core/random.ts';
-import { readEtcdPlace } from './etcd.ts';
-import { readServers } from './peers.ts';
-import { NOBODY, readRedisUrl, safe } from './redis.ts';
+import { readEtcdSection } from './etcd.ts';
+import { readNatsServers } from './peers.ts';
+import { DRY_RUN_CLIENT, readRedisUrl, redactIfUrl } from './redis.ts';
 
 export type StoreConfig =
   | { readonly kind: 'redis'; readonly url: string; readonly options: RedisStoreOptions }
@@ -40,102 +40,107 @@ export type StoreConfig =
 
 export interface PoolConfig {
   readonly store: StoreConfig;
-  readonly options: PoolSetting;
+  readonly options: ResolvedPoolOptions;
   /** What was written: a change of it takes a restart. */
-  readonly text: string;
+  readonly source: string;
 }
 
-const STORES = ['redis', 'nats', 'etcd', 'size', 'environment', 'dns'] as const;
+const STORE_KINDS = ['redis', 'nats', 'etcd', 'size', 'environment', 'dns'] as const;
 
 /** Reads the section; undefined if there is none. What it holds may be secret, and is not shown. */
 export function readPool(value: unknown, path: string): PoolConfig | undefined {
   if (value === undefined || value === false) return undefined;
-  const expected = `an object with one of ${STORES.join(', ')}`;
+  const expected = `an object with one of ${STORE_KINDS.join(', ')}`;
   if (!isRecord(value)) throw new ConfigError(path, expected, 'something else');
-  const fields = Fields.patient(path, value);
-  const kinds = STORES.filter((kind) => fields.has(kind));
+  const fields = OptionReader.collecting(path, value);
+  const kinds = STORE_KINDS.filter((kind) => fields.has(kind));
   const options = readPoolOptions(fields, systemRandom);
-  const store = fields.attempt(() => {
+  const store = fields.tryRead(() => {
     const [kind, ...others] = kinds;
-    if (kind && others.length === 0) return READ[kind](fields.raw(kind), fields.at(kind));
+    if (kind && others.length === 0)
+      return STORE_READERS[kind](fields.get(kind), fields.pathOf(kind));
     throw new ConfigError(path, expected, kinds.join(' and ') || 'none');
   });
-  fields.done();
-  return { store: store as StoreConfig, options, text: JSON.stringify(value) };
+  fields.finish();
+  return { store: store as StoreConfig, options, source: JSON.stringify(value) };
 }
 
 /** Made once here, so that what is wrong with it is known now, and again when it is needed. */
-function own(path: string, make: () => PoolStore): StoreConfig {
-  within(path, make);
+function validatedStore(path: string, make: () => PoolStore): StoreConfig {
+  withConfigPath(path, make);
   return { kind: 'own', make };
 }
 
 /** What is wrong, seen from the whole configuration. */
-function within<T>(path: string, make: () => T): T {
+function withConfigPath<T>(path: string, make: () => T): T {
   try {
     return make();
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
-    throw error.within(path);
+    throw error.prefixedWith(path);
   }
 }
 
-const READ: Readonly<
-  Record<(typeof STORES)[number], (value: unknown, path: string) => StoreConfig>
+const STORE_READERS: Readonly<
+  Record<(typeof STORE_KINDS)[number], (value: unknown, path: string) => StoreConfig>
 > = {
   redis(value, path) {
-    const fields = Fields.patient(path, isRecord(value) ? value : { url: safe(value) });
-    const url = fields.attempt(() =>
-      readRedisUrl(isRecord(value) ? value.url : value, fields.at('url')),
+    const fields = OptionReader.collecting(
+      path,
+      isRecord(value) ? value : { url: redactIfUrl(value) },
     );
-    fields.raw('url');
-    const options = written(fields, 'prefix', 'deadline');
-    fields.attempt(() => within(path, () => redisStore(NOBODY, options)));
-    fields.done();
+    const url = fields.tryRead(() =>
+      readRedisUrl(isRecord(value) ? value.url : value, fields.pathOf('url')),
+    );
+    fields.get('url');
+    const options = presentOptions(fields, 'prefix', 'deadline');
+    fields.tryRead(() => withConfigPath(path, () => redisStore(DRY_RUN_CLIENT, options)));
+    fields.finish();
     return { kind: 'redis', url: url as string, options };
   },
   nats(value, path) {
-    const fields = Fields.patient(path, isRecord(value) ? value : { servers: value });
-    const servers = readServers(fields);
+    const fields = OptionReader.collecting(path, isRecord(value) ? value : { servers: value });
+    const servers = readNatsServers(fields);
     // The store would look at these, too, but its package may not be here.
-    fields.optional('bucket', isBucket, BUCKET_NAMED);
+    fields.optional('bucket', isBucketName, BUCKET_NAME_EXPECTED);
     if (fields.has('deadline')) fields.duration('deadline');
-    const options = written(fields, 'bucket', 'deadline');
-    fields.done();
+    const options = presentOptions(fields, 'bucket', 'deadline');
+    fields.finish();
     return { kind: 'nats', servers, options };
   },
   etcd(value, path) {
     const known = ['prefix', 'deadline', 'auth'];
-    const make = (options: EtcdStoreOptions) => within(path, () => etcdStore(options));
-    const { options, tls } = readEtcdPlace(value, path, known, make);
-    return { kind: 'own', make: () => make({ ...options, tls: tls() }) };
+    const make = (options: EtcdStoreOptions) => withConfigPath(path, () => etcdStore(options));
+    const { options, loadTls } = readEtcdSection(value, path, known, make);
+    return { kind: 'own', make: () => make({ ...options, tls: loadTls() }) };
   },
   size: (value, path) =>
-    own(path.slice(0, path.lastIndexOf('.')), () => fixedPool(value as number)),
+    validatedStore(path.slice(0, path.lastIndexOf('.')), () => fixedPool(value as number)),
   environment(value, path) {
-    const fields = Fields.patient(path, isRecord(value) ? value : { size: value });
+    const fields = OptionReader.collecting(path, isRecord(value) ? value : { size: value });
     const expected = 'the name of a variable';
-    const size = fields.required('size', isText, expected);
-    const rank = fields.optional('rank', isText, expected);
-    fields.done();
+    const size = fields.required('size', isNonEmptyString, expected);
+    const rank = fields.optional('rank', isNonEmptyString, expected);
+    fields.finish();
     // Of another machine, maybe: what it holds is looked at by who starts.
-    const make = () => within(path, () => poolFromEnvironment(size, rank));
+    const make = () => withConfigPath(path, () => poolFromEnvironment(size, rank));
     return { kind: 'own', make };
   },
   dns(value, path) {
-    const fields = Fields.patient(path, isRecord(value) ? value : { host: value });
-    const host = fields.raw('host') as string;
-    const setting = written(fields, 'every', 'deadline', 'family');
-    const store = fields.attempt(() => own(path, () => dnsPool(host, setting)));
-    fields.done();
+    const fields = OptionReader.collecting(path, isRecord(value) ? value : { host: value });
+    const host = fields.get('host') as string;
+    const setting = presentOptions(fields, 'every', 'deadline', 'family');
+    const store = fields.tryRead(() => validatedStore(path, () => dnsPool(host, setting)));
+    fields.finish();
     return store as StoreConfig;
   },
 };
 
 /** Those options of a store that were written, as they were: it reads them itself. */
-function written(fields: Fields, ...names: string[]): Record<string, never> {
+function presentOptions(fields: OptionReader, ...names: string[]): Record<string, never> {
   const own = names.filter((name) => fields.has(name));
-  return Object.fromEntries(own.map((name) => [name, fields.raw(name) as never]));
+  return Object.fromEntries(own.map((name) => [name, fields.get(name) as never]));
 }
 
-const isText = (value: unknown): value is string => typeof value === 'string' && value !== '';
+const isNonEmptyString = (value: unknown): value is string =>
+  typeof value === 'string' && value !== '';

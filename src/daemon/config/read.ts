@@ -6,15 +6,15 @@
  * listens on loopback only and has one limit, 1 call a second with a burst of 10 for every key.
  */
 
-import { KEYS_MAX_DEFAULT, KEYS_MAX_MAX } from '../../backends/local/table.ts';
+import { DEFAULT_MAX_KEYS, MAX_KEYS_CEILING } from '../../backends/local/table.ts';
 import type { Millis } from '../../core/clock.ts';
 import { ConfigError } from '../../core/errors.ts';
-import { Fields, isRecord } from '../../core/options.ts';
+import { isRecord, OptionReader } from '../../core/options.ts';
 import { type Pattern, readPatterns } from '../keys/pattern.ts';
 import { type GroupsConfig, readGroups } from './groups.ts';
-import { type HttpConfig, readHttp } from './http.ts';
+import { type HttpConfig, readHttpSection } from './http.ts';
 import { type LimitConfig, readLimits } from './limits.ts';
-import { type Listen, readListens, showListen } from './listen.ts';
+import { formatListenAddress, type ListenAddress, readListenAddresses } from './listen.ts';
 import { type PeersConfig, readPeers } from './peers.ts';
 import { type PoolConfig, readPool } from './pool.ts';
 
@@ -40,14 +40,14 @@ export interface SnapshotConfig {
   /** How often it is written while running; Infinity: only when stopping. */
   readonly everyMs: Millis;
   /** An older one is ignored. */
-  readonly ageMsMax: Millis;
+  readonly maxAgeMs: Millis;
 }
 
 export interface Config {
   readonly listen: {
-    readonly line: readonly Listen[];
-    readonly resp: readonly Listen[];
-    readonly http: readonly Listen[];
+    readonly line: readonly ListenAddress[];
+    readonly resp: readonly ListenAddress[];
+    readonly http: readonly ListenAddress[];
   };
   readonly admin: { readonly token: string | undefined };
   /** What RESP clients must AUTH with; none: nothing. */
@@ -89,63 +89,64 @@ export type ReadResult =
 
 export function readConfig(value: unknown): ReadResult {
   try {
-    return { config: readSections(Fields.patient('', value ?? {}, 'a configuration')) };
+    return { config: readSections(OptionReader.collecting('', value ?? {}, 'a configuration')) };
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
-    return { errors: [error, ...error.others] };
+    return { errors: [error, ...error.additionalErrors] };
   }
 }
 
-function readSections(fields: Fields): Config {
+function readSections(fields: OptionReader): Config {
   // With a mistake there is no configuration, and nobody sees what is not there.
-  const attempt = <T>(read: () => T): T => fields.attempt(read) as T;
+  const attempt = <T>(read: () => T): T => fields.tryRead(read) as T;
   const has = (section: string): boolean =>
-    ![undefined, false].includes(fields.raw(section) as false | undefined);
-  const groups = attempt(() => readGroups(fields.raw('groups'), 'groups'));
+    ![undefined, false].includes(fields.get(section) as false | undefined);
+  const groups = attempt(() => readGroups(fields.get('groups'), 'groups'));
   const sections = {
     ...{ hasPeers: has('peers'), hasPool: has('pool'), hasGroups: has('groups') },
     groups,
   };
   const config = {
     groups,
-    peers: attempt(() => readPeers(fields.raw('peers'), 'peers')),
-    pool: attempt(() => readPool(fields.raw('pool'), 'pool')),
-    listen: attempt(() => readListen(fields)),
-    admin: attempt(() => readSecret(fields, 'admin', 'token')),
-    resp: attempt(() => readSecret(fields, 'resp', 'password')),
-    http: attempt(() => readHttp(fields.raw('http') ?? {}, 'http')),
+    peers: attempt(() => readPeers(fields.get('peers'), 'peers')),
+    pool: attempt(() => readPool(fields.get('pool'), 'pool')),
+    listen: attempt(() => readListenSection(fields)),
+    admin: attempt(() => readSecretSection(fields, 'admin', 'token')),
+    resp: attempt(() => readSecretSection(fields, 'resp', 'password')),
+    http: attempt(() => readHttpSection(fields.get('http') ?? {}, 'http')),
     bounds: attempt(() => readBounds(fields)),
-    snapshot: attempt(() => readSnapshot(fields)),
+    snapshot: attempt(() => readSnapshotSection(fields)),
     log: fields.oneOf('log', ['text', 'json'] as const, 'text'),
     unmatched: fields.oneOf('unmatched', ['allow', 'deny'] as const, 'allow'),
-    allow: attempt(() => readPatterns(fields.raw('allow'), 'allow')),
-    deny: attempt(() => readPatterns(fields.raw('deny'), 'deny')),
-    limits: attempt(() => readLimits(fields.raw('limits') ?? DEFAULT_LIMITS, 'limits', sections)),
+    allow: attempt(() => readPatterns(fields.get('allow'), 'allow')),
+    deny: attempt(() => readPatterns(fields.get('deny'), 'deny')),
+    limits: attempt(() => readLimits(fields.get('limits') ?? DEFAULT_LIMITS, 'limits', sections)),
   };
-  fields.done();
+  fields.finish();
   return config;
 }
 
-function readListen(fields: Fields): Config['listen'] {
-  const own = Fields.patient('listen', fields.raw('listen') ?? {});
-  const read = (surface: keyof typeof DEFAULT_ADDRESS): readonly Listen[] =>
-    own.attempt(() => readListens(own.raw(surface) ?? DEFAULT_ADDRESS[surface], own.at(surface))) ??
-    [];
+function readListenSection(fields: OptionReader): Config['listen'] {
+  const own = OptionReader.collecting('listen', fields.get('listen') ?? {});
+  const read = (surface: keyof typeof DEFAULT_ADDRESS): readonly ListenAddress[] =>
+    own.tryRead(() =>
+      readListenAddresses(own.get(surface) ?? DEFAULT_ADDRESS[surface], own.pathOf(surface)),
+    ) ?? [];
   const listen = { line: read('line'), resp: read('resp'), http: read('http') };
-  own.done();
-  requireApart(listen, own);
+  own.finish();
+  requireDistinctAddresses(listen, own);
   return listen;
 }
 
 /** Somewhere at all, and nowhere twice. */
-function requireApart(listen: Config['listen'], own: Fields): void {
+function requireDistinctAddresses(listen: Config['listen'], own: OptionReader): void {
   const seen = new Set<string>();
   for (const [surface, listens] of Object.entries(listen)) {
     for (const one of listens) {
-      const place = showListen(one);
+      const place = formatListenAddress(one);
       const isPicked = one.kind === 'tcp' && one.port === 0; // another one every time
       if (!isPicked && seen.has(place)) {
-        throw new ConfigError(own.at(surface), 'an address that is there once', place);
+        throw new ConfigError(own.pathOf(surface), 'an address that is there once', place);
       }
       seen.add(place);
     }
@@ -160,54 +161,57 @@ function requireApart(listen: Config['listen'], own: Fields): void {
 }
 
 /** A section with nothing but a secret in it, which is never shown. */
-function readSecret<Name extends string>(
-  fields: Fields,
+function readSecretSection<Name extends string>(
+  fields: OptionReader,
   section: string,
   name: Name,
 ): { readonly [Own in Name]: string | undefined } {
-  const value = fields.raw(section) ?? {};
+  const value = fields.get(section) ?? {};
   if (!isRecord(value)) {
     throw new ConfigError(section, `an object with \`${name}\``, 'one that is not');
   }
-  const own = new Fields(section, value);
-  const secret = own.raw(name);
-  own.done();
+  const own = new OptionReader(section, value);
+  const secret = own.get(name);
+  own.finish();
   const isSecret =
     typeof secret === 'string' &&
     secret.length >= SECRET_CHARS_MIN &&
     /^[\x21-\x7e]+$/.test(secret);
   if (secret === undefined || isSecret) return { [name]: secret } as never;
   const expected = `at least ${SECRET_CHARS_MIN} letters, digits or signs without spaces`;
-  throw new ConfigError(own.at(name), expected, 'one that is not');
+  throw new ConfigError(own.pathOf(name), expected, 'one that is not');
 }
 
-function readBounds(fields: Fields): Bounds {
-  const own = Fields.patient('bounds', fields.raw('bounds') ?? {});
+function readBounds(fields: OptionReader): Bounds {
+  const own = OptionReader.collecting('bounds', fields.get('bounds') ?? {});
   const upTo = (name: string, max: number, fallback: number): number =>
-    own.number(name, { min: 1, max, whole: true }, fallback);
+    own.number(name, { min: 1, max, integer: true }, fallback);
   const bounds = {
     connections: upTo('connections', 1_000_000, 10_000),
     key: upTo('key', 65_536, 4096),
     body: upTo('body', 16_777_216, 65_536),
-    cells: upTo('cells', KEYS_MAX_MAX, KEYS_MAX_DEFAULT),
+    cells: upTo('cells', MAX_KEYS_CEILING, DEFAULT_MAX_KEYS),
     slowMs: own.duration('slow', 30_000),
     idleMs: own.duration('idle', Infinity),
     drainMs: own.duration('drain', 5_000),
   };
-  own.done();
+  own.finish();
   return bounds;
 }
 
-function readSnapshot(fields: Fields): SnapshotConfig | undefined {
-  const value = fields.raw('snapshot');
+function readSnapshotSection(fields: OptionReader): SnapshotConfig | undefined {
+  const value = fields.get('snapshot');
   if (value === undefined || value === false) return undefined;
-  const own = Fields.patient('snapshot', typeof value === 'string' ? { file: value } : value);
+  const own = OptionReader.collecting(
+    'snapshot',
+    typeof value === 'string' ? { file: value } : value,
+  );
   const isFile = (file: unknown): file is string => typeof file === 'string' && file !== '';
   const snapshot = {
     file: own.required('file', isFile, "a file's name"),
     everyMs: own.duration('every', Infinity),
-    ageMsMax: own.duration('ageMax', DAY_MS),
+    maxAgeMs: own.duration('maxAge', DAY_MS),
   };
-  own.done();
+  own.finish();
   return snapshot;
 }

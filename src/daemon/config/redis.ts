@@ -4,45 +4,47 @@
  */
 
 import { type RedisOptions, redis } from '../../backends/redis/backend.ts';
-import type { RemoteShareMaker } from '../../backends/remote-backend.ts';
+import type { RemoteBackendFactory } from '../../backends/remote-backend.ts';
 import { ConfigError } from '../../core/errors.ts';
-import { Fields, isRecord } from '../../core/options.ts';
+import { isRecord, OptionReader } from '../../core/options.ts';
 
 export interface RedisConfig {
   readonly url: string;
   readonly options: RedisOptions;
 }
 
-const URL_START = /^(redis|rediss|unix):\/\/./;
+const URL_SCHEME = /^(redis|rediss|unix):\/\/./;
 
 export function readRedis(value: unknown, path: string): RedisConfig {
-  if (!isRecord(value)) throw new ConfigError(path, 'an object with `url`', safe(value));
-  const fields = Fields.patient(path, value);
-  const url = fields.attempt(() => readRedisUrl(fields.raw('url'), fields.at('url')));
+  if (!isRecord(value)) throw new ConfigError(path, 'an object with `url`', redactIfUrl(value));
+  const fields = OptionReader.collecting(path, value);
+  const url = fields.tryRead(() => readRedisUrl(fields.get('url'), fields.pathOf('url')));
   const rest = fields.names().filter((name) => name !== 'url');
-  const options = Object.fromEntries(rest.map((name) => [name, fields.raw(name)]));
-  if (options.fair !== undefined) fields.complain('fair', 'left out: nobody waits in a daemon');
-  fields.attempt(() => redis(NOBODY, options, path)); // so that what is wrong with the options is known now
-  fields.done();
+  const options = Object.fromEntries(rest.map((name) => [name, fields.get(name)]));
+  if (options.fairQueue !== undefined)
+    fields.report('fairQueue', 'left out: nobody waits in a daemon');
+  fields.tryRead(() => redis(DRY_RUN_CLIENT, options, path)); // so that what is wrong with the options is known now
+  fields.finish();
   return { url: url as string, options };
 }
 
 export function readRedisUrl(value: unknown, path: string): string {
-  if (typeof value === 'string' && URL_START.test(value)) return value;
-  throw new ConfigError(path, 'an address such as redis://127.0.0.1:6379', safe(value));
+  if (typeof value === 'string' && URL_SCHEME.test(value)) return value;
+  throw new ConfigError(path, 'an address such as redis://127.0.0.1:6379', redactIfUrl(value));
 }
 
 /** Without the password it may hold. */
-export const safeUrl = (url: string): string => url.replace(/\/\/.*@/s, '//');
+export const redactUrl = (url: string): string => url.replace(/\/\/.*@/s, '//');
 
-export const safe = (value: unknown): unknown =>
-  typeof value === 'string' ? safeUrl(value) : value;
+export const redactIfUrl = (value: unknown): unknown =>
+  typeof value === 'string' ? redactUrl(value) : value;
 
 /** A share that is made to see whether it can be, and never asked. */
-export const trial = ({ options }: RedisConfig): RemoteShareMaker => redis(NOBODY, options);
+export const dryRunRedis = ({ options }: RedisConfig): RemoteBackendFactory =>
+  redis(DRY_RUN_CLIENT, options);
 
 /** A client that looks like one and is never asked. */
-export const NOBODY = {
+export const DRY_RUN_CLIENT = {
   sendCommand: () => Promise.reject(new Error('nobody is there')),
   evalSha: () => Promise.reject(new Error('nobody is there')),
 };

@@ -8,15 +8,15 @@
 import { isMap, isScalar, isSeq, type Node, type Pair } from 'yaml';
 
 /** The offset of a field, from the start of the text. */
-export function offsetOf(root: Node | null, field: string): number {
+export function yamlOffsetOf(root: Node | null, field: string): number {
   let node: Node | null = root;
   let rest = field;
   let offset = root?.range?.[0] ?? 0;
   while (node && rest !== '') {
     const step = isMap(node)
-      ? inMap(node.items, rest)
+      ? stepIntoMap(node.items, rest)
       : isSeq(node)
-        ? inList(node.items, rest)
+        ? stepIntoList(node.items, rest)
         : undefined;
     if (!step) return offset;
     offset = step.offset;
@@ -26,16 +26,16 @@ export function offsetOf(root: Node | null, field: string): number {
   return offset;
 }
 
-interface Step {
+interface PathStep {
   readonly node: Node | null;
   readonly offset: number;
   readonly rest: string;
 }
 
 /** The entry whose name the path begins with; the longest one, as names may hold dots. */
-function inMap(items: readonly Pair[], path: string): Step | undefined {
+function stepIntoMap(items: readonly Pair[], path: string): PathStep | undefined {
   const start = path.replace(/^\./, '');
-  let best: Step | undefined;
+  let best: PathStep | undefined;
   let length = -1;
   for (const { key, value } of items) {
     if (!isScalar(key)) continue;
@@ -53,7 +53,7 @@ function inMap(items: readonly Pair[], path: string): Step | undefined {
   return best;
 }
 
-function inList(items: readonly unknown[], path: string): Step | undefined {
+function stepIntoList(items: readonly unknown[], path: string): PathStep | undefined {
   const [whole, index] = /^\[(\d+)\]/.exec(path) ?? [];
   const node = items[Number(index)] as Node | undefined;
   if (whole === undefined || !node) return undefined;

@@ -5,15 +5,15 @@
  */
 
 /** The tag of a key that came as text: JSON, a configuration file, a command line. */
-export const tagOf = (text: string): string =>
-  isPlain(text) ? text : Buffer.from(text, 'utf8').toString('latin1');
+export const toBinaryKey = (text: string): string =>
+  isAscii(text) ? text : Buffer.from(text, 'utf8').toString('latin1');
 
 /** A tag as people read it. Bytes that are no UTF-8 cannot be read, and show as a replacement mark. */
-export const textOf = (tag: string): string =>
-  isPlain(tag) ? tag : Buffer.from(tag, 'latin1').toString('utf8');
+export const toKeyText = (key: string): string =>
+  isAscii(key) ? key : Buffer.from(key, 'latin1').toString('utf8');
 
 /** ASCII through and through: the same as text and as bytes. */
-function isPlain(text: string): boolean {
+function isAscii(text: string): boolean {
   for (let n = 0; n < text.length; n++) if (text.charCodeAt(n) > 0x7f) return false;
   return true;
 }

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { tagOf } from './binary-key.ts';
+import { toBinaryKey } from './binary-key.ts';
 import { bestMatch, type Pattern, readPattern } from './pattern.ts';
 import { PatternIndex } from './pattern-index.ts';
 
@@ -27,7 +27,7 @@ describe('an index of patterns', () => {
   );
   const bytes = fc.array(fc.constantFrom(...Buffer.from('aaabbé😀\ufffd'), 0xff), { maxLength: 8 });
   const tag = fc.oneof(
-    text.map(tagOf),
+    text.map(toBinaryKey),
     bytes.map((own) => Buffer.from(own).toString('latin1')),
   );
 

@@ -8,52 +8,53 @@
 
 import type { Pattern } from './pattern.ts';
 
-interface Ranked<T> {
+interface RankedItem<T> {
   readonly item: T;
   readonly pattern: Pattern;
   /** As it was written: the first among equals counts. */
-  readonly place: number;
+  readonly order: number;
 }
 
 export class PatternIndex<T> {
-  readonly #byTag = new Map<string, T>();
+  readonly #byExactKey = new Map<string, T>();
   /** By the length of what they begin with, then by that; the best of each come first. */
-  readonly #byHead = new Map<number, Map<string, Ranked<T>[]>>();
+  readonly #byPrefix = new Map<number, Map<string, RankedItem<T>[]>>();
 
   constructor(items: readonly T[], patternOf: (item: T) => Pattern) {
     for (const [place, item] of items.entries()) {
       const pattern = patternOf(item);
-      const { tag } = pattern;
-      if (tag === undefined) this.#headed(pattern.head).push({ item, pattern, place });
-      else if (!this.#byTag.has(tag)) this.#byTag.set(tag, item);
+      const { exactKey } = pattern;
+      if (exactKey === undefined)
+        this.#rankedUnder(pattern.literalPrefix).push({ item, pattern, order: place });
+      else if (!this.#byExactKey.has(exactKey)) this.#byExactKey.set(exactKey, item);
     }
-    for (const heads of this.#byHead.values()) {
-      for (const ranked of heads.values()) ranked.sort((a, b) => (isBefore(a, b) ? -1 : 1));
+    for (const heads of this.#byPrefix.values()) {
+      for (const ranked of heads.values()) ranked.sort((a, b) => (isMoreSpecific(a, b) ? -1 : 1));
     }
   }
 
   /** The most specific one that matches, if one does. */
-  best(tag: string): T | undefined {
-    const named = this.#byTag.get(tag);
+  best(key: string): T | undefined {
+    const named = this.#byExactKey.get(key);
     if (named !== undefined) return named;
-    let best: Ranked<T> | undefined;
-    for (const [length, heads] of this.#byHead) {
-      const found = heads.get(tag.slice(0, length))?.find(({ pattern }) => pattern.matches(tag));
-      if (found && (!best || isBefore(found, best))) best = found;
+    let best: RankedItem<T> | undefined;
+    for (const [length, heads] of this.#byPrefix) {
+      const found = heads.get(key.slice(0, length))?.find(({ pattern }) => pattern.matches(key));
+      if (found && (!best || isMoreSpecific(found, best))) best = found;
     }
     return best?.item;
   }
 
-  #headed(head: string): Ranked<T>[] {
-    const heads = this.#byHead.get(head.length) ?? new Map<string, Ranked<T>[]>();
-    this.#byHead.set(head.length, heads);
+  #rankedUnder(head: string): RankedItem<T>[] {
+    const heads = this.#byPrefix.get(head.length) ?? new Map<string, RankedItem<T>[]>();
+    this.#byPrefix.set(head.length, heads);
     const ranked = heads.get(head) ?? [];
     heads.set(head, ranked);
     return ranked;
   }
 }
 
-function isBefore(a: Ranked<unknown>, b: Ranked<unknown>): boolean {
-  const heavier = a.pattern.weight - b.pattern.weight;
-  return heavier > 0 || (heavier === 0 && a.place < b.place);
+function isMoreSpecific(a: RankedItem<unknown>, b: RankedItem<unknown>): boolean {
+  const heavier = a.pattern.specificity - b.pattern.specificity;
+  return heavier > 0 || (heavier === 0 && a.order < b.order);
 }

@@ -1,10 +1,10 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { tagOf } from './binary-key.ts';
-import { bestMatch, EVERYTHING, readPattern, readPatterns } from './pattern.ts';
+import { toBinaryKey } from './binary-key.ts';
+import { bestMatch, MATCH_ALL, readPattern, readPatterns } from './pattern.ts';
 
 const matches = (pattern: unknown, key: string): boolean =>
-  readPattern(pattern, 'match').matches(tagOf(key));
+  readPattern(pattern, 'match').matches(toBinaryKey(key));
 
 describe('a pattern', () => {
   test.each([
@@ -78,7 +78,7 @@ describe('the most specific pattern', () => {
     'ip:10.0.0.1',
   ];
   const patterns = readPatterns(written, 'match');
-  const best = (key: string): string | undefined => bestMatch(patterns, tagOf(key))?.text;
+  const best = (key: string): string | undefined => bestMatch(patterns, toBinaryKey(key))?.text;
 
   test.each([
     ['ip:10.0.0.1', 'ip:10.0.0.1'],
@@ -103,6 +103,6 @@ describe('the most specific pattern', () => {
 
   test('is none where none matches', () => {
     expect(bestMatch([], 'a')).toBeUndefined();
-    expect(EVERYTHING.matches('')).toBe(true);
+    expect(MATCH_ALL.matches('')).toBe(true);
   });
 });

@@ -14,52 +14,58 @@
  */
 
 import { RE2JS } from 're2js';
-import { ConfigError, reasonOf } from '../../core/errors.ts';
-import { Fields, isRecord, readEach } from '../../core/options.ts';
-import { tagOf, textOf } from './binary-key.ts';
+import { ConfigError, errorMessageOf } from '../../core/errors.ts';
+import { isRecord, OptionReader, readEach } from '../../core/options.ts';
+import { toBinaryKey, toKeyText } from './binary-key.ts';
 
 export interface Pattern {
   /** As it was written, in one line. */
   readonly text: string;
   /** The most specific is the largest. */
-  readonly weight: number;
+  readonly specificity: number;
   /** The one tag it is for, if it is for one only. */
-  readonly tag?: string;
+  readonly exactKey?: string;
   /** How every tag begins that it is for; the longer, the sooner it is found among many. */
-  readonly head: string;
-  matches(tag: string): boolean;
+  readonly literalPrefix: string;
+  matches(key: string): boolean;
 }
 
 /** A longer pattern is a mistake, or an attack. */
-const PATTERN_CHARS_MAX = 1000;
+const MAX_PATTERN_CHARS = 1000;
 
 /** More than any pattern can spell out. */
-const EXACT_WEIGHT = 1_000_000;
-const REGEX_WEIGHT = 0.5;
+const EXACT_SPECIFICITY = 1_000_000;
+const REGEX_SPECIFICITY = 0.5;
 
-export const EVERYTHING: Pattern = { text: '*', weight: 0, head: '', matches: () => true };
+export const MATCH_ALL: Pattern = {
+  text: '*',
+  specificity: 0,
+  literalPrefix: '',
+  matches: () => true,
+};
 
-const KINDS: Readonly<Record<string, (text: string, path: string) => Pattern>> = {
+const PATTERN_READERS: Readonly<Record<string, (text: string, path: string) => Pattern>> = {
   exact,
   prefix,
   glob,
   regex,
 };
 
-const EXPECTED = `a key, a glob such as "ip:*", or an object with one of ${Object.keys(KINDS).join(', ')}`;
+const EXPECTED_PATTERN = `a key, a glob such as "ip:*", or an object with one of ${Object.keys(PATTERN_READERS).join(', ')}`;
 
 /** Reads one pattern. @throws {ConfigError} */
 export function readPattern(value: unknown, path: string): Pattern {
   if (typeof value === 'string') return /[*?]/.test(value) ? glob(value, path) : exact(value, path);
-  if (!isRecord(value)) throw new ConfigError(path, EXPECTED, value);
-  const fields = new Fields(path, value, EXPECTED);
+  if (!isRecord(value)) throw new ConfigError(path, EXPECTED_PATTERN, value);
+  const fields = new OptionReader(path, value, EXPECTED_PATTERN);
   const [kind, ...others] = fields.names();
-  if (kind === undefined || others.length > 0 || !Object.hasOwn(KINDS, kind)) {
-    throw new ConfigError(path, EXPECTED, value);
+  if (kind === undefined || others.length > 0 || !Object.hasOwn(PATTERN_READERS, kind)) {
+    throw new ConfigError(path, EXPECTED_PATTERN, value);
   }
-  const text = fields.raw(kind);
-  if (typeof text !== 'string' || text === '') fields.fail(kind, 'a text of at least one letter');
-  return KINDS[kind](text as string, fields.at(kind));
+  const text = fields.get(kind);
+  if (typeof text !== 'string' || text === '')
+    fields.throwFor(kind, 'a text of at least one letter');
+  return PATTERN_READERS[kind](text as string, fields.pathOf(kind));
 }
 
 /** Reads one pattern or a list of them. */
@@ -70,43 +76,59 @@ export function readPatterns(value: unknown, path: string): readonly Pattern[] {
 }
 
 /** The most specific pattern that matches, if one does. Of many, a `PatternIndex` finds it sooner. */
-export function bestMatch(patterns: readonly Pattern[], tag: string): Pattern | undefined {
+export function bestMatch(patterns: readonly Pattern[], key: string): Pattern | undefined {
   let best: Pattern | undefined;
   for (const pattern of patterns) {
-    if ((best === undefined || pattern.weight > best.weight) && pattern.matches(tag))
+    if ((best === undefined || pattern.specificity > best.specificity) && pattern.matches(key))
       best = pattern;
   }
   return best;
 }
 
-function requireShort(text: string, path: string): void {
-  if (text.length > PATTERN_CHARS_MAX)
-    throw new ConfigError(path, `at most ${PATTERN_CHARS_MAX} characters`, text);
+function requireMaxLength(text: string, path: string): void {
+  if (text.length > MAX_PATTERN_CHARS)
+    throw new ConfigError(path, `at most ${MAX_PATTERN_CHARS} characters`, text);
 }
 
 function exact(text: string, path: string): Pattern {
-  requireShort(text, path);
-  const tag = tagOf(text);
-  return { text, weight: EXACT_WEIGHT, tag, head: tag, matches: (other) => other === tag };
+  requireMaxLength(text, path);
+  const key = toBinaryKey(text);
+  return {
+    text,
+    specificity: EXACT_SPECIFICITY,
+    exactKey: key,
+    literalPrefix: key,
+    matches: (other) => other === key,
+  };
 }
 
 function prefix(text: string, path: string): Pattern {
-  requireShort(text, path);
-  const head = tagOf(text);
-  return { text: `${text}*`, weight: text.length, head, matches: (tag) => tag.startsWith(head) };
+  requireMaxLength(text, path);
+  const head = toBinaryKey(text);
+  return {
+    text: `${text}*`,
+    specificity: text.length,
+    literalPrefix: head,
+    matches: (key) => key.startsWith(head),
+  };
 }
 
 function glob(text: string, path: string): Pattern {
-  requireShort(text, path);
-  if (text === '*') return EVERYTHING;
+  requireMaxLength(text, path);
+  if (text === '*') return MATCH_ALL;
   const weight = text.replace(/[*?]/g, '').length;
   const characters = [...text];
-  const head = tagOf(SPELLED_OUT.exec(text)?.[0] ?? '');
-  return { text, weight, head, matches: (tag) => globMatches(characters, [...textOf(tag)]) };
+  const head = toBinaryKey(LITERAL_PREFIX.exec(text)?.[0] ?? '');
+  return {
+    text,
+    specificity: weight,
+    literalPrefix: head,
+    matches: (key) => globMatches(characters, [...toKeyText(key)]),
+  };
 }
 
 /** What a glob begins with. Not further than a replacement mark, which stands for any wrong byte. */
-const SPELLED_OUT = /^[^*?\ufffd\ud800-\udfff]*/;
+const LITERAL_PREFIX = /^[^*?\ufffd\ud800-\udfff]*/;
 
 /**
  * Whether a glob takes in a whole text. On a mismatch the last star takes one character more and
@@ -134,16 +156,16 @@ function globMatches(glob: readonly string[], text: readonly string[]): boolean 
 }
 
 function regex(text: string, path: string): Pattern {
-  requireShort(text, path);
+  requireMaxLength(text, path);
   try {
     const compiled = RE2JS.compile(text);
     return {
       text: `/${text}/`,
-      weight: REGEX_WEIGHT,
-      head: '',
-      matches: (tag) => compiled.matches(textOf(tag)),
+      specificity: REGEX_SPECIFICITY,
+      literalPrefix: '',
+      matches: (key) => compiled.matches(toKeyText(key)),
     };
   } catch (error) {
-    throw new ConfigError(path, `a regular expression (${reasonOf(error)})`, text);
+    throw new ConfigError(path, `a regular expression (${errorMessageOf(error)})`, text);
   }
 }

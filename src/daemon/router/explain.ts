@@ -4,15 +4,15 @@
 
 import type { LimitConfig } from '../config/limits.ts';
 import { bestMatch } from '../keys/pattern.ts';
-import type { Applied, Route, RoutesConfig, Settled } from './routes.ts';
+import type { AppliedLimit, Route, RoutesConfig, StaticVerdict } from './routes.ts';
 
-export interface Explained {
+export interface Explanation {
   /** What happens, in a sentence. */
   readonly summary: string;
-  readonly limits: readonly ExplainedLimit[];
+  readonly limits: readonly LimitExplanation[];
 }
 
-export interface ExplainedLimit {
+export interface LimitExplanation {
   readonly name: string;
   readonly isApplied: boolean;
   /** The rule as it was written. */
@@ -20,12 +20,12 @@ export interface ExplainedLimit {
   readonly reason: string;
 }
 
-export function explainRoute(route: Route, config: RoutesConfig, tag: string): Explained {
+export function explainRoute(route: Route, config: RoutesConfig, key: string): Explanation {
   const applied = route.applied.map((own) => ({
     name: own.name,
     isApplied: true,
     rule: ruleOf(own),
-    reason: whyApplied(own),
+    reason: describeApplied(own),
   }));
   const others = config.limits
     .filter((limit) => !route.applied.some((own) => own.limit === limit))
@@ -33,14 +33,14 @@ export function explainRoute(route: Route, config: RoutesConfig, tag: string): E
       name: limit.name,
       isApplied: false,
       rule: limit.rule.limit,
-      reason: whyNot(limit, route, config, tag),
+      reason: describeNotApplied(limit, route, config, key),
     }));
   return { summary: summaryOf(route), limits: [...applied, ...others] };
 }
 
-function summaryOf({ settled, applied }: Route): string {
-  if (settled)
-    return `${settled.isAllowed ? 'always allowed' : 'always denied'}: ${whySettled(settled)}`;
+function summaryOf({ staticVerdict, applied }: Route): string {
+  if (staticVerdict)
+    return `${staticVerdict.isAllowed ? 'always allowed' : 'always denied'}: ${describeStaticVerdict(staticVerdict)}`;
   const active = applied.filter(({ limit }) => !limit.shadow);
   if (active.length === 0) return 'always allowed: only limits in shadow mode are for it';
   return active.length === 1
@@ -48,18 +48,19 @@ function summaryOf({ settled, applied }: Route): string {
     : `${active.length} limits decide, all or nothing`;
 }
 
-function whySettled({ reason, limit, by }: Settled): string {
+function describeStaticVerdict({ reason, limit, pattern }: StaticVerdict): string {
   if (reason === 'unmatched') return 'no limit is for it (unmatched)';
   const whose = limit === undefined ? 'the' : `limit ${limit}'s`;
-  return `${whose} ${reason === 'allow-list' ? 'allow' : 'deny'} list has ${by?.text}`;
+  return `${whose} ${reason === 'allow-list' ? 'allow' : 'deny'} list has ${pattern?.text}`;
 }
 
-const ruleOf = ({ limit, name }: Applied): unknown =>
+const ruleOf = ({ limit, name }: AppliedLimit): unknown =>
   (limit.overrides.find(({ match }) => name === `${limit.name}[${match.text}]`)?.rule ?? limit.rule)
     .limit;
 
-function whyApplied({ limit, name, by }: Applied): string {
-  const what = name === limit.name ? `matches ${by.text}` : `has an override for ${by.text}`;
+function describeApplied({ limit, name, pattern }: AppliedLimit): string {
+  const what =
+    name === limit.name ? `matches ${pattern.text}` : `has an override for ${pattern.text}`;
   const how = limit.always ? 'applies always' : 'is the most specific';
   const notes = [
     limit.per === 'limit' && 'all keys count together',
@@ -71,20 +72,20 @@ function whyApplied({ limit, name, by }: Applied): string {
   return [`${what}, ${how}`, ...notes].join('; ');
 }
 
-function whyNot(
+function describeNotApplied(
   limit: LimitConfig,
-  { applied, settled }: Route,
+  { applied, staticVerdict }: Route,
   { limits }: RoutesConfig,
-  tag: string,
+  key: string,
 ): string {
-  const by = bestMatch(limit.match, tag);
+  const by = bestMatch(limit.match, key);
   if (!by) return `does not match ${limit.match.map(({ text }) => text).join(', ')}`;
-  if (settled) return 'not asked';
-  if (bestMatch(limit.allow, tag)) return 'its allow list has the key';
+  if (staticVerdict) return 'not asked';
+  if (bestMatch(limit.allow, key)) return 'its allow list has the key';
   const first = applied.find((own) => !own.limit.always)?.limit;
   // One that excuses the key is still the one that was for it.
   const excused = limits.find(
-    (own) => !own.always && bestMatch(own.match, tag) && bestMatch(own.allow, tag),
+    (own) => !own.always && bestMatch(own.match, key) && bestMatch(own.allow, key),
   );
   return `matches ${by.text}, but ${(first ?? excused)?.name ?? 'another one'} is more specific`;
 }

@@ -3,128 +3,129 @@
  * reads the same as before keeps its counts, whatever else has changed around it.
  */
 
-import type { ShareMaker } from '../../backends/backend.ts';
-import { alone } from '../../backends/peers/backend.ts';
-import { undivided } from '../../backends/pool/backend.ts';
-import type { RemoteShareMaker } from '../../backends/remote-backend.ts';
+import type { BackendFactory } from '../../backends/backend.ts';
+import { dryRunPeers } from '../../backends/peers/backend.ts';
+import { dryRunPool } from '../../backends/pool/backend.ts';
+import type { RemoteBackendFactory } from '../../backends/remote-backend.ts';
 import { type Clock, systemClock } from '../../core/clock.ts';
-import { type Hasher, hasher } from '../../core/hash.ts';
-import { Underway } from '../../core/pending.ts';
-import type { RemoteEngine, RemoteLimiter } from '../../limiter/async-limiter.ts';
-import { engineOf } from '../../limiter/limiter.ts';
-import { Engine } from '../../limiter/sync-limiter.ts';
+import { createHasher, type Hasher } from '../../core/hash.ts';
+import { PendingSet } from '../../core/pending.ts';
+import type { AsyncLimiter, RemoteLimiter } from '../../limiter/async-limiter.ts';
+import { createLimiter } from '../../limiter/limiter.ts';
+import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import { fingerprint, type LimitConfig, type RuleOptions } from '../config/limits.ts';
-import { trial } from '../config/redis.ts';
+import { dryRunRedis } from '../config/redis.ts';
 
 /** One rule at work: a limit's own, or that of an override. */
-export interface Shelved {
+export interface LimiterEntry {
   readonly name: string;
   /** Same text, same counts. */
   readonly fingerprint: string;
-  readonly engine: Engine | RemoteEngine;
+  readonly limiter: SyncLimiter | AsyncLimiter;
   /** Questions that somebody else still has to answer. */
-  readonly underway: Underway;
+  readonly pending: PendingSet;
 }
 
-export interface ShelfSetting {
+export interface RegistryContext {
   readonly clock?: Clock | undefined;
   readonly hasher: Hasher;
   /** Looked at as often as the surfaces say, where a rule can bear that. */
-  readonly held?: Clock | undefined;
+  readonly batchClock?: Clock | undefined;
   /** Who else spends from a limit, reached the way the configuration says. */
-  readonly shareOf: ShareOf;
+  readonly backendFor: BackendSelector;
 }
 
 /** Nobody else: undefined. */
-export type ShareOf = (
+export type BackendSelector = (
   limit: Pick<LimitConfig, 'redis' | 'etcd' | 'peers' | 'pool' | 'groups'>,
-) => RemoteShareMaker | ShareMaker | undefined;
+) => RemoteBackendFactory | BackendFactory | undefined;
 
 /** How the shelf has changed. */
-export interface Stocked {
-  readonly made: readonly Shelved[];
-  readonly dropped: readonly Shelved[];
+export interface RegistryChange {
+  readonly created: readonly LimiterEntry[];
+  readonly removed: readonly LimiterEntry[];
 }
 
-export class Shelf {
-  readonly #setting: ShelfSetting;
-  #shelved: ReadonlyMap<string, Shelved> = new Map();
+export class LimiterRegistry {
+  readonly #context: RegistryContext;
+  #entries: ReadonlyMap<string, LimiterEntry> = new Map();
 
-  constructor(setting: ShelfSetting) {
-    this.#setting = setting;
+  constructor(context: RegistryContext) {
+    this.#context = context;
   }
 
-  get all(): readonly Shelved[] {
-    return [...this.#shelved.values()];
+  get all(): readonly LimiterEntry[] {
+    return [...this.#entries.values()];
   }
 
-  get(name: string): Shelved | undefined {
-    return this.#shelved.get(name);
+  get(name: string): LimiterEntry | undefined {
+    return this.#entries.get(name);
   }
 
   /**
    * Makes what these limits need and keeps what they still need. Nothing changes if one cannot be
    * made. What is new comes back, and what nobody needs any more.
    */
-  stock(limits: readonly LimitConfig[]): Stocked {
-    const next = new Map<string, Shelved>();
+  apply(limits: readonly LimitConfig[]): RegistryChange {
+    const next = new Map<string, LimiterEntry>();
     for (const limit of limits) {
-      const own = this.#keptOrMade(limit.name, limit.rule, limit);
+      const own = this.#keepOrCreate(limit.name, limit.rule, limit);
       next.set(own.name, own);
       for (const { match, rule } of limit.overrides) {
         const name = overrideName(limit.name, match.text);
-        next.set(name, this.#keptOrMade(name, rule, limit));
+        next.set(name, this.#keepOrCreate(name, rule, limit));
       }
     }
-    const dropped = this.all.filter((old) => next.get(old.name) !== old);
-    const made = [...next.values()].filter((own) => this.#shelved.get(own.name) !== own);
-    this.#shelved = next;
-    return { made, dropped };
+    const removed = this.all.filter((old) => next.get(old.name) !== old);
+    const created = [...next.values()].filter((own) => this.#entries.get(own.name) !== own);
+    this.#entries = next;
+    return { created, removed };
   }
 
-  #keptOrMade(name: string, rule: RuleOptions, limit: LimitConfig): Shelved {
+  #keepOrCreate(name: string, rule: RuleOptions, limit: LimitConfig): LimiterEntry {
     const { redis, etcd, peers, pool, groups } = limit;
-    const decider = redis ? JSON.stringify(redis) : etcd?.text;
-    const part = groups && `groups ${groups.part}`;
+    const decider = redis ? JSON.stringify(redis) : etcd?.source;
+    const part = groups && `groups ${groups.fraction}`;
     const sharedBy = [decider, peers && 'peers', pool && 'pool', part];
     const text = fingerprint(rule) + sharedBy.filter(Boolean).join();
-    const old = this.#shelved.get(name);
+    const old = this.#entries.get(name);
     if (old?.fingerprint === text) return old;
-    const { clock, held, hasher, shareOf } = this.#setting;
-    const share = shareOf(limit);
-    const options = { ...rule, name, ...(clock && { clock }), ...(share && { share }) };
+    const { clock, batchClock, hasher, backendFor } = this.#context;
+    const backend = backendFor(limit);
+    const options = { ...rule, name, ...(clock && { clock }), ...(backend && { backend }) };
     // In a pool every second has its own part: a look at the clock that is shared would spend one that is over.
-    const engine = engineOf(options, { hasher, clock: pool ? systemClock : held });
-    return { name, fingerprint: text, engine, underway: new Underway() };
+    const limiter = createLimiter(options, { hasher, clock: pool ? systemClock : batchClock });
+    return { name, fingerprint: text, limiter, pending: new PendingSet() };
   }
 }
 
 /** A shelf for looking at only: nobody is connected to. */
-export function shelfFor(limits: readonly LimitConfig[]): Shelf {
-  const keeperOf: ShareOf = ({ redis, etcd, peers, pool }) => {
-    if (redis || etcd) return redis ? trial(redis) : etcd?.trial;
-    return peers ? alone : pool ? undivided : undefined;
+export function dryRunRegistry(limits: readonly LimitConfig[]): LimiterRegistry {
+  const bucketBackendFor: BackendSelector = ({ redis, etcd, peers, pool }) => {
+    if (redis || etcd) return redis ? dryRunRedis(redis) : etcd?.dryRunFactory;
+    return peers ? dryRunPeers : pool ? dryRunPool : undefined;
   };
-  const shareOf: ShareOf = (limit) =>
-    limit.groups ? limit.groups.trial(keeperOf(limit)) : keeperOf(limit);
-  const shelf = new Shelf({ hasher: hasher([0, 0]), shareOf });
-  shelf.stock(limits);
-  return shelf;
+  const backendFor: BackendSelector = (limit) =>
+    limit.groups ? limit.groups.dryRunFactory(bucketBackendFor(limit)) : bucketBackendFor(limit);
+  const registry = new LimiterRegistry({ hasher: createHasher([0, 0]), backendFor });
+  registry.apply(limits);
+  return registry;
 }
 
 /** What an override is called in metrics and answers. */
 export const overrideName = (limit: string, pattern: string): string => `${limit}[${pattern}]`;
 
 /** Whether a call of this limit is in flight until it is settled. */
-export const countsFlights = (engine: Engine): boolean => engine.inspect('').inFlight !== undefined;
+export const isConcurrencyLimit = (limiter: SyncLimiter): boolean =>
+  limiter.inspect('').inFlight !== undefined;
 
 /**
  * Ends what limiters have with others: a fleet is left, and what is held of a limit that others share is
  * given back, once what was asked is answered. Each question has a deadline, so that is not for long.
  */
-export async function closeAll(shelved: readonly Shelved[]): Promise<void> {
-  for (const { engine } of shelved) if (engine instanceof Engine) engine.leave();
-  const remote = shelved.filter(({ engine }) => 'isRemote' in engine);
-  await Promise.all(remote.map(({ underway }) => underway.ended()));
-  await Promise.allSettled(remote.map(({ engine }) => (engine as RemoteLimiter).close()));
+export async function closeLimiters(entries: readonly LimiterEntry[]): Promise<void> {
+  for (const { limiter } of entries) if (limiter instanceof SyncLimiter) limiter.detach();
+  const remote = entries.filter(({ limiter }) => 'isRemote' in limiter);
+  await Promise.all(remote.map(({ pending }) => pending.drained()));
+  await Promise.allSettled(remote.map(({ limiter }) => (limiter as RemoteLimiter).close()));
 }

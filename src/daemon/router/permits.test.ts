@@ -2,12 +2,12 @@ import { expect, test } from 'vitest';
 import { limiter } from '../../limiter/limiter.ts';
 import type { Permit } from '../../limiter/permit.ts';
 import { VirtualClock } from '../../testing/index.ts';
-import { Permits } from './permits.ts';
+import { PermitRegistry } from './permits.ts';
 
 test('permits that were lost are forgotten as new ones come', () => {
   const clock = new VirtualClock();
-  const api = limiter({ limit: { bucket: { rate: 1e6, burst: 1e6 } }, holdMax: '1s', clock });
-  const permits = new Permits(() => 0);
+  const api = limiter({ limit: { bucket: { rate: 1e6, burst: 1e6 } }, permitTimeout: '1s', clock });
+  const permits = new PermitRegistry(() => 0);
   let most = 0;
   for (let n = 0; n < 100_000; n++) {
     permits.add([api.tryAcquire('a') as Permit]);

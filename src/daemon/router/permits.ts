@@ -1,7 +1,7 @@
 /**
  * Permits that callers of the daemon hold: by a name that travels, until they settle.
  *
- * A limiter takes back what was held for too long (`holdMax`), so nothing is lost when a caller dies;
+ * A limiter takes back what was held for too long (`permitTimeout`), so nothing is lost when a caller dies;
  * those are forgotten here as new ones come, so that there are few more than are out.
  */
 
@@ -9,57 +9,57 @@ import type { Random } from '../../core/random.ts';
 import type { Permit } from '../../limiter/permit.ts';
 
 /** Callers that hold more than this at once get no permit to settle with: they are let through. */
-const PERMITS_MAX = 1_000_000;
+const MAX_PERMITS = 1_000_000;
 
 /** So many come at least, and at most, between two looks for those that were lost. */
 const SWEEP_EVERY_MIN = 1024;
-const SWEEP_EVERY_MAX = 65_536;
+const MAX_SWEEP_EVERY = 65_536;
 
-type Result = Parameters<Permit['settle']>[0];
+type SettleResult = Parameters<Permit['settle']>[0];
 
-export class Permits {
-  readonly #held = new Map<string, readonly Permit[]>();
+export class PermitRegistry {
+  readonly #outstanding = new Map<string, readonly Permit[]>();
   readonly #random: Random;
-  #next = 1;
+  #nextId = 1;
   /** How many may still come before those that were lost meanwhile are looked for. */
-  #sweepIn = SWEEP_EVERY_MIN;
+  #untilSweep = SWEEP_EVERY_MIN;
 
   constructor(random: Random) {
     this.#random = random;
   }
 
   get size(): number {
-    return this.#held.size;
+    return this.#outstanding.size;
   }
 
   /** A name for what is held for one call; undefined if there is nothing to settle, or no room. */
   add(permits: readonly Permit[]): string | undefined {
     if (permits.length === 0) return undefined;
-    if (--this.#sweepIn <= 0) this.#sweep();
-    if (this.#held.size >= PERMITS_MAX) {
+    if (--this.#untilSweep <= 0) this.#sweep();
+    if (this.#outstanding.size >= MAX_PERMITS) {
       for (const permit of permits) permit.settle({ outcome: 'failed' });
       return undefined;
     }
     // So that nobody settles what is somebody else's by counting.
-    const name = `${this.#next++}-${Math.floor(this.#random() * 2 ** 48).toString(36)}`;
-    this.#held.set(name, permits);
+    const name = `${this.#nextId++}-${Math.floor(this.#random() * 2 ** 48).toString(36)}`;
+    this.#outstanding.set(name, permits);
     return name;
   }
 
   /** False if nobody holds it any more. @throws {ConfigError} if the result makes no sense. */
-  settle(name: string, result: Result): boolean {
-    const permits = this.#held.get(name);
+  settle(name: string, result: SettleResult): boolean {
+    const permits = this.#outstanding.get(name);
     if (!permits) return false;
     const isHeld = permits.some((permit) => !permit.isSettled);
     for (const permit of permits) permit.settle(result);
-    this.#held.delete(name);
+    this.#outstanding.delete(name);
     return isHeld;
   }
 
   #sweep(): void {
-    for (const [name, permits] of this.#held) {
-      if (permits.every((permit) => permit.isSettled)) this.#held.delete(name);
+    for (const [name, permits] of this.#outstanding) {
+      if (permits.every((permit) => permit.isSettled)) this.#outstanding.delete(name);
     }
-    this.#sweepIn = Math.min(SWEEP_EVERY_MAX, Math.max(SWEEP_EVERY_MIN, this.#held.size));
+    this.#untilSweep = Math.min(MAX_SWEEP_EVERY, Math.max(SWEEP_EVERY_MIN, this.#outstanding.size));
   }
 }

@@ -1,14 +1,14 @@
 import { describe, expect, test } from 'vitest';
-import { hasher } from '../../core/hash.ts';
+import { createHasher } from '../../core/hash.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
-import { readText } from '../config/file.ts';
+import { parseConfigText } from '../config/file.ts';
 import type { Config } from '../config/read.ts';
-import { tagOf } from '../keys/binary-key.ts';
-import { Shelf } from './limiter-registry.ts';
-import { type Answer, Gate, isUnknown } from './router.ts';
+import { toBinaryKey } from '../keys/binary-key.ts';
+import { LimiterRegistry } from './limiter-registry.ts';
+import { type CheckResult, isUnknownLimit, Router } from './router.ts';
 
 function configOf(text: string): Config {
-  const loaded = readText('test.yaml', text);
+  const loaded = parseConfigText('test.yaml', text);
   if ('config' in loaded) return loaded.config;
   throw new Error(loaded.problems.join('\n'));
 }
@@ -16,31 +16,31 @@ function configOf(text: string): Config {
 /** A gate by this configuration, on a clock that stands still unless it is told otherwise. */
 function gateOf(text: string) {
   const clock = new VirtualClock(1_000_000);
-  const hash = hasher([1, 2]);
-  const shelf = new Shelf({ clock, hasher: hash, shareOf: () => undefined });
+  const hasher = createHasher([1, 2]);
+  const registry = new LimiterRegistry({ clock, hasher, backendFor: () => undefined });
   const config = configOf(text);
-  shelf.stock(config.limits);
-  const gate = new Gate(config, shelf, hash);
+  registry.apply(config.limits);
+  const router = new Router(config, registry, hasher);
   const line = (key: string): boolean => {
     const bytes = Buffer.from(`<${key}>`);
-    return gate.isAllowed(bytes, 1, bytes.length - 1) as boolean;
+    return router.isAllowed(bytes, 1, bytes.length - 1) as boolean;
   };
   const ask = (
     key: string,
-    more: { limit?: string; cost?: number; hold?: boolean } = {},
-  ): Answer => {
-    const answer = gate.ask({ tag: tagOf(key), cost: 1, ...more }) as Answer;
-    if (isUnknown(answer)) throw new Error(`unknown ${answer.unknown}`);
+    more: { limit?: string; cost?: number; wantsPermit?: boolean } = {},
+  ): CheckResult => {
+    const answer = router.check({ key: toBinaryKey(key), cost: 1, ...more }) as CheckResult;
+    if (isUnknownLimit(answer)) throw new Error(`unknown ${answer.unknown}`);
     return answer;
   };
   const served = (key: string, times: number): number =>
     Array.from({ length: times }, () => line(key)).filter(Boolean).length;
   const change = (other: string): void => {
     const next = configOf(other);
-    shelf.stock(next.limits);
-    gate.change(next);
+    registry.apply(next.limits);
+    router.applyConfig(next);
   };
-  return { gate, clock, shelf, line, ask, served, change };
+  return { gate: router, clock, shelf: registry, line, ask, served, change };
 }
 
 const TWO = `
@@ -102,7 +102,7 @@ describe('the gate', () => {
   test('a limit can be asked by its name, whatever it is for', () => {
     const { gate, ask } = gateOf(TWO);
     expect(ask('alice', { limit: 'mine' }).decision).toEqual({ verdict: 'allow', remaining: 2 });
-    expect(gate.ask({ tag: 'alice', cost: 1, limit: 'other' })).toEqual({ unknown: 'other' });
+    expect(gate.check({ key: 'alice', cost: 1, limit: 'other' })).toEqual({ unknown: 'other' });
   });
 
   test('an override has a count of its own', () => {
@@ -140,9 +140,9 @@ limits:
     expect([served('worse', 3), served('fine', 3), served('x', 3)]).toEqual([0, 3, 1]);
     expect(ask('bad1')).toMatchObject({
       decision: { verdict: 'deny', retryAfterMs: Infinity },
-      settled: { reason: 'deny-list' },
+      staticVerdict: { reason: 'deny-list' },
     });
-    expect(shelf.get('rest')?.engine.stats()).toMatchObject({ allowed: 1, denied: 2 });
+    expect(shelf.get('rest')?.limiter.stats()).toMatchObject({ allowed: 1, denied: 2 });
   });
 
   test("a limit's allow list excuses from that limit only", () => {
@@ -167,7 +167,7 @@ limits:
   trial: { bucket: { rate: 1/s, burst: 2 }, always: true, shadow: true }
 `);
     expect(served('a', 9)).toBe(5);
-    expect(shelf.get('trial')?.engine.stats()).toMatchObject({ allowed: 2, denied: 3 });
+    expect(shelf.get('trial')?.limiter.stats()).toMatchObject({ allowed: 2, denied: 3 });
     expect(ask('a').limit).toBe('real');
   });
 
@@ -181,18 +181,18 @@ limits:
   test('who holds settles; who does not can only look at calls in flight', () => {
     const { ask, gate, served } = gateOf('limits: { sink: { adaptive: { initial: 2, max: 2 } } }');
     expect(served('db', 9)).toBe(9); // nothing is in flight
-    const [first, second] = [ask('db', { hold: true }), ask('db', { hold: true })];
-    expect(ask('db', { hold: true }).decision.verdict).toBe('deny');
+    const [first, second] = [ask('db', { wantsPermit: true }), ask('db', { wantsPermit: true })];
+    expect(ask('db', { wantsPermit: true }).decision.verdict).toBe('deny');
     expect(served('db', 9)).toBe(0);
     expect(gate.settle(first.permit ?? '', { outcome: 'ok', rttMs: 10 })).toBe(true);
     expect(gate.settle(first.permit ?? '', {})).toBe(false);
-    expect(ask('db', { hold: true }).decision.verdict).toBe('allow');
+    expect(ask('db', { wantsPermit: true }).decision.verdict).toBe('allow');
     expect(second.permit).not.toBe(first.permit);
   });
 
   test('what was held and not used is given back', () => {
     const { ask, gate } = gateOf(TWO);
-    const { permit = '' } = ask('alice', { hold: true, cost: 2 });
+    const { permit = '' } = ask('alice', { wantsPermit: true, cost: 2 });
     expect(ask('alice').decision.verdict).toBe('deny');
     gate.settle(permit, { outcome: 'ignored' });
     expect(ask('alice', { cost: 2 }).decision.verdict).toBe('allow');

@@ -12,28 +12,28 @@ import type { Hasher } from '../../core/hash.ts';
 import { type Random, systemRandom } from '../../core/random.ts';
 import type { Inspection } from '../../limiter/inspection.ts';
 import type { Permit } from '../../limiter/permit.ts';
-import { Engine } from '../../limiter/sync-limiter.ts';
-import type { Shelf } from './limiter-registry.ts';
-import { Permits } from './permits.ts';
+import { SyncLimiter } from '../../limiter/sync-limiter.ts';
+import type { LimiterRegistry } from './limiter-registry.ts';
+import { PermitRegistry } from './permits.ts';
 import {
-  type Applied,
-  keyFor,
+  type AppliedLimit,
+  limiterKeyOf,
   type Route,
-  Routes,
   type RoutesConfig,
-  type Settled,
+  RouteTable,
+  type StaticVerdict,
 } from './routes.ts';
 
-export interface Ask {
+export interface CheckRequest {
   /** One limit by its name; undefined: those that are for the key. */
   readonly limit?: string | undefined;
-  readonly tag: string;
+  readonly key: string;
   readonly cost: number;
   /** Whether the caller will settle: it gets a permit. */
-  readonly hold?: boolean;
+  readonly wantsPermit?: boolean;
 }
 
-export interface Answer {
+export interface CheckResult {
   /** Allow or deny: nothing is ever reserved for later. */
   readonly decision: Decision;
   /** The limit that refused. */
@@ -41,65 +41,71 @@ export interface Answer {
   /** Set if nobody could decide, and it was refused for that. */
   readonly reason?: 'unavailable';
   /** Why there was nothing to count. */
-  readonly settled?: Settled;
+  readonly staticVerdict?: StaticVerdict;
   /** What to settle with; only for who holds. */
   readonly permit?: string;
 }
 
 /** All that is known of a limit whose decider cannot be asked. */
-export interface OutOfReach {
+export interface UnavailableLimit {
   readonly name: string;
-  readonly isReachable: false;
+  readonly isAvailable: false;
 }
 
 /** A limit was asked for by a name that nobody has. */
-export interface Unknown {
+export interface UnknownLimit {
   readonly unknown: string;
 }
 
-export const isUnknown = (answer: Answer | Unknown): answer is Unknown => 'unknown' in answer;
+export const isUnknownLimit = (answer: CheckResult | UnknownLimit): answer is UnknownLimit =>
+  'unknown' in answer;
 
-const ALLOWED: Answer = { decision: allow(Number.MAX_SAFE_INTEGER) };
+const ALLOWED: CheckResult = { decision: allow(Number.MAX_SAFE_INTEGER) };
 
-export class Gate {
-  readonly permits: Permits;
-  readonly shelf: Shelf;
+export class Router {
+  readonly permits: PermitRegistry;
+  readonly registry: LimiterRegistry;
   readonly #hasher: Hasher;
-  #routes: Routes;
+  #routeTable: RouteTable;
 
-  constructor(config: RoutesConfig, shelf: Shelf, hasher: Hasher, random: Random = systemRandom) {
-    this.permits = new Permits(random);
-    this.shelf = shelf;
+  constructor(
+    config: RoutesConfig,
+    registry: LimiterRegistry,
+    hasher: Hasher,
+    random: Random = systemRandom,
+  ) {
+    this.permits = new PermitRegistry(random);
+    this.registry = registry;
     this.#hasher = hasher;
-    this.#routes = new Routes(config, shelf);
+    this.#routeTable = new RouteTable(config, registry);
   }
 
   /** From now on, by other rules. The shelf has them already. */
-  change(config: RoutesConfig): void {
-    this.#routes = new Routes(config, this.shelf);
+  applyConfig(config: RoutesConfig): void {
+    this.#routeTable = new RouteTable(config, this.registry);
   }
 
   /** May one call happen for this key? The shortest road: no text is made of the bytes if none is needed. */
   isAllowed(bytes: Buffer, from: number, to: number): boolean | Promise<boolean> {
     const hasher = this.#hasher;
     hasher.hashBytes(bytes, from, to);
-    const known = this.#routes.recall(hasher);
-    const quick = known?.quick?.askHashed(hasher, 1);
+    const known = this.#routeTable.cached(hasher);
+    const quick = known?.singleLimiter?.checkHashed(hasher, 1);
     if (quick) return quick.verdict === 'allow';
-    const tag = bytes.toString('latin1', from, to);
-    const answer = this.#ask(known ?? this.#routes.find(hasher, tag), { tag, cost: 1 });
-    return answer instanceof Promise ? answer.then(isAllow) : isAllow(answer);
+    const key = bytes.toString('latin1', from, to);
+    const answer = this.#runCheck(known ?? this.#routeTable.resolve(hasher, key), { key, cost: 1 });
+    return answer instanceof Promise ? answer.then(isAllowResult) : isAllowResult(answer);
   }
 
   /** May `cost` happen? All or nothing. */
-  ask(ask: Ask): Answer | Unknown | Promise<Answer> {
-    const route = this.#routeOf(ask);
-    return route ? this.#ask(route, ask) : { unknown: ask.limit ?? '' };
+  check(request: CheckRequest): CheckResult | UnknownLimit | Promise<CheckResult> {
+    const route = this.#resolveRoute(request);
+    return route ? this.#runCheck(route, request) : { unknown: request.limit ?? '' };
   }
 
   /** The same along a route that was found before, for who also wants to tell of it. */
-  askAlong(route: Route, ask: Ask): Answer | Promise<Answer> {
-    return this.#ask(route, ask);
+  checkRoute(route: Route, request: CheckRequest): CheckResult | Promise<CheckResult> {
+    return this.#runCheck(route, request);
   }
 
   /** How a call went that holds a permit; false if nobody holds it any more. */
@@ -108,116 +114,129 @@ export class Gate {
   }
 
   /** What would happen to this key, and why. */
-  route(tag: string, limit?: string): Route | undefined {
-    return this.#routeOf({ limit, tag, cost: 1 });
+  route(key: string, limit?: string): Route | undefined {
+    return this.#resolveRoute({ limit, key, cost: 1 });
   }
 
   /** How the key stands with every limit it meets. */
   async inspect(
-    tag: string,
+    key: string,
     limit?: string,
-  ): Promise<readonly (Inspection | OutOfReach)[] | undefined> {
-    const route = this.route(tag, limit);
+  ): Promise<readonly (Inspection | UnavailableLimit)[] | undefined> {
+    const route = this.route(key, limit);
     if (!route) return undefined;
-    const look = async (own: Applied): Promise<Inspection | OutOfReach> =>
-      (await own.limiter.inspect(keyFor(own, tag))) ?? { name: own.name, isReachable: false };
+    const look = async (own: AppliedLimit): Promise<Inspection | UnavailableLimit> =>
+      (await own.limiter.inspect(limiterKeyOf(own, key))) ?? { name: own.name, isAvailable: false };
     return Promise.all(route.applied.map(look));
   }
 
-  #routeOf({ limit, tag }: Ask): Route | undefined {
-    if (limit !== undefined) return this.#routes.named(limit, tag);
-    this.#hasher.hash(tag);
-    return this.#routes.recall(this.#hasher) ?? this.#routes.find(this.#hasher, tag);
+  #resolveRoute({ limit, key }: CheckRequest): Route | undefined {
+    if (limit !== undefined) return this.#routeTable.resolveNamed(limit, key);
+    this.#hasher.hash(key);
+    return this.#routeTable.cached(this.#hasher) ?? this.#routeTable.resolve(this.#hasher, key);
   }
 
-  #ask(route: Route, ask: Ask): Answer | Promise<Answer> {
-    if (route.settled) return answerOf(route.settled);
-    const here = ask.hold ? this.#hold(route, ask) : this.#take(route, ask);
-    if (here.answer.decision.verdict === 'deny') return here.answer;
-    if (route.there.length > 0) {
-      const answer = this.#askThere(route, ask, here);
-      for (const { underway } of route.there) underway.add(answer);
+  #runCheck(route: Route, request: CheckRequest): CheckResult | Promise<CheckResult> {
+    if (route.staticVerdict) return staticResultOf(route.staticVerdict);
+    const local = request.wantsPermit
+      ? this.#acquireLocal(route, request)
+      : this.#checkLocal(route, request);
+    if (local.result.decision.verdict === 'deny') return local.result;
+    if (route.remote.length > 0) {
+      const answer = this.#acquireRemote(route, request, local);
+      for (const { pending } of route.remote) pending.add(answer);
       return answer;
     }
-    for (const own of route.shadows) askShadow(own, ask);
-    return this.#grant(here, ask);
+    for (const own of route.shadowLimits) countInShadow(own, request);
+    return this.#issuePermit(local, request);
   }
 
   /** Takes what those give who decide here. */
-  #take(route: Route, { tag, cost }: Ask): Taken {
-    if (route.quick) return { answer: askOne(route.quick, tag, cost), held: [] };
-    for (const own of route.looked) {
-      const decision = own.limiter.peek(keyFor(own, tag), cost);
-      if (decision.verdict === 'deny') return { answer: { decision, limit: own.name }, held: [] };
+  #checkLocal(route: Route, { key, cost }: CheckRequest): LocalResult {
+    if (route.singleLimiter)
+      return { result: checkSingle(route.singleLimiter, key, cost), permits: [] };
+    for (const own of route.concurrencyLimits) {
+      const decision = own.limiter.peek(limiterKeyOf(own, key), cost);
+      if (decision.verdict === 'deny')
+        return { result: { decision, limit: own.name }, permits: [] };
     }
-    return { answer: route.here?.askNaming(tag, cost) ?? ALLOWED, held: [] };
+    return { result: route.local?.checkNamed(key, cost) ?? ALLOWED, permits: [] };
   }
 
-  #hold(route: Route, { tag, cost }: Ask): Taken {
-    const permit = route.hereHolding?.tryAcquire(tag, cost);
-    if (!permit) return { answer: ALLOWED, held: [] };
-    if (permit.verdict === 'allow') return { answer: ALLOWED, held: [permit] };
+  #acquireLocal(route: Route, { key, cost }: CheckRequest): LocalResult {
+    const permit = route.localWithPermits?.tryAcquire(key, cost);
+    if (!permit) return { result: ALLOWED, permits: [] };
+    if (permit.verdict === 'allow') return { result: ALLOWED, permits: [permit] };
     const { retryAfterMs, limit } = permit;
-    return { answer: { decision: deny(retryAfterMs), limit }, held: [] };
+    return { result: { decision: deny(retryAfterMs), limit }, permits: [] };
   }
 
   /** Then those that somebody else decides, one after the other; who refuses undoes the rest. */
-  async #askThere(route: Route, ask: Ask, here: Taken): Promise<Answer> {
-    const held: Permit[] = [...here.held];
-    for (const own of route.there) {
-      const permit = await own.limiter.tryAcquire(keyFor(own, ask.tag), ask.cost);
+  async #acquireRemote(
+    route: Route,
+    request: CheckRequest,
+    local: LocalResult,
+  ): Promise<CheckResult> {
+    const held: Permit[] = [...local.permits];
+    for (const own of route.remote) {
+      const permit = await own.limiter.tryAcquire(limiterKeyOf(own, request.key), request.cost);
       if (permit.verdict === 'allow') {
         held.push(permit);
         continue;
       }
       for (const other of held) other.settle({ outcome: 'ignored' });
-      if (!ask.hold) route.here?.settle(ask.tag, { outcome: 'ignored', cost: ask.cost });
+      if (!request.wantsPermit)
+        route.local?.settle(request.key, { outcome: 'ignored', cost: request.cost });
       const { retryAfterMs, limit, reason } = permit;
       return { decision: deny(retryAfterMs), limit, ...(reason === 'unavailable' && { reason }) };
     }
-    for (const own of route.shadows) askShadow(own, ask);
-    return this.#grant({ answer: here.answer, held }, ask);
+    for (const own of route.shadowLimits) countInShadow(own, request);
+    return this.#issuePermit({ result: local.result, permits: held }, request);
   }
 
   /** Who settles later gets a permit; for who does not, everything is settled now. */
-  #grant({ answer, held }: Taken, { hold }: Ask): Answer {
-    if (!hold) {
-      for (const permit of held) permit.settle();
-      return answer;
+  #issuePermit({ result, permits }: LocalResult, { wantsPermit }: CheckRequest): CheckResult {
+    if (!wantsPermit) {
+      for (const permit of permits) permit.settle();
+      return result;
     }
-    const permit = this.permits.add(held);
-    return permit === undefined ? answer : { ...answer, permit };
+    const permit = this.permits.add(permits);
+    return permit === undefined ? result : { ...result, permit };
   }
 }
 
 /** What was answered so far, and what was taken for it. */
-interface Taken {
-  readonly answer: Answer;
-  readonly held: readonly Permit[];
+interface LocalResult {
+  readonly result: CheckResult;
+  readonly permits: readonly Permit[];
 }
 
 /** One limit alone needs nobody to bring several together. */
-function askOne(limiter: Engine, tag: string, cost: number): Answer {
-  const decision = limiter.ask(tag, cost);
+function checkSingle(limiter: SyncLimiter, key: string, cost: number): CheckResult {
+  const decision = limiter.check(key, cost);
   return decision.verdict === 'deny' ? { decision, limit: limiter.name } : { decision };
 }
 
-const isAllow = ({ decision }: Answer): boolean => decision.verdict === 'allow';
+const isAllowResult = ({ decision }: CheckResult): boolean => decision.verdict === 'allow';
 
-function answerOf(settled: Settled): Answer {
-  const decision = settled.isAllowed ? ALLOWED.decision : deny(NEVER);
-  const { limit } = settled;
-  return { decision, settled, ...(limit !== undefined && !settled.isAllowed && { limit }) };
+function staticResultOf(staticVerdict: StaticVerdict): CheckResult {
+  const decision = staticVerdict.isAllowed ? ALLOWED.decision : deny(NEVER);
+  const { limit } = staticVerdict;
+  return {
+    decision,
+    staticVerdict,
+    ...(limit !== undefined && !staticVerdict.isAllowed && { limit }),
+  };
 }
 
 /** A limit that only counts: what it says is in its figures, and nowhere else. */
-function askShadow(own: Applied, { tag, cost }: Ask): void {
-  const key = keyFor(own, tag);
-  if (own.limiter instanceof Engine) {
+function countInShadow(own: AppliedLimit, { key: tag, cost }: CheckRequest): void {
+  const key = limiterKeyOf(own, tag);
+  if (own.limiter instanceof SyncLimiter) {
     const permit = own.limiter.tryAcquire(key, cost);
     if (permit.verdict === 'allow') permit.settle();
     return;
   }
   const asked = own.limiter.tryAcquire(key, cost);
-  own.underway.add(asked.then((permit) => permit.verdict === 'allow' && permit.settle()));
+  own.pending.add(asked.then((permit) => permit.verdict === 'allow' && permit.settle()));
 }

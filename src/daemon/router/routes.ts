@@ -8,54 +8,54 @@
  */
 
 import type { KeyHash } from '../../core/hash.ts';
-import type { Underway } from '../../core/pending.ts';
+import type { PendingSet } from '../../core/pending.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
-import { type AllOf, allOf } from '../../limiter/composite-limiter.ts';
-import { Engine } from '../../limiter/sync-limiter.ts';
-import type { LimitConfig, OverrideConfig } from '../config/limits.ts';
-import { EVERYTHING, type Pattern } from '../keys/pattern.ts';
+import { type CompositeLimiter, createComposite } from '../../limiter/composite-limiter.ts';
+import { SyncLimiter } from '../../limiter/sync-limiter.ts';
+import type { KeyOverrideConfig, LimitConfig } from '../config/limits.ts';
+import { MATCH_ALL, type Pattern } from '../keys/pattern.ts';
 import { PatternIndex } from '../keys/pattern-index.ts';
-import { countsFlights, overrideName, type Shelf } from './limiter-registry.ts';
+import { isConcurrencyLimit, type LimiterRegistry, overrideName } from './limiter-registry.ts';
 
 /** One limit that applies to a key. */
-export interface Applied {
+export interface AppliedLimit {
   readonly limit: LimitConfig;
   /** The limit's name, or its override's. */
   readonly name: string;
   /** The pattern that brought it here. */
-  readonly by: Pattern;
-  readonly limiter: Engine | RemoteLimiter;
-  readonly underway: Underway;
+  readonly pattern: Pattern;
+  readonly limiter: SyncLimiter | RemoteLimiter;
+  readonly pending: PendingSet;
 }
 
 /** One that this process decides. */
-export type AppliedHere = Applied & { readonly limiter: Engine };
+export type LocalAppliedLimit = AppliedLimit & { readonly limiter: SyncLimiter };
 
 /** Why a key needs no count: a list says so, or nothing is for it. */
-export interface Settled {
+export interface StaticVerdict {
   readonly isAllowed: boolean;
   readonly reason: 'allow-list' | 'deny-list' | 'unmatched';
   /** The limit whose list it is; none: the list for all. */
   readonly limit?: string;
-  readonly by?: Pattern;
+  readonly pattern?: Pattern;
 }
 
 /** What happens to a key. */
 export interface Route {
-  readonly settled?: Settled;
-  readonly applied: readonly Applied[];
+  readonly staticVerdict?: StaticVerdict;
+  readonly applied: readonly AppliedLimit[];
   /** A single limit that is answered by the key's hash alone. */
-  readonly quick: Engine | undefined;
+  readonly singleLimiter: SyncLimiter | undefined;
   /** All that decide here and take something when asked, as one. */
-  readonly here: AllOf | undefined;
+  readonly local: CompositeLimiter | undefined;
   /** The same with those that count calls in flight, for who holds a permit. */
-  readonly hereHolding: AllOf | undefined;
+  readonly localWithPermits: CompositeLimiter | undefined;
   /** Those that count calls in flight: who holds nothing can only look. */
-  readonly looked: readonly AppliedHere[];
+  readonly concurrencyLimits: readonly LocalAppliedLimit[];
   /** Those that somebody else decides. */
-  readonly there: readonly Applied[];
+  readonly remote: readonly AppliedLimit[];
   /** Those that only count. */
-  readonly shadows: readonly Applied[];
+  readonly shadowLimits: readonly AppliedLimit[];
 }
 
 export interface RoutesConfig {
@@ -66,248 +66,249 @@ export interface RoutesConfig {
 }
 
 /** A power of two. */
-const REMEMBERED = 65_536;
+const ROUTE_CACHE_SLOTS = 65_536;
 
 /** Distinct routes kept apart; as many as there are ways to combine limits, in practice a handful. */
-const ROUTES_MAX = 10_000;
+const MAX_ROUTES = 10_000;
 
 /** The key under which all keys of a limit count together. */
-const TOGETHER = '*';
+const SHARED_KEY = '*';
 
-export class Routes {
+export class RouteTable {
   readonly #config: RoutesConfig;
-  readonly #shelf: Shelf;
-  readonly #lists: Listing;
-  readonly #limits: ReadonlyMap<string, Indexed>;
+  readonly #registry: LimiterRegistry;
+  readonly #globalLists: ListIndex;
+  readonly #limitsByName: ReadonlyMap<string, IndexedLimit>;
   /** The patterns of all limits of which only the most specific one applies. */
-  readonly #specific: PatternIndex<Matched>;
-  readonly #always: readonly Indexed[];
+  readonly #specific: PatternIndex<LimitMatch>;
+  readonly #always: readonly IndexedLimit[];
   /** The one route there is, if the key makes no difference. */
-  readonly #only: Route | undefined;
-  readonly #hashes: Int32Array;
-  readonly #found: (Route | undefined)[];
-  readonly #byName = new Map<string, Route>();
+  readonly #soleRoute: Route | undefined;
+  readonly #cachedHashes: Int32Array;
+  readonly #cachedRoutes: (Route | undefined)[];
+  readonly #bySignature = new Map<string, Route>();
   /** Routes to a limit by its name where the key makes no difference: no more than there are limits. */
-  readonly #sameForAll = new Map<string, Route>();
+  readonly #keyIndependentRoutes = new Map<string, Route>();
 
-  constructor(config: RoutesConfig, shelf: Shelf) {
+  constructor(config: RoutesConfig, registry: LimiterRegistry) {
     this.#config = config;
-    this.#shelf = shelf;
-    this.#lists = listingOf(config);
-    const limits = config.limits.map(indexed);
-    this.#limits = new Map(limits.map((own) => [own.limit.name, own]));
+    this.#registry = registry;
+    this.#globalLists = indexLists(config);
+    const limits = config.limits.map(indexLimit);
+    this.#limitsByName = new Map(limits.map((own) => [own.limit.name, own]));
     this.#always = limits.filter(({ limit }) => limit.always);
     const alone = limits.filter(({ limit }) => !limit.always);
     this.#specific = new PatternIndex(
-      alone.flatMap((own) => own.limit.match.map((by) => ({ own, by }))),
-      ({ by }) => by,
+      alone.flatMap((own) => own.limit.match.map((pattern) => ({ indexed: own, pattern }))),
+      ({ pattern }) => pattern,
     );
-    this.#only = isForAll(config) ? this.#find('') : undefined;
-    const size = this.#only ? 0 : REMEMBERED;
-    this.#hashes = new Int32Array(size * 2);
-    this.#found = new Array(size);
+    this.#soleRoute = isKeyIndependent(config) ? this.#find('') : undefined;
+    const size = this.#soleRoute ? 0 : ROUTE_CACHE_SLOTS;
+    this.#cachedHashes = new Int32Array(size * 2);
+    this.#cachedRoutes = new Array(size);
   }
 
   /** The route of a key that was found before, by its hash. */
-  recall({ low, high }: KeyHash): Route | undefined {
-    if (this.#only) return this.#only;
-    const at = low & (REMEMBERED - 1);
-    const isSame = this.#hashes[at * 2] === low && this.#hashes[at * 2 + 1] === high;
-    return isSame ? this.#found[at] : undefined;
+  cached({ low, high }: KeyHash): Route | undefined {
+    if (this.#soleRoute) return this.#soleRoute;
+    const at = low & (ROUTE_CACHE_SLOTS - 1);
+    const isSame = this.#cachedHashes[at * 2] === low && this.#cachedHashes[at * 2 + 1] === high;
+    return isSame ? this.#cachedRoutes[at] : undefined;
   }
 
   /** The route of a key, found anew. */
-  routeOf(tag: string): Route {
-    return this.#find(tag);
+  resolveUncached(key: string): Route {
+    return this.#find(key);
   }
 
   /** The route of a key, found and remembered. */
-  find({ low, high }: KeyHash, tag: string): Route {
-    const route = this.#find(tag);
-    if (this.#only) return route;
-    const at = low & (REMEMBERED - 1);
-    this.#hashes[at * 2] = low;
-    this.#hashes[at * 2 + 1] = high;
-    this.#found[at] = route;
+  resolve({ low, high }: KeyHash, key: string): Route {
+    const route = this.#find(key);
+    if (this.#soleRoute) return route;
+    const at = low & (ROUTE_CACHE_SLOTS - 1);
+    this.#cachedHashes[at * 2] = low;
+    this.#cachedHashes[at * 2 + 1] = high;
+    this.#cachedRoutes[at] = route;
     return route;
   }
 
   /** The route of a key to one limit by name, whatever the limit is for; undefined if there is none. */
-  named(name: string, tag: string): Route | undefined {
-    return this.#sameForAll.get(name) ?? this.#named(name, tag);
+  resolveNamed(name: string, key: string): Route | undefined {
+    return this.#keyIndependentRoutes.get(name) ?? this.#findNamed(name, key);
   }
 
-  #named(name: string, tag: string): Route | undefined {
-    const own = this.#limits.get(name);
+  #findNamed(name: string, key: string): Route | undefined {
+    const own = this.#limitsByName.get(name);
     if (!own) return undefined;
-    const settled = listed(this.#lists, tag) ?? listedBy(own, tag);
-    if (settled) return nothing(settled);
+    const staticVerdict = listVerdict(this.#globalLists, key) ?? limitListVerdict(own, key);
+    if (staticVerdict) return staticRoute(staticVerdict);
     const { limit } = own;
-    const route = this.#route([this.#applied({ own, by: limit.match[0] }, tag)]);
-    if (!hasLists(this.#config) && !hasExceptions(limit)) this.#sameForAll.set(name, route);
+    const route = this.#intern([this.#applyMatch({ indexed: own, pattern: limit.match[0] }, key)]);
+    if (!hasLists(this.#config) && !hasListsOrOverrides(limit))
+      this.#keyIndependentRoutes.set(name, route);
     return route;
   }
 
-  #find(tag: string): Route {
-    const everybody = listed(this.#lists, tag);
-    if (everybody) return nothing(everybody);
-    const matching = this.#matching(tag);
-    const counting: Matched[] = [];
-    let excused: Settled | undefined;
+  #find(key: string): Route {
+    const everybody = listVerdict(this.#globalLists, key);
+    if (everybody) return staticRoute(everybody);
+    const matching = this.#matchesOf(key);
+    const counting: LimitMatch[] = [];
+    let excused: StaticVerdict | undefined;
     for (const matched of matching) {
-      const settled = listedBy(matched.own, tag);
-      if (settled && !settled.isAllowed) return nothing(settled);
-      if (settled) excused ??= settled;
+      const staticVerdict = limitListVerdict(matched.indexed, key);
+      if (staticVerdict && !staticVerdict.isAllowed) return staticRoute(staticVerdict);
+      if (staticVerdict) excused ??= staticVerdict;
       else counting.push(matched);
     }
     if (counting.length > 0) {
-      return this.#route(counting.map((matched) => this.#applied(matched, tag)));
+      return this.#intern(counting.map((matched) => this.#applyMatch(matched, key)));
     }
-    return nothing(
+    return staticRoute(
       excused ?? { isAllowed: this.#config.unmatched === 'allow', reason: 'unmatched' },
     );
   }
 
   /** The most specific limit and all that say always, in the order they were written. */
-  #matching(tag: string): readonly Matched[] {
-    const first = this.#specific.best(tag);
+  #matchesOf(key: string): readonly LimitMatch[] {
+    const first = this.#specific.best(key);
     const found = first ? [first] : [];
     for (const own of this.#always) {
-      const by = own.match.best(tag);
-      if (by) found.push({ own, by });
+      const by = own.match.best(key);
+      if (by) found.push({ indexed: own, pattern: by });
     }
-    return found.length > 1 ? found.sort((a, b) => a.own.place - b.own.place) : found;
+    return found.length > 1 ? found.sort((a, b) => a.indexed.order - b.indexed.order) : found;
   }
 
-  #applied({ own, by }: Matched, tag: string): Applied {
-    const { limit } = own;
-    const override = own.overrides.best(tag)?.match;
+  #applyMatch({ indexed, pattern }: LimitMatch, key: string): AppliedLimit {
+    const { limit } = indexed;
+    const override = indexed.overrides.best(key)?.match;
     const name = override ? overrideName(limit.name, override.text) : limit.name;
-    const shelved = this.#shelf.get(name);
-    if (!shelved) throw new Error(`limit ${name} is not on the shelf`);
-    const { engine: limiter, underway } = shelved;
-    return { limit, name, by: override ?? by, limiter, underway };
+    const entry = this.#registry.get(name);
+    if (!entry) throw new Error(`limit ${name} is not in the registry`);
+    const { limiter, pending } = entry;
+    return { limit, name, pattern: override ?? pattern, limiter, pending };
   }
 
   /** Routes that meet the same limits are one. */
-  #route(applied: readonly Applied[]): Route {
-    const name = applied.map((own) => `${own.name} ${own.by.text}`).join('\n');
-    const known = this.#byName.get(name);
+  #intern(applied: readonly AppliedLimit[]): Route {
+    const name = applied.map((own) => `${own.name} ${own.pattern.text}`).join('\n');
+    const known = this.#bySignature.get(name);
     if (known) return known;
-    const route = routeOf(applied);
-    if (this.#byName.size >= ROUTES_MAX) this.#byName.clear();
-    this.#byName.set(name, route);
+    const route = createRoute(applied);
+    if (this.#bySignature.size >= MAX_ROUTES) this.#bySignature.clear();
+    this.#bySignature.set(name, route);
     return route;
   }
 }
 
 /** True if every key meets the same limits. */
-const isForAll = (config: RoutesConfig): boolean =>
+const isKeyIndependent = (config: RoutesConfig): boolean =>
   !hasLists(config) &&
   config.limits.every(
-    (limit) => limit.match.every((own) => own === EVERYTHING) && !hasExceptions(limit),
+    (limit) => limit.match.every((own) => own === MATCH_ALL) && !hasListsOrOverrides(limit),
   );
 
-const hasLists = ({ allow, deny }: Lists): boolean => allow.length + deny.length > 0;
+const hasLists = ({ allow, deny }: KeyLists): boolean => allow.length + deny.length > 0;
 
-const hasExceptions = (limit: LimitConfig): boolean =>
+const hasListsOrOverrides = (limit: LimitConfig): boolean =>
   hasLists(limit) || limit.overrides.length > 0;
 
-type Lists = Pick<RoutesConfig, 'allow' | 'deny'>;
+type KeyLists = Pick<RoutesConfig, 'allow' | 'deny'>;
 
 /** Lists to look keys up in. */
-interface Listing {
+interface ListIndex {
   readonly allow: PatternIndex<Pattern>;
   readonly deny: PatternIndex<Pattern>;
 }
 
 /** A limit whose patterns can be found among many. */
-interface Indexed extends Listing {
+interface IndexedLimit extends ListIndex {
   readonly limit: LimitConfig;
   /** As it was written. */
-  readonly place: number;
+  readonly order: number;
   readonly match: PatternIndex<Pattern>;
-  readonly overrides: PatternIndex<OverrideConfig>;
+  readonly overrides: PatternIndex<KeyOverrideConfig>;
 }
 
 /** A limit that is for a key, and the pattern that says so. */
-interface Matched {
-  readonly own: Indexed;
-  readonly by: Pattern;
+interface LimitMatch {
+  readonly indexed: IndexedLimit;
+  readonly pattern: Pattern;
 }
 
-const indexOf = (patterns: readonly Pattern[]): PatternIndex<Pattern> =>
+const indexPatterns = (patterns: readonly Pattern[]): PatternIndex<Pattern> =>
   new PatternIndex(patterns, (own) => own);
 
-const listingOf = ({ allow, deny }: Lists): Listing => ({
-  allow: indexOf(allow),
-  deny: indexOf(deny),
+const indexLists = ({ allow, deny }: KeyLists): ListIndex => ({
+  allow: indexPatterns(allow),
+  deny: indexPatterns(deny),
 });
 
-const indexed = (limit: LimitConfig, place: number): Indexed => ({
-  ...listingOf(limit),
+const indexLimit = (limit: LimitConfig, place: number): IndexedLimit => ({
+  ...indexLists(limit),
   limit,
-  place,
-  match: indexOf(limit.match),
+  order: place,
+  match: indexPatterns(limit.match),
   overrides: new PatternIndex(limit.overrides, ({ match }) => match),
 });
 
 /** What lists say of a key. One that is on both is denied. */
-function listed({ allow, deny }: Listing, tag: string): Settled | undefined {
-  const denied = deny.best(tag);
-  if (denied) return { isAllowed: false, reason: 'deny-list', by: denied };
-  const allowed = allow.best(tag);
-  return allowed && { isAllowed: true, reason: 'allow-list', by: allowed };
+function listVerdict({ allow, deny }: ListIndex, key: string): StaticVerdict | undefined {
+  const denied = deny.best(key);
+  if (denied) return { isAllowed: false, reason: 'deny-list', pattern: denied };
+  const allowed = allow.best(key);
+  return allowed && { isAllowed: true, reason: 'allow-list', pattern: allowed };
 }
 
-function listedBy(own: Indexed, tag: string): Settled | undefined {
-  const settled = listed(own, tag);
-  return settled && { ...settled, limit: own.limit.name };
+function limitListVerdict(own: IndexedLimit, key: string): StaticVerdict | undefined {
+  const staticVerdict = listVerdict(own, key);
+  return staticVerdict && { ...staticVerdict, limit: own.limit.name };
 }
 
-const NONE = {
+const EMPTY_ROUTE = {
   applied: [],
-  quick: undefined,
-  here: undefined,
-  hereHolding: undefined,
-  looked: [],
-  there: [],
-  shadows: [],
+  singleLimiter: undefined,
+  local: undefined,
+  localWithPermits: undefined,
+  concurrencyLimits: [],
+  remote: [],
+  shadowLimits: [],
 };
 
-const nothing = (settled: Settled): Route => ({ ...NONE, settled });
+const staticRoute = (staticVerdict: StaticVerdict): Route => ({ ...EMPTY_ROUTE, staticVerdict });
 
-const isHere = (own: Applied): own is AppliedHere => own.limiter instanceof Engine;
+const isLocal = (own: AppliedLimit): own is LocalAppliedLimit => own.limiter instanceof SyncLimiter;
 
-function routeOf(applied: readonly Applied[]): Route {
+function createRoute(applied: readonly AppliedLimit[]): Route {
   const active = applied.filter(({ limit }) => !limit.shadow);
-  const here = active.filter(isHere);
-  const counting = here.filter(({ limiter }) => !countsFlights(limiter));
+  const here = active.filter(isLocal);
+  const counting = here.filter(({ limiter }) => !isConcurrencyLimit(limiter));
   const [first] = applied;
   const isQuick = applied.length === 1 && counting.length === 1 && first.limit.per === 'key';
-  const quick = isQuick && counting[0].limiter.isSimple ? counting[0].limiter : undefined;
+  const quick = isQuick && counting[0].limiter.isCheckOnly ? counting[0].limiter : undefined;
   return {
     applied,
-    quick,
-    here: together(counting),
-    hereHolding: together(here),
-    looked: here.filter(({ limiter }) => countsFlights(limiter)),
-    there: active.filter((own) => !isHere(own)),
-    shadows: applied.filter(({ limit }) => limit.shadow),
+    singleLimiter: quick,
+    local: combineLocal(counting),
+    localWithPermits: combineLocal(here),
+    concurrencyLimits: here.filter(({ limiter }) => isConcurrencyLimit(limiter)),
+    remote: active.filter((own) => !isLocal(own)),
+    shadowLimits: applied.filter(({ limit }) => limit.shadow),
   };
 }
 
 /** Several limiters as one, all or nothing; nothing is reserved for later. */
-function together(parts: readonly AppliedHere[]): AllOf | undefined {
+function combineLocal(parts: readonly LocalAppliedLimit[]): CompositeLimiter | undefined {
   if (parts.length === 0) return undefined;
-  return allOf(
+  return createComposite(
     parts.map(({ limiter, limit }) => ({
       limiter,
-      ...(limit.per === 'limit' && { key: TOGETHER }),
+      ...(limit.per === 'limit' && { key: SHARED_KEY }),
     })),
   );
 }
 
 /** The key that a limit counts a call under. */
-export const keyFor = ({ limit }: Applied, tag: string): string =>
-  limit.per === 'key' ? tag : TOGETHER;
+export const limiterKeyOf = ({ limit }: AppliedLimit, key: string): string =>
+  limit.per === 'key' ? key : SHARED_KEY;

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
 import { VirtualClock } from '../../testing/index.ts';
 import { type IsAllowed, lineProtocol } from '../protocols/line/handler.ts';
-import { Streams } from './connections.ts';
+import { Connections } from './connections.ts';
 
 const SLOW_MS = 30_000;
 
@@ -18,9 +18,9 @@ afterEach(() => {
 /** Somebody who is connected to a line protocol that decides so, and does not read yet. */
 async function setUp(isAllowed: IsAllowed, isTcp = false) {
   const clock = new VirtualClock();
-  const bounds = { connectionsMax: 10, slowMs: SLOW_MS, idleMs: Infinity };
+  const bounds = { maxConnections: 10, slowMs: SLOW_MS, idleMs: Infinity };
   const protocol = lineProtocol(isAllowed, () => 100);
-  const streams = new Streams(protocol, () => bounds, clock);
+  const streams = new Connections(protocol, () => bounds, clock);
   const folder = mkdtempSync(join(tmpdir(), 'sluice-'));
   const path = join(folder, 'line');
   const server = createServer({ allowHalfOpen: true }, (socket) => streams.accept(socket));
@@ -70,7 +70,7 @@ describe('a connection', () => {
     client.resetAndDestroy();
     await until(() => streams.counts.open === 0);
     for (const decide of asked) decide(true);
-    await clock.pass(SLOW_MS);
+    await clock.advanceAsync(SLOW_MS);
     expect(streams.counts).toMatchObject({ accepted: 1, slow: 0 });
   });
 
@@ -97,7 +97,7 @@ describe('a connection', () => {
     client.write('a\n'.repeat(5000));
     await until(() => asked.length > 1000);
     const drained = streams.drain(SLOW_MS);
-    await clock.pass(20); // silent for so long: it is not in the middle of asking
+    await clock.advanceAsync(20); // silent for so long: it is not in the middle of asking
     const heard = readAll(client);
     for (let given = 0; given < 5000; given++) {
       await until(() => asked.length > given);
@@ -123,7 +123,7 @@ describe('a connection', () => {
   test('that ends may take its time to read what it is owed', async () => {
     const { clock, streams, client, asked } = await stuck();
     const drained = streams.drain(SLOW_MS);
-    await clock.pass(3000);
+    await clock.advanceAsync(3000);
     expect(await readAll(client)).toHaveLength(asked * 3);
     await drained;
   });
@@ -136,11 +136,11 @@ describe('a connection', () => {
     const drained = streams.drain(SLOW_MS);
     const heard = readAll(client);
     for (let more = 2; more <= 5; more++) {
-      await clock.pass(15);
+      await clock.advanceAsync(15);
       client.write('a\n');
       await until(() => asked === more);
     }
-    await clock.pass(40);
+    await clock.advanceAsync(40);
     expect(await heard).toBe('OK\n'.repeat(5));
     await drained;
   });
@@ -148,7 +148,7 @@ describe('a connection', () => {
   test('that ends and never reads is let go', async () => {
     const { clock, streams } = await stuck();
     const drained = streams.drain(2 * SLOW_MS);
-    await clock.pass(SLOW_MS);
+    await clock.advanceAsync(SLOW_MS);
     await drained;
     expect(streams.counts).toMatchObject({ open: 0, slow: 1 });
   });

@@ -7,14 +7,14 @@
  */
 
 import type { Socket } from 'node:net';
-import { alarm, type Clock, type HeldClock, type Millis } from '../../core/clock.ts';
-import type { Conversation, Converse } from './protocol-handler.ts';
-import { heardInPlace } from './read-buffer.ts';
-import { Answers } from './response-queue.ts';
+import { type BatchClock, type Clock, type Millis, schedule } from '../../core/clock.ts';
+import type { ProtocolFactory, ProtocolHandler } from './protocol-handler.ts';
+import { reuseReadBuffer } from './read-buffer.ts';
+import { ResponseQueue } from './response-queue.ts';
 
-export interface StreamBounds {
+export interface ConnectionBounds {
   /** The most connections at once, over all addresses of a surface. */
-  readonly connectionsMax: number;
+  readonly maxConnections: number;
   /** A client that does not read its answers for so long is let go. */
   readonly slowMs: Millis;
   /** A client that says nothing for so long is let go; Infinity: never. */
@@ -22,13 +22,13 @@ export interface StreamBounds {
 }
 
 /** What happened to connections, from the start on. */
-export interface StreamCounts {
+export interface ConnectionCounts {
   readonly open: number;
   readonly accepted: number;
   /** Turned away: there were too many. */
   readonly refused: number;
   /** Ended because what they said made no sense, or was too long. */
-  readonly senseless: number;
+  readonly protocolErrors: number;
   /** Let go because they did not read their answers. */
   readonly slow: number;
 }
@@ -37,55 +37,59 @@ export interface StreamCounts {
 const KEEP_ALIVE_MS = 30_000;
 
 /** Who said nothing for so long is not in the middle of asking. */
-const SILENT_MS: Millis = 20;
+const QUIET_MS: Millis = 20;
 
 /** So long is heard, when stopping, who does not end. */
-const LAST_WORDS_MS_MAX: Millis = 1000;
+const MAX_FINAL_READ_MS: Millis = 1000;
 
 /** How long whoever has got everything may take to hang up. */
 const LINGER_MS: Millis = 2_000;
 
-const NOTHING = Buffer.alloc(0);
+const EMPTY = Buffer.alloc(0);
 
-export class Streams {
-  readonly #converse: Converse;
-  readonly #bounds: () => StreamBounds;
-  readonly #clock: Clock | HeldClock;
-  readonly #open = new Set<Stream>();
+export class Connections {
+  readonly #createHandler: ProtocolFactory;
+  readonly #bounds: () => ConnectionBounds;
+  readonly #clock: Clock | BatchClock;
+  readonly #open = new Set<Connection>();
   #accepted = 0;
   #refused = 0;
-  #senseless = 0;
+  #protocolErrors = 0;
   #slow = 0;
 
-  constructor(converse: Converse, bounds: () => StreamBounds, clock: Clock | HeldClock) {
-    this.#converse = converse;
+  constructor(
+    createHandler: ProtocolFactory,
+    bounds: () => ConnectionBounds,
+    clock: Clock | BatchClock,
+  ) {
+    this.#createHandler = createHandler;
     this.#bounds = bounds;
     this.#clock = clock;
   }
 
-  get counts(): StreamCounts {
+  get counts(): ConnectionCounts {
     return {
       open: this.#open.size,
       accepted: this.#accepted,
       refused: this.#refused,
-      senseless: this.#senseless,
+      protocolErrors: this.#protocolErrors,
       slow: this.#slow,
     };
   }
 
   accept(socket: Socket): void {
-    if (this.#open.size >= this.#bounds().connectionsMax) {
+    if (this.#open.size >= this.#bounds().maxConnections) {
       this.#refused++;
       socket.destroy();
       return;
     }
     this.#accepted++;
-    const stream = new Stream(socket, this.#converse, this.#bounds(), this.#clock, {
-      ended: () => this.#open.delete(stream),
-      senseless: () => this.#senseless++,
-      slow: () => this.#slow++,
+    const connection = new Connection(socket, this.#createHandler, this.#bounds(), this.#clock, {
+      onClosed: () => this.#open.delete(connection),
+      onProtocolError: () => this.#protocolErrors++,
+      onSlowReader: () => this.#slow++,
     });
-    this.#open.add(stream);
+    this.#open.add(connection);
   }
 
   /**
@@ -94,141 +98,142 @@ export class Streams {
    */
   async drain(withinMs: Millis): Promise<void> {
     const startedAt = this.#clock.now();
-    const ended = [...this.#open].map((stream) => stream.ended);
-    const look = (): void => {
+    const ended = [...this.#open].map((connection) => connection.closed);
+    const poll = (): void => {
       const now = this.#clock.now();
-      for (const stream of this.#open) {
-        if (now - startedAt >= withinMs) stream.destroy();
-        else if (now - stream.heardAt >= SILENT_MS || now - startedAt >= LAST_WORDS_MS_MAX) {
-          stream.finish();
+      for (const connection of this.#open) {
+        if (now - startedAt >= withinMs) connection.destroy();
+        else if (now - connection.lastReadAt >= QUIET_MS || now - startedAt >= MAX_FINAL_READ_MS) {
+          connection.finish();
         }
       }
-      cancel = alarm(this.#clock, now + SILENT_MS, look, true);
+      cancel = schedule(this.#clock, now + QUIET_MS, poll, true);
     };
     let cancel = (): void => {};
-    look();
+    poll();
     await Promise.all(ended);
     cancel();
   }
 }
 
-interface Told {
-  ended(): void;
-  senseless(): void;
-  slow(): void;
+interface ConnectionObserver {
+  onClosed(): void;
+  onProtocolError(): void;
+  onSlowReader(): void;
 }
 
-class Stream {
+class Connection {
   readonly #socket: Socket;
-  readonly #conversation: Conversation;
-  readonly #answers: Answers;
-  readonly #bounds: StreamBounds;
+  readonly #handler: ProtocolHandler;
+  readonly #responses: ResponseQueue;
+  readonly #bounds: ConnectionBounds;
   readonly #clock: Clock;
-  readonly #held: HeldClock | undefined;
-  readonly #told: Told;
+  readonly #batchClock: BatchClock | undefined;
+  readonly #observer: ConnectionObserver;
   /** Set while the client does not read, or has got everything and does not hang up. */
-  #patience: (() => void) | undefined;
+  #cancelTimeout: (() => void) | undefined;
   #isFinishing = false;
   /** When something came last. */
-  heardAt: Millis;
-  readonly ended: Promise<void>;
+  lastReadAt: Millis;
+  readonly closed: Promise<void>;
 
   constructor(
     accepted: Socket,
-    converse: Converse,
-    bounds: StreamBounds,
-    clock: Clock | HeldClock,
-    told: Told,
+    createHandler: ProtocolFactory,
+    bounds: ConnectionBounds,
+    clock: Clock | BatchClock,
+    observer: ConnectionObserver,
   ) {
     this.#bounds = bounds;
     this.#clock = clock;
-    this.#held = 'hold' in clock ? clock : undefined;
-    this.#told = told;
-    this.heardAt = clock.now();
-    this.#answers = new Answers(
+    this.#batchClock = 'freeze' in clock ? clock : undefined;
+    this.#observer = observer;
+    this.lastReadAt = clock.now();
+    this.#responses = new ResponseQueue(
       (bytes) => this.#write(bytes),
-      () => this.#goOn(),
+      () => this.#resumeReading(),
     );
-    this.#conversation = converse(this.#answers);
-    const socket = heardInPlace(accepted, (chunk) => this.#hear(chunk));
+    this.#handler = createHandler(this.#responses);
+    const socket = reuseReadBuffer(accepted, (chunk) => this.#onData(chunk));
     this.#socket = socket;
     socket.setNoDelay(true);
     socket.setKeepAlive(true, KEEP_ALIVE_MS);
-    if (bounds.idleMs < Infinity) socket.setTimeout(bounds.idleMs, () => this.#hangUp());
-    socket.on('drain', () => this.#goOn());
-    socket.on('end', () => this.#hangUp());
+    if (bounds.idleMs < Infinity) socket.setTimeout(bounds.idleMs, () => this.#closeWhenDone());
+    socket.on('drain', () => this.#resumeReading());
+    socket.on('end', () => this.#closeWhenDone());
     socket.on('error', () => socket.destroy()); // it hung up: nothing to tell anybody
-    this.ended = new Promise((resolve) => {
+    this.closed = new Promise((resolve) => {
       socket.on('close', () => {
-        this.#patience?.();
-        told.ended();
+        this.#cancelTimeout?.();
+        observer.onClosed();
         resolve();
       });
     });
   }
 
-  #hear(chunk: Buffer): void {
-    if (!this.#isFinishing) this.#converse(chunk);
+  #onData(chunk: Buffer): void {
+    if (!this.#isFinishing) this.#process(chunk);
   }
 
-  #converse(chunk: Buffer): void {
-    this.#held?.hold(); // all that came in one piece came at once
-    this.heardAt = this.#clock.now();
-    const isFine = this.#conversation.hear(chunk);
-    this.#held?.letGo();
+  #process(chunk: Buffer): void {
+    this.#batchClock?.freeze(); // all that came in one piece came at once
+    this.lastReadAt = this.#clock.now();
+    const isFine = this.#handler.onData(chunk);
+    this.#batchClock?.unfreeze();
     if (!isFine) {
-      if (!this.#conversation.isGoodbye) this.#told.senseless();
-      this.#hangUp();
-    } else if (this.#answers.isFull) this.#socket.pause();
+      if (!this.#handler.isClosedByClient) this.#observer.onProtocolError();
+      this.#closeWhenDone();
+    } else if (this.#responses.isFull) this.#socket.pause();
   }
 
   #write(bytes: Buffer): void {
     if (this.#socket.destroyed || this.#socket.write(bytes)) return;
-    this.#answers.isStuck = true;
+    this.#responses.isBlocked = true;
     this.#socket.pause();
-    this.#expectReading();
+    this.#startSlowTimer();
   }
 
-  #expectReading(): void {
+  #startSlowTimer(): void {
     const until = this.#clock.now() + this.#bounds.slowMs;
-    this.#patience ??= alarm(this.#clock, until, () => this.#giveUp(), false);
+    this.#cancelTimeout ??= schedule(this.#clock, until, () => this.#dropSlow(), false);
   }
 
-  #giveUp(): void {
-    this.#told.slow();
+  #dropSlow(): void {
+    this.#observer.onSlowReader();
     this.#socket.destroy();
   }
 
   /** The client reads again, or an answer that was owed has come. */
-  #goOn(): void {
+  #resumeReading(): void {
     if (this.#socket.destroyed || this.#socket.writableNeedDrain) return;
-    this.#patience?.();
-    this.#patience = undefined;
-    this.#answers.isStuck = false;
-    if (this.#conversation.isBehind && this.#answers.hasRoom) this.#converse(NOTHING);
-    if (this.#isFinishing) this.#hangUp();
-    else if (this.#answers.hasRoom) this.#socket.resume();
+    this.#cancelTimeout?.();
+    this.#cancelTimeout = undefined;
+    this.#responses.isBlocked = false;
+    if (this.#handler.hasBacklog && this.#responses.canResume) this.#process(EMPTY);
+    if (this.#isFinishing) this.#closeWhenDone();
+    else if (this.#responses.canResume) this.#socket.resume();
   }
 
   /** Ends when everything that was asked is answered. */
-  #hangUp(): void {
+  #closeWhenDone(): void {
     this.#isFinishing = true;
-    if (this.#answers.owed > 0 || this.#conversation.isBehind || this.#socket.writableEnded) return;
-    this.#socket.end(() => this.#linger());
+    if (this.#responses.pendingCount > 0 || this.#handler.hasBacklog || this.#socket.writableEnded)
+      return;
+    this.#socket.end(() => this.#awaitClientClose());
     this.#socket.resume(); // whatever still comes is not heard, but the client's goodbye is
-    if (this.#socket.writableLength > 0) this.#expectReading();
+    if (this.#socket.writableLength > 0) this.#startSlowTimer();
   }
 
   /** Everything is out: now it is the client's turn to hang up. */
-  #linger(): void {
-    this.#patience?.();
+  #awaitClientClose(): void {
+    this.#cancelTimeout?.();
     if (this.#socket.destroyed) return;
     const until = this.#clock.now() + LINGER_MS;
-    this.#patience = alarm(this.#clock, until, () => this.#socket.destroy(), false);
+    this.#cancelTimeout = schedule(this.#clock, until, () => this.#socket.destroy(), false);
   }
 
   finish(): void {
-    this.#hangUp();
+    this.#closeWhenDone();
   }
 
   destroy(): void {

@@ -11,11 +11,11 @@ import {
   type TlsOptions,
   type Server as TlsServer,
 } from 'node:tls';
-import { ConfigError, reasonOf } from '../../core/errors.ts';
-import { type Listen, showListen, type TlsConfig } from '../config/listen.ts';
+import { ConfigError, errorMessageOf } from '../../core/errors.ts';
+import { formatListenAddress, type ListenAddress, type TlsConfig } from '../config/listen.ts';
 
 /** Takes over a connection that came in at this address. */
-export type Accept = (socket: Socket, listen: Listen) => void;
+export type Accept = (socket: Socket, listen: ListenAddress) => void;
 
 /** Connections the system holds until they are taken; thousands may come at once. */
 const BACKLOG = 4096;
@@ -25,14 +25,14 @@ const HANDSHAKE_MS = 10_000;
 
 export class Listeners<Surface extends string> {
   readonly #accept: Readonly<Record<Surface, Accept>>;
-  #open = new Map<string, Opened<Surface>>();
+  #open = new Map<string, OpenListener<Surface>>();
 
   constructor(accept: Readonly<Record<Surface, Accept>>) {
     this.#accept = accept;
   }
 
   /** Where each surface can be reached, with the ports the system picked. */
-  get addresses(): readonly { readonly surface: Surface; readonly listen: Listen }[] {
+  get addresses(): readonly { readonly surface: Surface; readonly listen: ListenAddress }[] {
     return [...this.#open.values()].map(({ surface, listen }) => ({ surface, listen }));
   }
 
@@ -40,16 +40,20 @@ export class Listeners<Surface extends string> {
    * From now on at these addresses, or nothing changes. New ones are opened before old ones close, but
    * for one that an old one stands in the way of: that one closes first, and opens again if need be.
    */
-  async change(wanted: Readonly<Record<Surface, readonly Listen[]>>): Promise<Changed<Surface>> {
-    const plan = planOf(wanted);
-    const kept = new Map([...this.#open].filter(([name, own]) => plan.has(name) && isThere(own)));
+  async change(
+    wanted: Readonly<Record<Surface, readonly ListenAddress[]>>,
+  ): Promise<ListenerChange<Surface>> {
+    const plan = planListeners(wanted);
+    const kept = new Map(
+      [...this.#open].filter(([name, own]) => plan.has(name) && hasSocketFile(own)),
+    );
     const old = new Map([...this.#open].filter(([name]) => !kept.has(name)));
-    const renewed = [...plan].flatMap(([name, own]) => renewalOf(kept.get(name), own));
-    const fresh = new Map<string, Opened<Surface>>();
-    const closed = new Map<string, Opened<Surface>>();
-    const closeFirst = async (listen: Listen): Promise<boolean> => {
+    const renewed = [...plan].flatMap(([name, own]) => certificateReloads(kept.get(name), own));
+    const fresh = new Map<string, OpenListener<Surface>>();
+    const closed = new Map<string, OpenListener<Surface>>();
+    const closeFirst = async (listen: ListenAddress): Promise<boolean> => {
       const inTheWay = [...old].filter(
-        ([name, own]) => !closed.has(name) && isSamePlace(own.listen, listen),
+        ([name, own]) => !closed.has(name) && isConflicting(own.listen, listen),
       );
       for (const [name, own] of inTheWay) {
         closed.set(name, own);
@@ -62,7 +66,7 @@ export class Listeners<Surface extends string> {
         if (kept.has(name)) continue;
         if (old.has(name)) await closeFirst(listen); // closing removes its path, whoever has it by then
         const accept = this.#accept[surface];
-        fresh.set(name, await openAt(surface, listen, accept, () => closeFirst(listen)));
+        fresh.set(name, await openListener(surface, listen, accept, () => closeFirst(listen)));
       }
     } catch (error) {
       await Promise.all([...fresh.values()].map((own) => own.close()));
@@ -74,18 +78,18 @@ export class Listeners<Surface extends string> {
     this.#open = new Map(
       [...plan.keys()].map((name) => [
         name,
-        (fresh.get(name) ?? kept.get(name)) as Opened<Surface>,
+        (fresh.get(name) ?? kept.get(name)) as OpenListener<Surface>,
       ]),
     );
     return { opened: [...fresh.values()], closed: [...old.values()] };
   }
 
   /** One that cannot be had back is forgotten, and tried again with the next change. */
-  async #reopen(closed: ReadonlyMap<string, Opened<Surface>>): Promise<void> {
+  async #reopen(closed: ReadonlyMap<string, OpenListener<Surface>>): Promise<void> {
     const lost: unknown[] = [];
     for (const [name, { surface, listen }] of closed) {
       this.#open.delete(name);
-      await openAt(surface, listen, this.#accept[surface], NO_ROOM).then(
+      await openListener(surface, listen, this.#accept[surface], CANNOT_FREE).then(
         (own) => this.#open.set(name, own),
         (error: unknown) => lost.push(error),
       );
@@ -100,27 +104,27 @@ export class Listeners<Surface extends string> {
   }
 }
 
-interface Place<Surface> {
+interface SurfaceAddress<Surface> {
   readonly surface: Surface;
-  readonly listen: Listen;
+  readonly listen: ListenAddress;
 }
 
-interface Opened<Surface> extends Place<Surface> {
+interface OpenListener<Surface> extends SurfaceAddress<Surface> {
   readonly server: Server;
   close(): Promise<void>;
 }
 
 /** Where it is listened now, and where no longer. */
-export interface Changed<Surface> {
-  readonly opened: readonly Place<Surface>[];
-  readonly closed: readonly Place<Surface>[];
+export interface ListenerChange<Surface> {
+  readonly opened: readonly SurfaceAddress<Surface>[];
+  readonly closed: readonly SurfaceAddress<Surface>[];
 }
 
 /** What is wanted, by a name that changes whenever anything about it does. */
-function planOf<Surface extends string>(
-  wanted: Readonly<Record<Surface, readonly Listen[]>>,
-): ReadonlyMap<string, Place<Surface>> {
-  const surfaces = Object.entries(wanted) as [Surface, readonly Listen[]][];
+function planListeners<Surface extends string>(
+  wanted: Readonly<Record<Surface, readonly ListenAddress[]>>,
+): ReadonlyMap<string, SurfaceAddress<Surface>> {
+  const surfaces = Object.entries(wanted) as [Surface, readonly ListenAddress[]][];
   return new Map(
     surfaces.flatMap(([surface, listens]) =>
       listens.map((listen) => [`${surface} ${JSON.stringify(listen)}`, { surface, listen }]),
@@ -129,22 +133,22 @@ function planOf<Surface extends string>(
 }
 
 /** Makes room where an address is taken, if that is possible: true if it is worth another try. */
-type MakeRoom = () => Promise<boolean>;
+type FreeAddress = () => Promise<boolean>;
 
-const NO_ROOM: MakeRoom = async () => false;
+const CANNOT_FREE: FreeAddress = async () => false;
 
-async function openAt<Surface extends string>(
+async function openListener<Surface extends string>(
   surface: Surface,
-  listen: Listen,
+  listen: ListenAddress,
   accept: Accept,
-  makeRoom: MakeRoom,
-): Promise<Opened<Surface>> {
+  makeRoom: FreeAddress,
+): Promise<OpenListener<Surface>> {
   let here = listen;
-  const server = serverFor(surface, listen, (socket) => accept(socket, here));
+  const server = createListenServer(surface, listen, (socket) => accept(socket, here));
   // Closing waits for connections, which are somebody else's: enough that no more come.
   const close = async (): Promise<void> => void server.close();
   try {
-    if (listen.kind === 'unix') await removeLeftover(surface, listen.path);
+    if (listen.kind === 'unix') await removeStaleSocket(surface, listen.path);
     await bind(server, listen).catch(async (error: NodeJS.ErrnoException) => {
       if (error.code !== 'EADDRINUSE' || !(await makeRoom())) throw error;
       await bind(server, listen);
@@ -153,7 +157,7 @@ async function openAt<Surface extends string>(
   } catch (error) {
     if (server.listening) await close();
     if (error instanceof ConfigError) throw error;
-    throw cannotListen(surface, listen, error as NodeJS.ErrnoException);
+    throw listenError(surface, listen, error as NodeJS.ErrnoException);
   }
   server.on('error', () => {}); // one connection that could not be taken, out of files most likely
   const address = server.address();
@@ -163,7 +167,7 @@ async function openAt<Surface extends string>(
   return { surface, listen: here, server, close };
 }
 
-function bind(server: Server, listen: Listen): Promise<void> {
+function bind(server: Server, listen: ListenAddress): Promise<void> {
   const where =
     listen.kind === 'unix' ? { path: listen.path } : { host: listen.host, port: listen.port };
   return new Promise((done, reject) => {
@@ -176,31 +180,35 @@ function bind(server: Server, listen: Listen): Promise<void> {
 }
 
 /** False if somebody has removed its socket: nobody can find it any more. */
-const isThere = ({ listen }: Opened<string>): boolean =>
+const hasSocketFile = ({ listen }: OpenListener<string>): boolean =>
   listen.kind === 'tcp' || existsSync(listen.path);
 
 /** True if not both can be had at once, as far as can be told. */
-const isSamePlace = (one: Listen, other: Listen): boolean =>
+const isConflicting = (one: ListenAddress, other: ListenAddress): boolean =>
   one.kind === 'unix'
     ? other.kind === 'unix' && resolve(one.path) === resolve(other.path)
     : other.kind === 'tcp' && one.port === other.port;
 
-function serverFor(surface: string, listen: Listen, accept: (socket: Socket) => void): Server {
+function createListenServer(
+  surface: string,
+  listen: ListenAddress,
+  accept: (socket: Socket) => void,
+): Server {
   const options = { allowHalfOpen: true, noDelay: true };
   if (listen.kind === 'unix' || !listen.tls) return createServer(options, accept);
-  const secure = readTls(surface, listen, listen.tls);
+  const secure = loadTls(surface, listen, listen.tls);
   const server = createTlsServer({ ...options, ...secure, handshakeTimeout: HANDSHAKE_MS }, accept);
   server.on('tlsClientError', (_error, socket) => socket.destroy());
   return server;
 }
 
-function readTls(surface: string, listen: Listen, { cert, key, ca }: TlsConfig): TlsOptions {
+function loadTls(surface: string, listen: ListenAddress, { cert, key, ca }: TlsConfig): TlsOptions {
   const attempt = <T>(expected: string, act: () => T): T => {
     try {
       return act();
     } catch (error) {
-      const why = `${expected} (${reasonOf(error)})`;
-      throw new ConfigError(`${fieldOf(surface)}.tls`, why, showListen(listen));
+      const why = `${expected} (${errorMessageOf(error)})`;
+      throw new ConfigError(`${configPathOf(surface)}.tls`, why, formatListenAddress(listen));
     }
   };
   const secure = attempt('files that can be read', () => ({
@@ -217,24 +225,32 @@ function readTls(surface: string, listen: Listen, { cert, key, ca }: TlsConfig):
 }
 
 /** Certificates are renewed while a daemon runs: read now, used once all else is known to be well. */
-function renewalOf<Surface extends string>(
-  open: Opened<Surface> | undefined,
-  { surface, listen }: Place<Surface>,
+function certificateReloads<Surface extends string>(
+  open: OpenListener<Surface> | undefined,
+  { surface, listen }: SurfaceAddress<Surface>,
 ): (() => void)[] {
   if (!open || listen.kind !== 'tcp' || !listen.tls) return [];
-  const secure = readTls(surface, listen, listen.tls);
+  const secure = loadTls(surface, listen, listen.tls);
   return [() => (open.server as TlsServer).setSecureContext(secure)];
 }
 
-function cannotListen(surface: string, listen: Listen, error: NodeJS.ErrnoException): ConfigError {
-  return new ConfigError(fieldOf(surface), whyNot(listen, error), showListen(listen));
+function listenError(
+  surface: string,
+  listen: ListenAddress,
+  error: NodeJS.ErrnoException,
+): ConfigError {
+  return new ConfigError(
+    configPathOf(surface),
+    expectedAddress(listen, error),
+    formatListenAddress(listen),
+  );
 }
 
 /** Where a surface's addresses stand in a configuration. */
-const fieldOf = (surface: string): string =>
+const configPathOf = (surface: string): string =>
   surface === 'groups' ? 'groups.listen' : `listen.${surface}`;
 
-function whyNot(listen: Listen, error: NodeJS.ErrnoException): string {
+function expectedAddress(listen: ListenAddress, error: NodeJS.ErrnoException): string {
   if (error.code === 'EADDRINUSE') return 'an address that nobody else uses';
   // The system calls a folder that is not there one that may not be used.
   if (listen.kind === 'unix' && !existsSync(dirname(listen.path)))
@@ -243,10 +259,10 @@ function whyNot(listen: Listen, error: NodeJS.ErrnoException): string {
 }
 
 /** A socket that a killed daemon left behind is removed; one that somebody listens on is not. */
-async function removeLeftover(surface: string, path: string): Promise<void> {
+async function removeStaleSocket(surface: string, path: string): Promise<void> {
   const found = lstatSync(path, { throwIfNoEntry: false });
   if (!found) return;
-  if (!found.isSocket()) throw new ConfigError(fieldOf(surface), 'a free path', path);
+  if (!found.isSocket()) throw new ConfigError(configPathOf(surface), 'a free path', path);
   const isAlive = await new Promise<boolean>((tell) => {
     const probe = connect(path, () => tell(true)).on('error', () => tell(false));
     probe.unref();

@@ -3,22 +3,22 @@
  * million random bytes, can talk to it directly.
  */
 
-import type { Answers } from './response-queue.ts';
+import type { ResponseQueue } from './response-queue.ts';
 
-export interface Conversation {
+export interface ProtocolHandler {
   /**
    * Takes in what came and answers what can be answered. False: what came makes no sense to go on
    * with; whatever was answered by then is sent, and the connection ends. The chunk is good until this
    * returns. Once the answers are full it keeps the rest and is behind, until it hears more or nothing.
    */
-  hear(chunk: Buffer): boolean;
+  onData(chunk: Buffer): boolean;
 
   /** True if there are questions that it has kept for when there is room for answers. */
-  readonly isBehind: boolean;
+  readonly hasBacklog: boolean;
 
   /** True once the client has ended it in so many words: then there was nothing wrong. */
-  readonly isGoodbye?: boolean;
+  readonly isClosedByClient?: boolean;
 }
 
 /** Begins to talk with somebody new. */
-export type Converse = (answers: Answers) => Conversation;
+export type ProtocolFactory = (responses: ResponseQueue) => ProtocolHandler;

@@ -13,48 +13,51 @@ import { Socket, type SocketConstructorOpts } from 'node:net';
 const CHUNK_BYTES = 65_536;
 
 /** One for all: what is in it has been heard before the next read. */
-const chunk = Buffer.allocUnsafeSlow(CHUNK_BYTES);
+const readBuffer = Buffer.allocUnsafeSlow(CHUNK_BYTES);
 
 /** What is below a socket, as far as it is needed. */
-interface Handle {
+interface SocketHandle {
   reading: boolean;
   readStop(): number;
   useUserBuffer(buffer: Uint8Array): void;
 }
 
-interface Handled {
-  _handle?: Partial<Handle> | null;
+interface SocketWithHandle {
+  _handle?: Partial<SocketHandle> | null;
 }
 
 /**
  * The socket to go on with, whose chunks go to `hear`. A chunk is good until `hear` returns: whoever
  * needs a part of it later copies that. If it returns false, the next one comes when the socket is read.
  */
-export function heardInPlace(socket: Socket, hear: (chunk: Buffer) => unknown): Socket {
-  const handle = (socket as unknown as Handled)._handle;
-  if (!isTakeable(socket, handle)) {
-    socket.on('data', hear);
+export function reuseReadBuffer(socket: Socket, onChunk: (chunk: Buffer) => unknown): Socket {
+  const handle = (socket as unknown as SocketWithHandle)._handle;
+  if (!canTakeHandle(socket, handle)) {
+    socket.on('data', onChunk);
     return socket;
   }
   handle.readStop();
   handle.reading = false;
-  (socket as unknown as Handled)._handle = null;
+  (socket as unknown as SocketWithHandle)._handle = null;
   socket.destroy();
   const callback = (length: number): boolean => {
-    return hear(length === CHUNK_BYTES ? chunk : chunk.subarray(0, length)) !== false;
+    return onChunk(length === CHUNK_BYTES ? readBuffer : readBuffer.subarray(0, length)) !== false;
   };
   const options = { handle, allowHalfOpen: true, readable: true, writable: true };
-  const onread = { buffer: chunk, callback };
+  const onread = { buffer: readBuffer, callback };
   const next = new Socket({ ...options, onread } as unknown as SocketConstructorOpts);
   next.resume();
   return next;
 }
 
 /** Whether chunks of this one would come in our buffer. */
-export const canBeHeardInPlace = (socket: Socket): boolean =>
-  isTakeable(socket, (socket as unknown as Handled)._handle);
+export const canReuseReadBuffer = (socket: Socket): boolean =>
+  canTakeHandle(socket, (socket as unknown as SocketWithHandle)._handle);
 
-const isTakeable = (socket: Socket, handle: Partial<Handle> | null | undefined): handle is Handle =>
+const canTakeHandle = (
+  socket: Socket,
+  handle: Partial<SocketHandle> | null | undefined,
+): handle is SocketHandle =>
   socket.constructor === Socket &&
   typeof handle?.readStop === 'function' &&
   typeof handle.useUserBuffer === 'function' &&

@@ -5,72 +5,72 @@
  * whatever is answered after it waits behind it, so that a client can match answers by counting.
  */
 
-import { endOfTick } from '../../core/clock.ts';
+import { onNextTick } from '../../core/clock.ts';
 
 /** Answers that somebody else owes; with more of them a client is asked to wait. */
-const OWED_MAX = 1024;
+const MAX_PENDING = 1024;
 
 /** So many are few enough to go on: one question for each answer would be a lot of going on. */
-const OWED_FEW = OWED_MAX / 2;
+const RESUME_PENDING = MAX_PENDING / 2;
 
 /** Bytes that are held back behind an answer which is owed; with more of them too. */
-const HELD_BACK_BYTES_MAX = 262_144;
+const MAX_PENDING_BYTES = 262_144;
 
 /** Where bytes go. */
-export type Write = (bytes: Buffer) => void;
+export type WriteBytes = (bytes: Buffer) => void;
 
-interface Owed {
+interface PendingResponse {
   bytes: Buffer | undefined;
 }
 
-export class Answers {
-  readonly #write: Write;
-  readonly #onSettled: () => void;
-  #waiting: Owed[] = [];
-  #heldBackBytes = 0;
+export class ResponseQueue {
+  readonly #write: WriteBytes;
+  readonly #onFlushed: () => void;
+  #pending: PendingResponse[] = [];
+  #pendingBytes = 0;
   #isFlushing = false;
   /** Set while the client does not take what it was answered. */
-  isStuck = false;
+  isBlocked = false;
 
   /** `onSettled` hears that an answer which was owed has gone out. */
-  constructor(write: Write, onSettled: () => void) {
+  constructor(write: WriteBytes, onFlushed: () => void) {
     this.#write = write;
-    this.#onSettled = onSettled;
+    this.#onFlushed = onFlushed;
   }
 
   /** How many answers are held back. */
-  get owed(): number {
-    return this.#waiting.length;
+  get pendingCount(): number {
+    return this.#pending.length;
   }
 
   /** True if no more should be answered for now: whoever asks keeps the rest of the questions. */
   get isFull(): boolean {
     return (
-      this.isStuck || this.#waiting.length > OWED_MAX || this.#heldBackBytes > HELD_BACK_BYTES_MAX
+      this.isBlocked || this.#pending.length > MAX_PENDING || this.#pendingBytes > MAX_PENDING_BYTES
     );
   }
 
   /** True if it is worth going on. */
-  get hasRoom(): boolean {
-    return !this.isFull && this.#waiting.length <= OWED_FEW;
+  get canResume(): boolean {
+    return !this.isFull && this.#pending.length <= RESUME_PENDING;
   }
 
-  give(bytes: Buffer): void {
-    if (this.#waiting.length === 0) {
+  write(bytes: Buffer): void {
+    if (this.#pending.length === 0) {
       this.#write(bytes);
       return;
     }
-    this.#waiting.push({ bytes });
-    this.#heldBackBytes += bytes.length;
+    this.#pending.push({ bytes });
+    this.#pendingBytes += bytes.length;
   }
 
-  owe(answer: Promise<Buffer>): void {
-    const owed: Owed = { bytes: undefined };
-    this.#waiting.push(owed);
+  writeLater(answer: Promise<Buffer>): void {
+    const pending: PendingResponse = { bytes: undefined };
+    this.#pending.push(pending);
     answer.then((bytes) => {
-      owed.bytes = bytes;
-      this.#heldBackBytes += bytes.length;
-      if (!this.#isFlushing) endOfTick(() => this.#flush()); // many come at once, and go as one
+      pending.bytes = bytes;
+      this.#pendingBytes += bytes.length;
+      if (!this.#isFlushing) onNextTick(() => this.#flush()); // many come at once, and go as one
       this.#isFlushing = true;
     });
   }
@@ -78,12 +78,12 @@ export class Answers {
   /** Everything up to the first answer that is still missing, in one piece. */
   #flush(): void {
     this.#isFlushing = false;
-    const missing = this.#waiting.findIndex(({ bytes }) => bytes === undefined);
-    const ready = this.#waiting.splice(0, missing < 0 ? this.#waiting.length : missing);
+    const missing = this.#pending.findIndex(({ bytes }) => bytes === undefined);
+    const ready = this.#pending.splice(0, missing < 0 ? this.#pending.length : missing);
     if (ready.length === 0) return;
     const bytes = Buffer.concat(ready.map((own) => own.bytes as Buffer));
-    this.#heldBackBytes -= bytes.length;
+    this.#pendingBytes -= bytes.length;
     this.#write(bytes);
-    this.#onSettled();
+    this.#onFlushed();
   }
 }

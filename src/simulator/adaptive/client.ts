@@ -14,151 +14,151 @@ import type { Random } from '../../core/random.ts';
 import { type AdaptivePolicy, adaptive } from '../../policies/adaptive.ts';
 import type { State } from '../../policies/policy.ts';
 import type { Timeline } from '../timeline.ts';
-import { LevelFigures, SpanFigures } from './figures.ts';
-import { Permits } from './permits.ts';
+import { LevelFigures, ValueFigures } from './figures.ts';
+import { PermitQueue } from './permits.ts';
 import { type Server, sleepMs } from './server.ts';
 import type { Case, Suite } from './suite.ts';
 
 const ATTEMPT_TIMEOUT_S = 1;
-const BACKOFF_MAX_S = 30;
+const MAX_BACKOFF_S = 30;
 
 /** One event on its way, over all its attempts. */
-interface Call {
+interface SimulatedCall {
   startedAt: Millis;
   attempts: number;
 }
 
 /** What a client needs to know of its case: where the limiter stands, how to wait, which limit. */
-export type Sender = Pick<Suite, 'layering' | 'backoff'> & Pick<Case, 'limit'>;
+export type ClientConfig = Pick<Suite, 'layering' | 'backoff'> & Pick<Case, 'limit'>;
 
 /** Told of every attempt when it is over, however it ended. */
-export type Watch = (outcome: Outcome, rttMs: Millis) => void;
+export type AttemptObserver = (outcome: Outcome, rttMs: Millis) => void;
 
 export class Client {
   readonly inFlight = new LevelFigures();
   readonly limit = new LevelFigures();
-  readonly observedRtt = new SpanFigures();
-  readonly averagedRtt = new SpanFigures();
+  readonly observedRtt = new ValueFigures();
+  readonly averagedRtt = new ValueFigures();
 
-  readonly #sender: Sender;
+  readonly #config: ClientConfig;
   readonly #timeline: Timeline;
   readonly #server: Server;
   readonly #policy: AdaptivePolicy;
   readonly #state: State;
-  readonly #permits: Permits;
-  readonly #watch: Watch;
-  #events = 0;
+  readonly #permits: PermitQueue;
+  readonly #onAttempt: AttemptObserver;
+  #backlog = 0;
   #isSending = false;
 
   constructor(
-    sender: Sender,
+    sender: ClientConfig,
     timeline: Timeline,
     server: Server,
     random: Random,
-    watch: Watch = () => {},
+    watch: AttemptObserver = () => {},
   ) {
-    this.#sender = sender;
+    this.#config = sender;
     this.#timeline = timeline;
     this.#server = server;
-    this.#watch = watch;
+    this.#onAttempt = watch;
     this.#policy = adaptive(sender.limit, random);
     this.#state = new Float64Array(this.#policy.width);
-    this.#policy.start(this.#state, 0, timeline.now);
-    this.#permits = new Permits(this.view.limit);
+    this.#policy.init(this.#state, 0, timeline.now);
+    this.#permits = new PermitQueue(this.status.limit);
   }
 
   /** Events are there to be sent; without end, if so many. */
-  offer(count = 1): void {
-    this.#events += count;
+  enqueue(count = 1): void {
+    this.#backlog += count;
   }
 
   /** Lets the sender and everybody who was handed a permit act; the end of every instant. */
-  run(): void {
-    this.#send();
-    this.#permits.run();
+  runPending(): void {
+    this.#sendNext();
+    this.#permits.runGranted();
   }
 
   /** What the rule allows and counts right now. */
-  get view(): { limit: number; inFlight: number } {
-    const { limit = 0, inFlight = 0 } = this.#policy.view(this.#state, 0, this.#timeline.now);
+  get status(): { limit: number; inFlight: number } {
+    const { limit = 0, inFlight = 0 } = this.#policy.keyState(this.#state, 0, this.#timeline.now);
     return { limit, inFlight };
   }
 
   /** One sender, one event at a time: the next one queues when this one has its permit. */
-  #send(): void {
-    if (this.#isSending || this.#events === 0) return;
+  #sendNext(): void {
+    if (this.#isSending || this.#backlog === 0) return;
     this.#isSending = true;
-    this.#events--;
+    this.#backlog--;
     this.#permits.acquire(() => {
       this.#isSending = false;
-      this.#enter({ startedAt: this.#timeline.now, attempts: 0 });
-      this.#send();
+      this.#startCall({ startedAt: this.#timeline.now, attempts: 0 });
+      this.#sendNext();
     });
   }
 
   /** Starts what a permit was got for: an attempt, or a whole sequence of them. */
-  #enter(call: Call): void {
+  #startCall(call: SimulatedCall): void {
     call.startedAt = this.#timeline.now;
-    this.inFlight.add(this.view.inFlight, this.#timeline.now);
-    const { verdict } = this.#policy.ask(this.#state, 0, 1, this.#timeline.now);
+    this.inFlight.add(this.status.inFlight, this.#timeline.now);
+    const { verdict } = this.#policy.check(this.#state, 0, 1, this.#timeline.now);
     if (verdict !== 'allow') throw new Error('a permit was handed out that the rule refuses');
     this.#attempt(call);
   }
 
-  #attempt(call: Call): void {
+  #attempt(call: SimulatedCall): void {
     const startedAt = this.#timeline.now;
     let isWaiting = true;
     const finish = (outcome: Outcome): void => {
       if (!isWaiting) return; // answered and timed out at once: the answer came first
       isWaiting = false;
-      this.#finish(call, outcome, this.#timeline.now - startedAt);
+      this.#finishAttempt(call, outcome, this.#timeline.now - startedAt);
     };
     this.#server.attempt(
       () => isWaiting,
       (answer) => finish(answer === 'ok' ? 'ok' : 'busy'),
     );
-    this.#timeline.after(sleepMs(ATTEMPT_TIMEOUT_S), () => finish('timeout'));
+    this.#timeline.scheduleAfter(sleepMs(ATTEMPT_TIMEOUT_S), () => finish('timeout'));
   }
 
-  #finish(call: Call, outcome: Outcome, rttMs: Millis): void {
+  #finishAttempt(call: SimulatedCall, outcome: Outcome, rttMs: Millis): void {
     call.attempts++;
-    this.#watch(outcome, rttMs);
-    const { layering } = this.#sender;
-    if (layering !== 'whole-call') this.#note(outcome, rttMs);
-    else if (outcome === 'ok') this.#note(outcome, this.#timeline.now - call.startedAt);
+    this.#onAttempt(outcome, rttMs);
+    const { layering } = this.#config;
+    if (layering !== 'whole-call') this.#recordAttempt(outcome, rttMs);
+    else if (outcome === 'ok') this.#recordAttempt(outcome, this.#timeline.now - call.startedAt);
 
-    if (layering === 'per-attempt' || outcome === 'ok') this.#leave();
+    if (layering === 'per-attempt' || outcome === 'ok') this.#settle();
     if (outcome === 'ok') return;
-    this.#timeline.after(sleepMs(this.#backoffS(call.attempts)), () => {
-      if (layering === 'per-attempt') this.#permits.acquire(() => this.#enter(call));
+    this.#timeline.scheduleAfter(sleepMs(this.#backoffS(call.attempts)), () => {
+      if (layering === 'per-attempt') this.#permits.acquire(() => this.#startCall(call));
       else this.#attempt(call);
     });
   }
 
-  #note(outcome: Outcome, rttMs: Millis): void {
+  #recordAttempt(outcome: Outcome, rttMs: Millis): void {
     if (outcome === 'ok') this.observedRtt.add(rttMs / 1000, this.#timeline.now);
-    this.#policy.attempt(this.#state, 0, outcome, rttMs);
+    this.#policy.recordAttempt(this.#state, 0, outcome, rttMs);
   }
 
   /** The controller learns that it is over, then the permit is free. */
-  #leave(): void {
+  #settle(): void {
     const { now } = this.#timeline;
-    const { limit, inFlight } = this.view;
+    const { limit, inFlight } = this.status;
     this.inFlight.add(inFlight, now);
-    const { meanMs, due } = this.#policy.windowAt(this.#state, 0, now);
+    const { meanMs, due } = this.#policy.currentWindow(this.#state, 0, now);
     if (due) {
       // Whole microseconds, divided once: the published figures are exact to the last digit.
       if (meanMs !== undefined) this.averagedRtt.add(Math.round(meanMs * 1000) / 1e6, now);
       this.limit.add(limit, now);
     }
     this.#policy.settle(this.#state, 0, { outcome: 'ignored', cost: 1, dueAt: now }, now);
-    this.#permits.resize(limit, this.view.limit);
+    this.#permits.resize(limit, this.status.limit);
     this.#permits.release();
   }
 
   #backoffS(attempts: number): number {
-    let [wait, next] = this.#sender.backoff;
-    for (let n = 1; n < attempts && wait < BACKOFF_MAX_S; n++) [wait, next] = [next, wait + next];
-    return Math.min(wait, BACKOFF_MAX_S);
+    let [wait, next] = this.#config.backoff;
+    for (let n = 1; n < attempts && wait < MAX_BACKOFF_S; n++) [wait, next] = [next, wait + next];
+    return Math.min(wait, MAX_BACKOFF_S);
   }
 }

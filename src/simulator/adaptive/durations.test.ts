@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'vitest';
-import { Spans } from './durations.ts';
+import { DurationHistogram } from './durations.ts';
 
 describe('spans', () => {
   test('a quantile is the shortest length that so many did not exceed', () => {
-    const spans = new Spans();
+    const spans = new DurationHistogram();
     for (let ms = 1; ms <= 100; ms++) spans.add(ms);
     expect(spans.figures()).toEqual({ meanMs: 50.5, p95Ms: 95, p99Ms: 99 });
     expect(spans.quantile(0)).toBe(1);
@@ -11,7 +11,7 @@ describe('spans', () => {
   });
 
   test('one long one among many shows where it should', () => {
-    const spans = new Spans();
+    const spans = new DurationHistogram();
     for (let n = 0; n < 99; n++) spans.add(10);
     spans.add(1000);
     expect(spans.figures()).toEqual({ meanMs: 19.9, p95Ms: 10, p99Ms: 10 });
@@ -19,6 +19,6 @@ describe('spans', () => {
   });
 
   test('of nothing there are no figures', () => {
-    expect(new Spans().figures()).toEqual({ meanMs: NaN, p95Ms: NaN, p99Ms: NaN });
+    expect(new DurationHistogram().figures()).toEqual({ meanMs: NaN, p95Ms: NaN, p99Ms: NaN });
   });
 });

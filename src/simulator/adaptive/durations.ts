@@ -5,7 +5,7 @@
 
 import type { Millis } from '../../core/clock.ts';
 
-export class Spans {
+export class DurationHistogram {
   /** How often each length came. */
   readonly #counts: number[] = [];
   #count = 0;

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { LevelFigures, SpanFigures } from './figures.ts';
+import { LevelFigures, ValueFigures } from './figures.ts';
 
 test('a level counts for the time up to its sample; the first sample only starts the clock', () => {
   const levels = new LevelFigures();
@@ -31,7 +31,7 @@ test('equally long is equally long, in whatever pieces', () => {
 });
 
 test('spans are weighted by time, but every sample but the first counts for the extremes', () => {
-  const spans = new SpanFigures();
+  const spans = new ValueFigures();
   spans.add(100, 0);
   spans.add(2, 1000);
   spans.add(8, 1000); // no time, but it was seen

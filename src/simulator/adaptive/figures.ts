@@ -16,20 +16,20 @@ export interface Figures {
 /** For whole numbers: how long each value was the case. */
 export class LevelFigures {
   // Whole milliseconds: sums of seconds would tell levels apart that lasted equally long.
-  readonly #lasted = new Map<number, Millis>();
+  readonly #durationsMs = new Map<number, Millis>();
   #last: Millis | undefined;
 
   add(level: number, now: Millis): void {
     if (this.#last !== undefined) {
-      this.#lasted.set(level, (this.#lasted.get(level) ?? 0) + now - this.#last);
+      this.#durationsMs.set(level, (this.#durationsMs.get(level) ?? 0) + now - this.#last);
     }
     this.#last = now;
   }
 
   figures(): Figures {
-    const levels = [...this.#lasted].filter(([, ms]) => ms > 0);
+    const levels = [...this.#durationsMs].filter(([, ms]) => ms > 0);
     const values = levels.map(([level]) => level);
-    const heaviest = levels.reduce(heavier, [Number.NaN, 0]);
+    const heaviest = levels.reduce(longerLasting, [Number.NaN, 0]);
     const total = levels.reduce((sum, [, ms]) => sum + ms, 0);
     const weighted = levels.reduce((sum, [level, ms]) => sum + level * ms, 0);
     return {
@@ -42,12 +42,15 @@ export class LevelFigures {
 }
 
 /** Of two levels the one that lasted longer; of equals the higher. */
-function heavier(a: readonly [number, number], b: readonly [number, number]): [number, number] {
+function longerLasting(
+  a: readonly [number, number],
+  b: readonly [number, number],
+): [number, number] {
   return b[1] > a[1] || (b[1] === a[1] && b[0] > a[0]) ? [...b] : [...a];
 }
 
 /** For real numbers: extremes of all samples but the first, and the mean over time. */
-export class SpanFigures {
+export class ValueFigures {
   #min = Infinity;
   #max = -Infinity;
   #sum = 0;

@@ -13,11 +13,11 @@ import type { Millis } from '../../core/clock.ts';
 import type { Outcome } from '../../core/decision.ts';
 import { seededRandom } from '../../core/random.ts';
 import type { AdaptiveOptions } from '../../policies/adaptive.ts';
-import { correlation, deviation, jain, mean, sum } from '../statistics.ts';
+import { jainIndex, mean, meanPairwiseCorrelation, standardDeviation, sum } from '../statistics.ts';
 import { Timeline } from '../timeline.ts';
 import { Client } from './client.ts';
-import { Spans } from './durations.ts';
-import { bestOf, recoveryFrom, type Scenario } from './scenario.ts';
+import { DurationHistogram } from './durations.ts';
+import { maxCompletable, recoveryStartS, type Scenario } from './scenario.ts';
 import { Server } from './server.ts';
 
 /** How often everybody's limit is read: about once per round trip. */
@@ -25,12 +25,12 @@ export const SAMPLE_MS = 100;
 const SAMPLES_PER_S = 1000 / SAMPLE_MS;
 
 /** What part of the capacity counts as having arrived. */
-const ARRIVED = 0.9;
+const CONVERGED_FRACTION = 0.9;
 
 /** A far seed for each client: the sink's dice stay the same however many clients there are. */
 const SEED_STRIDE = 7919;
 
-export interface Fleet {
+export interface FleetConfig {
   readonly scenario: Scenario;
   readonly limit: AdaptiveOptions;
   readonly clients: number;
@@ -45,7 +45,7 @@ export interface FleetFigures {
   /** Completed calls a second, of all clients. */
   readonly perSecond: number;
   /** The same as a part of the most there could have been. */
-  readonly ofBest: number;
+  readonly utilisation: number;
   /** Part of the attempts that were refused, or not answered within their second. */
   readonly rejected: number;
   /** How long successful attempts took, from their start to their answer. */
@@ -55,13 +55,13 @@ export interface FleetFigures {
   /** The mean of the limits of all clients together. */
   readonly limit: number;
   /** Seconds from the start until a whole second ran at nine tenths of the capacity. */
-  readonly thereS: number;
+  readonly convergenceS: number;
   /** The same from the end of the incident on, if there was one. */
-  readonly backS: number;
+  readonly recoveryS: number;
   /** Mean correlation of the steps that the clients' limits take: 1 is a march, 0 is a crowd. */
-  readonly inStep: number;
+  readonly limitCorrelation: number;
   /** How much the calls in flight of all clients go up and down: deviation over mean. */
-  readonly sway: number;
+  readonly oscillation: number;
   /** Jain's index over the clients' completed calls: 1 is fair, 1/n is all to one. */
   readonly fairness: number;
 }
@@ -75,52 +75,52 @@ export interface FleetRun {
 }
 
 /** One sender and what is noted of it. */
-interface Member {
+interface FleetMember {
   readonly client: Client;
   readonly limits: number[];
   completed: number;
 }
 
-export function runFleet({ scenario, limit, clients, seed }: Fleet): FleetRun {
+export function runFleet({ scenario, limit, clients, seed }: FleetConfig): FleetRun {
   const timeline = new Timeline();
   const server = new Server(scenario.stages[0].sink, timeline, seededRandom(seed));
-  const log = new Log(timeline, scenario);
-  const members = Array.from({ length: clients }, (_, n): Member => {
+  const log = new RunRecorder(timeline, scenario);
+  const members = Array.from({ length: clients }, (_, n): FleetMember => {
     const random = seededRandom(seed + SEED_STRIDE * (n + 1));
-    const watch = (outcome: Outcome, rttMs: Millis) => log.note(member, outcome, rttMs);
-    const client = new Client({ ...SENDER, limit }, timeline, server, random, watch);
-    const member: Member = { client, limits: [], completed: 0 };
+    const watch = (outcome: Outcome, rttMs: Millis) => log.record(member, outcome, rttMs);
+    const client = new Client({ ...CLIENT_DEFAULTS, limit }, timeline, server, random, watch);
+    const member: FleetMember = { client, limits: [], completed: 0 };
     return member;
   });
 
   for (const { fromS, sink } of scenario.stages.slice(1)) {
-    timeline.after(fromS * 1000, () => server.become(sink));
+    timeline.scheduleAfter(fromS * 1000, () => server.reconfigure(sink));
   }
-  sampleFrom(timeline, () => log.sample(members));
-  for (const { client } of members) client.offer(Infinity);
+  samplePeriodically(timeline, () => log.sample(members));
+  for (const { client } of members) client.enqueue(Infinity);
   do {
-    for (const { client } of members) client.run();
-  } while (timeline.turn() && timeline.now <= scenario.toS * 1000);
+    for (const { client } of members) client.runPending();
+  } while (timeline.runNextInstant() && timeline.now <= scenario.toS * 1000);
   return log.result(members);
 }
 
 /** Each attempt is judged on its own, which is how a limit should be used. */
-const SENDER = { layering: 'per-attempt', backoff: [1, 1] } as const;
+const CLIENT_DEFAULTS = { layering: 'per-attempt', backoff: [1, 1] } as const;
 
-function sampleFrom(timeline: Timeline, sample: () => void): void {
+function samplePeriodically(timeline: Timeline, sample: () => void): void {
   sample();
-  timeline.after(SAMPLE_MS, () => sampleFrom(timeline, sample));
+  timeline.scheduleAfter(SAMPLE_MS, () => samplePeriodically(timeline, sample));
 }
 
 /** What is noted while they run, and what it comes to. */
-class Log {
+class RunRecorder {
   readonly #timeline: Timeline;
   readonly #scenario: Scenario;
-  readonly #spans = new Spans();
+  readonly #rtts = new DurationHistogram();
   readonly #limits: number[] = [];
   readonly #inFlight: number[] = [];
   readonly #completed: number[] = [];
-  #fresh = 0;
+  #completedSinceSample = 0;
   #ended = 0;
   #rejected = 0;
 
@@ -129,58 +129,60 @@ class Log {
     this.#scenario = scenario;
   }
 
-  note(member: Member, outcome: Outcome, rttMs: Millis): void {
-    if (outcome === 'ok') this.#fresh++;
+  record(member: FleetMember, outcome: Outcome, rttMs: Millis): void {
+    if (outcome === 'ok') this.#completedSinceSample++;
     if (this.#timeline.now < this.#scenario.fromS * 1000) return;
     this.#ended++;
     if (outcome === 'ok') {
       member.completed++;
-      this.#spans.add(rttMs);
+      this.#rtts.add(rttMs);
     } else {
       this.#rejected++;
     }
   }
 
-  sample(members: readonly Member[]): void {
-    const views = members.map(({ client }) => client.view);
+  sample(members: readonly FleetMember[]): void {
+    const views = members.map(({ client }) => client.status);
     members.forEach(({ limits }, n) => {
       limits.push(views[n].limit);
     });
     this.#limits.push(sum(views.map(({ limit }) => limit)));
     this.#inFlight.push(sum(views.map(({ inFlight }) => inFlight)));
-    if (this.#timeline.now > 0) this.#completed.push(this.#fresh);
-    this.#fresh = 0;
+    if (this.#timeline.now > 0) this.#completed.push(this.#completedSinceSample);
+    this.#completedSinceSample = 0;
   }
 
-  result(members: readonly Member[]): FleetRun {
+  result(members: readonly FleetMember[]): FleetRun {
     const { fromS, toS } = this.#scenario;
     const from = fromS * SAMPLES_PER_S;
     const counts = members.map(({ completed }) => completed);
-    const recovery = recoveryFrom(this.#scenario);
-    const best = bestOf(this.#scenario);
+    const recovery = recoveryStartS(this.#scenario);
+    const best = maxCompletable(this.#scenario);
     const figures: FleetFigures = {
       perSecond: sum(counts) / (toS - fromS),
-      ofBest: best > 0 ? sum(counts) / best : Number.NaN,
+      utilisation: best > 0 ? sum(counts) / best : Number.NaN,
       rejected: this.#ended === 0 ? 0 : this.#rejected / this.#ended,
-      ...this.#spans.figures(),
+      ...this.#rtts.figures(),
       limit: mean(this.#limits.slice(from)),
-      thereS: this.#arrivalAfter(0),
-      backS: recovery === undefined ? Number.NaN : this.#arrivalAfter(recovery),
-      inStep: correlation(members.map(({ limits }) => changes(limits.slice(from)))),
-      sway: deviation(this.#inFlight.slice(from)) / mean(this.#inFlight.slice(from)),
-      fairness: jain(counts),
+      convergenceS: this.#convergenceAfter(0),
+      recoveryS: recovery === undefined ? Number.NaN : this.#convergenceAfter(recovery),
+      limitCorrelation: meanPairwiseCorrelation(
+        members.map(({ limits }) => differences(limits.slice(from))),
+      ),
+      oscillation: standardDeviation(this.#inFlight.slice(from)) / mean(this.#inFlight.slice(from)),
+      fairness: jainIndex(counts),
     };
     return { figures, limits: this.#limits, completed: this.#completed };
   }
 
   /** How long after this second a whole second ran at nine tenths of what the sink can do then. */
-  #arrivalAfter(beginS: number): number {
+  #convergenceAfter(beginS: number): number {
     const { stages } = this.#scenario;
     const { capacity } = stages.findLast(({ fromS }) => fromS <= beginS) ?? stages[0];
     const begin = beginS * SAMPLES_PER_S;
     for (let end = begin + SAMPLES_PER_S; end <= this.#completed.length; end++) {
       const second = sum(this.#completed.slice(end - SAMPLES_PER_S, end));
-      if (second >= ARRIVED * capacity) return (end - begin) / SAMPLES_PER_S;
+      if (second >= CONVERGED_FRACTION * capacity) return (end - begin) / SAMPLES_PER_S;
     }
     return Infinity;
   }
@@ -190,5 +192,5 @@ class Log {
  * What a limit gained or lost from one sample to the next. The levels themselves would not do: two
  * limits that both climb for a minute look alike, though they need not move at the same moments.
  */
-const changes = (limits: readonly number[]): number[] =>
+const differences = (limits: readonly number[]): number[] =>
   limits.slice(1).map((limit, n) => limit - limits[n]);

@@ -10,11 +10,11 @@
 
 type Waiter = () => void;
 
-export class Permits {
+export class PermitQueue {
   #free: number;
   #debt = 0;
   #queue: Waiter[] = [];
-  #handed: Waiter[] = [];
+  #granted: Waiter[] = [];
 
   constructor(limit: number) {
     this.#free = limit;
@@ -24,7 +24,7 @@ export class Permits {
   acquire(act: Waiter): void {
     if (this.#free > 0) {
       this.#free--;
-      this.#handed.push(act);
+      this.#granted.push(act);
     } else {
       this.#queue.push(act);
     }
@@ -32,7 +32,7 @@ export class Permits {
 
   release(): void {
     const next = this.#queue.shift();
-    if (next) this.#handed.push(next);
+    if (next) this.#granted.push(next);
     else this.#free++;
   }
 
@@ -46,8 +46,8 @@ export class Permits {
   }
 
   /** Lets everybody act who was handed a permit, and whoever that brings along. */
-  run(): void {
-    for (let act = this.#handed.shift(); act; act = this.#handed.shift()) {
+  runGranted(): void {
+    for (let act = this.#granted.shift(); act; act = this.#granted.shift()) {
       if (this.#debt > 0) {
         this.#debt--;
         this.acquire(act);

@@ -32,9 +32,12 @@ describe('the published cases', () => {
   test.each(allCases)('$suite.id / $test.name: every range holds', ({ suite, test: one }) => {
     // Some cases have jitter, and hold whatever the dice say.
     for (const seed of one.server.jitter > 0 ? [1, 2, 3, 4, 5] : [1]) {
-      const { missed, held, finished } = runCase(suite, one, seed);
-      expect({ missed, finished }, `seed ${seed}`).toEqual({ missed: [], finished: true });
-      expect(held.length).toBe(one.expect.length);
+      const { failed, passed, isFinished } = runCase(suite, one, seed);
+      expect({ missed: failed, finished: isFinished }, `seed ${seed}`).toEqual({
+        missed: [],
+        finished: true,
+      });
+      expect(passed.length).toBe(one.expect.length);
     }
   });
 
@@ -54,7 +57,7 @@ describe('the published cases', () => {
       const changed = structuredClone(file);
       for (const suite of changed.suites) Object.assign(suite.defaults, overrides);
       const results = readSuites(changed).flatMap((suite) =>
-        suite.cases.map((one) => runCase(suite, one, 1).missed.length),
+        suite.cases.map((one) => runCase(suite, one, 1).failed.length),
       );
       return results.filter((missed) => missed === 0).length;
     };
@@ -108,7 +111,7 @@ describe('the simulation', () => {
     };
     const missedIn = (layering: string) => {
       const { suite, test: one } = oneCase(params, ranges, { layering });
-      return runCase(suite, one, 1).missed.map(({ range }) => range);
+      return runCase(suite, one, 1).failed.map(({ range }) => range);
     };
     expect(missedIn('limiter(retry(measure(timeout(server))))')).toEqual([]);
     expect(missedIn('limiter(retry(timeout(server)))')).toEqual(['controller.observed_rtt.max']);
@@ -127,16 +130,16 @@ describe('the simulation', () => {
   test('an answer later than the time-out frees the server, but completes nothing', () => {
     // One at a time takes 1.5 s, so every attempt is given up after one second and tried again.
     const { suite, test: one } = oneCase({ requests: 1, delay_s: 1.5 });
-    const { finished, figures } = runCase(suite, one, 1);
-    expect(finished).toBe(false);
+    const { isFinished, figures } = runCase(suite, one, 1);
+    expect(isFinished).toBe(false);
     expect(figures['server.in_flight'].max).toBe(1);
   });
 
   test('a case that can never end is given up, not waited for', () => {
     const params = { requests: 1, server_concurrency: { limit: 0, action: 'drop' } };
     const { suite, test: one } = oneCase(params);
-    const { finished, seconds } = runCase(suite, one, 1);
-    expect(finished).toBe(false);
+    const { isFinished, seconds } = runCase(suite, one, 1);
+    expect(isFinished).toBe(false);
     expect(seconds).toBeGreaterThan(86_400);
   });
 });

@@ -5,13 +5,13 @@ import { Timeline } from '../timeline.ts';
 import { Client } from './client.ts';
 import type { Figures } from './figures.ts';
 import { Server } from './server.ts';
-import type { Case, Range, Suite } from './suite.ts';
+import type { Case, ExpectedRange, Suite } from './suite.ts';
 
 /** A day of virtual time: a case that has not ended by then never will. */
-const VIRTUAL_MS_MAX = 86_400_000;
+const MAX_VIRTUAL_MS = 86_400_000;
 
 /** A range that was expected, and what came. */
-export interface Check {
+export interface RangeCheck {
   readonly range: string;
   readonly lo: number;
   readonly hi: number;
@@ -20,11 +20,11 @@ export interface Check {
 
 export interface CaseResult {
   readonly figures: Readonly<Record<string, Figures>>;
-  readonly held: readonly Check[];
-  readonly missed: readonly Check[];
+  readonly passed: readonly RangeCheck[];
+  readonly failed: readonly RangeCheck[];
   readonly seconds: number;
   /** False if it was still not done after a day. */
-  readonly finished: boolean;
+  readonly isFinished: boolean;
 }
 
 export function runCase(suite: Suite, test: Case, seed: number): CaseResult {
@@ -33,9 +33,9 @@ export function runCase(suite: Suite, test: Case, seed: number): CaseResult {
   const server = new Server(test.server, timeline, random);
   const client = new Client({ ...suite, limit: test.limit }, timeline, server, random);
 
-  offerAll(test, timeline, client);
-  const isOver = () => server.completed >= test.requests || timeline.now > VIRTUAL_MS_MAX;
-  for (let more = true; more && !isOver(); more = timeline.turn()) client.run();
+  enqueueAll(test, timeline, client);
+  const isOver = () => server.completed >= test.requests || timeline.now > MAX_VIRTUAL_MS;
+  for (let more = true; more && !isOver(); more = timeline.runNextInstant()) client.runPending();
 
   const figures = {
     'server.in_flight': server.inFlight.figures(),
@@ -45,36 +45,40 @@ export function runCase(suite: Suite, test: Case, seed: number): CaseResult {
     'controller.observed_rtt': client.observedRtt.figures(),
     'controller.averaged_rtt': client.averagedRtt.figures(),
   };
-  const checks = test.expect.map((range) => check(range, figures));
+  const checks = test.expect.map((range) => compareRange(range, figures));
   return {
     figures,
-    held: checks.filter(holds),
-    missed: checks.filter((one) => !holds(one)),
+    passed: checks.filter(isWithin),
+    failed: checks.filter((one) => !isWithin(one)),
     seconds: timeline.now / 1000,
-    finished: server.completed >= test.requests,
+    isFinished: server.completed >= test.requests,
   };
 }
 
 /** All events at once, or one every interval from the first millisecond on. */
-function offerAll({ requests, intervalMs }: Case, timeline: Timeline, client: Client): void {
+function enqueueAll({ requests, intervalMs }: Case, timeline: Timeline, client: Client): void {
   if (intervalMs === 0) {
-    for (let n = 0; n < requests; n++) client.offer();
+    for (let n = 0; n < requests; n++) client.enqueue();
     return;
   }
   const next = (n: number): void => {
-    client.offer();
+    client.enqueue();
     const due = 1 + Math.round((n + 1) * intervalMs);
-    if (n + 1 < requests) timeline.after(Math.max(0, due - timeline.now), () => next(n + 1));
+    if (n + 1 < requests)
+      timeline.scheduleAfter(Math.max(0, due - timeline.now), () => next(n + 1));
   };
-  timeline.after(1, () => next(0));
+  timeline.scheduleAfter(1, () => next(0));
 }
 
 /** Levels are whole numbers, so their extremes are compared with whole bounds; all else is real. */
-function check(range: Range, figures: Readonly<Record<string, Figures>>): Check {
+function compareRange(
+  range: ExpectedRange,
+  figures: Readonly<Record<string, Figures>>,
+): RangeCheck {
   const got = figures[range.stat][range.figure];
   const isWhole = !range.stat.endsWith('_rtt') && range.figure !== 'mean';
   const [lo, hi] = isWhole ? [Math.trunc(range.lo), Math.trunc(range.hi)] : [range.lo, range.hi];
   return { range: range.name, lo, hi, got };
 }
 
-const holds = ({ lo, hi, got }: Check): boolean => got >= lo && got <= hi;
+const isWithin = ({ lo, hi, got }: RangeCheck): boolean => got >= lo && got <= hi;

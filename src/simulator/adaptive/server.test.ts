@@ -1,16 +1,22 @@
 import { describe, expect, test } from 'vitest';
 import { Timeline } from '../timeline.ts';
 import { Server } from './server.ts';
-import type { Load, ServerParams } from './suite.ts';
+import type { LoadResponse, ServerParams } from './suite.ts';
 
-const FREE: Load = { scale: 0, kneeStart: undefined, kneeExp: 1, limit: Infinity, action: 'defer' };
+const FREE: LoadResponse = {
+  scale: 0,
+  kneeStart: undefined,
+  kneeExp: 1,
+  limit: Infinity,
+  action: 'defer',
+};
 
 const TENTH: ServerParams = {
   delayS: 0.1,
   jitter: 0,
   failures: 0,
   failuresAfter: 0,
-  byLevel: FREE,
+  byConcurrency: FREE,
   byRate: FREE,
 };
 
@@ -19,16 +25,16 @@ function play(params: ServerParams, sendAt: readonly number[], later?: [number, 
   const timeline = new Timeline();
   const server = new Server(params, timeline, () => 0.5);
   const heard: string[] = [];
-  if (later) timeline.after(later[0], () => server.become(later[1]));
+  if (later) timeline.scheduleAfter(later[0], () => server.reconfigure(later[1]));
   for (const at of sendAt) {
-    timeline.after(at, () =>
+    timeline.scheduleAfter(at, () =>
       server.attempt(
         () => true,
         (answer) => heard.push(`${at} ${answer} at ${timeline.now}`),
       ),
     );
   }
-  while (timeline.turn());
+  while (timeline.runNextInstant());
   return heard;
 }
 
@@ -43,8 +49,8 @@ describe('a simulated server', () => {
   });
 
   test('refuses at once, however long the queue', () => {
-    const byLevel: Load = { ...FREE, limit: 2 };
-    expect(play({ ...TENTH, workers: 1, byLevel }, [0, 1, 2])).toEqual([
+    const byLevel: LoadResponse = { ...FREE, limit: 2 };
+    expect(play({ ...TENTH, workers: 1, byConcurrency: byLevel }, [0, 1, 2])).toEqual([
       '0 ok at 101',
       '2 deferred at 103',
       '1 ok at 202',
@@ -52,18 +58,20 @@ describe('a simulated server', () => {
   });
 
   test('counts what it refuses, so that whoever does not slow down is refused for ever', () => {
-    const byRate: Load = { ...FREE, limit: 2 };
+    const byRate: LoadResponse = { ...FREE, limit: 2 };
     const everyQuarter = [0, 250, 500, 750, 1000, 1250, 1500];
     const refusals = (params: ServerParams) =>
       play(params, everyQuarter).filter((line) => line.includes('deferred')).length;
     expect(refusals({ ...TENTH, byRate })).toBe(5);
-    expect(refusals({ ...TENTH, byRate, forgives: true })).toBe(3);
+    expect(refusals({ ...TENTH, byRate, excludesRejected: true })).toBe(3);
   });
 
   test('that becomes another ends what it has begun as it began', () => {
-    const silent: Load = { ...FREE, limit: 0, action: 'drop' };
+    const silent: LoadResponse = { ...FREE, limit: 0, action: 'drop' };
     const slow = { ...TENTH, delayS: 0.3 };
     expect(play(TENTH, [0, 60], [50, slow])).toEqual(['0 ok at 101', '60 ok at 361']);
-    expect(play(TENTH, [0, 60], [50, { ...TENTH, byLevel: silent }])).toEqual(['0 ok at 101']);
+    expect(play(TENTH, [0, 60], [50, { ...TENTH, byConcurrency: silent }])).toEqual([
+      '0 ok at 101',
+    ]);
   });
 });

@@ -5,12 +5,12 @@
  */
 
 import type { Millis } from '../../core/clock.ts';
-import { exponential, type Random } from '../../core/random.ts';
+import { exponentialVariate, type Random } from '../../core/random.ts';
 import type { Timeline } from '../timeline.ts';
 import { LevelFigures } from './figures.ts';
-import type { Load, ServerParams } from './suite.ts';
+import type { LoadResponse, ServerParams } from './suite.ts';
 
-export type Answer = 'ok' | 'deferred';
+export type ServerReply = 'ok' | 'deferred';
 
 export class Server {
   readonly inFlight = new LevelFigures();
@@ -23,7 +23,7 @@ export class Server {
   #level = 0;
   readonly #recent = new LastSecond();
   #failures: number;
-  #working = 0;
+  #busyWorkers = 0;
   readonly #queue: (() => void)[] = [];
 
   constructor(params: ServerParams, timeline: Timeline, random: Random) {
@@ -34,7 +34,7 @@ export class Server {
   }
 
   /** From now on it is another server; what it has begun ends as it began. */
-  become(params: ServerParams): void {
+  reconfigure(params: ServerParams): void {
     this.#params = params;
   }
 
@@ -42,22 +42,22 @@ export class Server {
    * Takes an attempt. `isWaiting` says whether the caller is still there when the answer is ready:
    * an answer nobody hears frees the server's place, but completes nothing.
    */
-  attempt(isWaiting: () => boolean, answer: (answer: Answer) => void): void {
+  attempt(isWaiting: () => boolean, answer: (answer: ServerReply) => void): void {
     this.#recent.add(this.#timeline.now);
     this.#step(1);
     const [level, rate] = [this.#level, this.#recent.count];
 
     const action = this.#actionAt(level, rate);
-    if (action !== undefined && this.#params.forgives) this.#recent.takeBack();
+    if (action !== undefined && this.#params.excludesRejected) this.#recent.removeNewest();
     if (action === 'drop') {
-      this.#end();
+      this.#finish();
       return;
     }
-    const load = action === 'defer' ? 0 : slowdown(this.#params.byLevel, level);
+    const load = action === 'defer' ? 0 : slowdown(this.#params.byConcurrency, level);
     const more = action === 'defer' ? 0 : slowdown(this.#params.byRate, rate);
-    const work = action === 'defer' ? this.#work : this.#workInTurn;
+    const work = action === 'defer' ? this.#work : this.#workQueued;
     work.call(this, load + more, () => {
-      this.#end();
+      this.#finish();
       if (!isWaiting()) return;
       if (action !== 'defer') this.completed++;
       answer(action === 'defer' ? 'deferred' : 'ok');
@@ -65,41 +65,41 @@ export class Server {
   }
 
   #work(load: number, done: () => void): void {
-    this.#timeline.after(sleepMs(this.#delayS(load)), done);
+    this.#timeline.scheduleAfter(sleepMs(this.#delayS(load)), done);
   }
 
   /** First come, first served. Whoever has given up meanwhile is served too: a server cannot know. */
-  #workInTurn(load: number, done: () => void): void {
-    if (this.#working >= (this.#params.workers ?? Infinity)) {
-      this.#queue.push(() => this.#workInTurn(load, done));
+  #workQueued(load: number, done: () => void): void {
+    if (this.#busyWorkers >= (this.#params.workers ?? Infinity)) {
+      this.#queue.push(() => this.#workQueued(load, done));
       return;
     }
-    this.#working++;
+    this.#busyWorkers++;
     this.#work(load, () => {
-      this.#working--;
+      this.#busyWorkers--;
       this.#queue.shift()?.();
       done();
     });
   }
 
   #actionAt(level: number, rate: number): 'defer' | 'drop' | undefined {
-    const { byLevel, byRate, failuresAfter } = this.#params;
+    const { byConcurrency, byRate, failuresAfter } = this.#params;
     if (this.#failures > 0 && this.completed >= failuresAfter) {
       this.#failures--;
       return 'defer';
     }
-    if (level > byLevel.limit) return byLevel.action;
+    if (level > byConcurrency.limit) return byConcurrency.action;
     return rate > byRate.limit ? byRate.action : undefined;
   }
 
   #delayS(load: number): number {
     const { delayS, jitter } = this.#params;
-    const shake = jitter > 0 ? jitter * exponential(this.#random) : 0;
+    const shake = jitter > 0 ? jitter * exponentialVariate(this.#random) : 0;
     return delayS * (1 + load + shake);
   }
 
-  #end(): void {
-    this.#recent.forgetBefore(this.#timeline.now);
+  #finish(): void {
+    this.#recent.dropExpired(this.#timeline.now);
     this.#step(-1);
   }
 
@@ -120,29 +120,29 @@ class LastSecond {
   }
 
   add(now: Millis): void {
-    this.forgetBefore(now);
+    this.dropExpired(now);
     this.#times.push(now);
   }
 
   /** As if the newest had not come. */
-  takeBack(): void {
+  removeNewest(): void {
     this.#times.pop();
   }
 
-  forgetBefore(now: Millis): void {
+  dropExpired(now: Millis): void {
     while (this.#times[this.#first] <= now - 1000) this.#first++;
     // Moving the rest down each time would cost more than the whole second is worth.
-    if (this.#first < FORGOTTEN_MAX) return;
+    if (this.#first < MAX_EXPIRED_ENTRIES) return;
     this.#times = this.#times.slice(this.#first);
     this.#first = 0;
   }
 }
 
 /** So many times may lie before the last second until they are cleared away. */
-const FORGOTTEN_MAX = 1024;
+const MAX_EXPIRED_ENTRIES = 1024;
 
 /** How much longer than usual an attempt takes that is the n-th at its level or in its second. */
-function slowdown({ scale, kneeStart, kneeExp }: Load, n: number): number {
+function slowdown({ scale, kneeStart, kneeExp }: LoadResponse, n: number): number {
   const knee = kneeStart === undefined ? 0 : kneeExp ** Math.max(0, n - kneeStart) - 1;
   return (n - 1) * scale + knee;
 }

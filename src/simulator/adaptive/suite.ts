@@ -8,7 +8,7 @@
 
 import type { Millis } from '../../core/clock.ts';
 import { ConfigError } from '../../core/errors.ts';
-import { Fields } from '../../core/options.ts';
+import { OptionReader } from '../../core/options.ts';
 import type { AdaptiveOptions } from '../../policies/adaptive.ts';
 
 /** Where the limiter stands among retry, measuring and time-out, from the outside in. */
@@ -30,7 +30,7 @@ const BACKOFFS: Readonly<Record<string, readonly [number, number]>> = {
 };
 
 /** The most events of a case. */
-const REQUESTS_MAX = 1_000_000;
+const MAX_REQUESTS = 1_000_000;
 
 export interface Suite {
   readonly id: string;
@@ -45,7 +45,7 @@ export interface Case {
   readonly intervalMs: Millis;
   readonly server: ServerParams;
   readonly limit: AdaptiveOptions;
-  readonly expect: readonly Range[];
+  readonly expect: readonly ExpectedRange[];
 }
 
 export interface ServerParams {
@@ -53,16 +53,16 @@ export interface ServerParams {
   readonly jitter: number;
   readonly failures: number;
   readonly failuresAfter: number;
-  readonly byLevel: Load;
-  readonly byRate: Load;
+  readonly byConcurrency: LoadResponse;
+  readonly byRate: LoadResponse;
   /** So many are worked on at once and the others queue; as many as come if left out. */
   readonly workers?: number;
   /** True if what was refused does not count into its rate. */
-  readonly forgives?: boolean;
+  readonly excludesRejected?: boolean;
 }
 
 /** How the server takes one kind of load: slower, then steeply slower, then no more. */
-export interface Load {
+export interface LoadResponse {
   readonly scale: number;
   readonly kneeStart: number | undefined;
   readonly kneeExp: number;
@@ -70,18 +70,18 @@ export interface Load {
   readonly action: 'defer' | 'drop';
 }
 
-const SIDES = {
+const STATS_BY_SIDE = {
   server: ['in_flight', 'rate'],
   controller: ['in_flight', 'concurrency_limit', 'observed_rtt', 'averaged_rtt'],
 } as const;
 
 const FIGURES = ['min', 'max', 'mode', 'mean'] as const;
 
-const RANGE_NAMES = `named <side>.<stat>.<figure>: ${Object.entries(SIDES)
+const RANGE_NAMES = `named <side>.<stat>.<figure>: ${Object.entries(STATS_BY_SIDE)
   .map(([side, stats]) => `${side}.{${stats.join(',')}}`)
   .join(' or ')}, then ${FIGURES.join(', ')} (no mode of an rtt)`;
 
-export interface Range {
+export interface ExpectedRange {
   /** As written: `controller.in_flight.max`. */
   readonly name: string;
   readonly stat: string;
@@ -91,120 +91,130 @@ export interface Range {
 }
 
 export function readSuites(file: unknown): Suite[] {
-  const top = new Fields('', file, 'an object with a list of suites');
-  return list(top, 'suites').map((suite, n) => readSuite(new Fields(`suites[${n}]`, suite)));
+  const top = new OptionReader('', file, 'an object with a list of suites');
+  return readList(top, 'suites').map((suite, n) =>
+    readSuite(new OptionReader(`suites[${n}]`, suite)),
+  );
 }
 
-function readSuite(fields: Fields): Suite {
+function readSuite(fields: OptionReader): Suite {
   const layering = fields.oneOf('layering', Object.keys(LAYERINGS) as (keyof typeof LAYERINGS)[]);
   const backoff = fields.oneOf('backoff', Object.keys(BACKOFFS));
-  const defaults = fields.has('defaults') ? fields.raw('defaults') : {};
-  const cases = list(fields, 'cases').map((value, n) =>
-    readCase(new Fields(`${fields.path}.cases[${n}]`, value), fields.at('defaults'), defaults),
+  const defaults = fields.has('defaults') ? fields.get('defaults') : {};
+  const cases = readList(fields, 'cases').map((value, n) =>
+    readCase(
+      new OptionReader(`${fields.path}.cases[${n}]`, value),
+      fields.pathOf('defaults'),
+      defaults,
+    ),
   );
-  const id = fields.has('id') ? text(fields, 'id') : layering;
+  const id = fields.has('id') ? readString(fields, 'id') : layering;
   return { id, layering: LAYERINGS[layering], backoff: BACKOFFS[backoff], cases };
 }
 
-function readCase(fields: Fields, defaultsPath: string, defaults: unknown): Case {
-  const params = new Fields(fields.at('params'), fields.raw('params'));
+function readCase(fields: OptionReader, defaultsPath: string, defaults: unknown): Case {
+  const params = new OptionReader(fields.pathOf('params'), fields.get('params'));
   const test: Case = {
-    name: text(fields, 'name'),
-    requests: params.number('requests', { min: 1, max: REQUESTS_MAX, whole: true }),
+    name: readString(fields, 'name'),
+    requests: params.number('requests', { min: 1, max: MAX_REQUESTS, integer: true }),
     intervalMs: params.number('interval_s', { min: 0 }, 0) * 1000,
     server: readServer(params),
     limit: readLimit(params, defaultsPath, defaults),
-    expect: readRanges(new Fields(fields.at('expect'), fields.raw('expect'))),
+    expect: readRanges(new OptionReader(fields.pathOf('expect'), fields.get('expect'))),
   };
-  params.done();
+  params.finish();
   return test;
 }
 
-function readServer(params: Fields): ServerParams {
+function readServer(params: OptionReader): ServerParams {
   return {
     delayS: params.number('delay_s', { min: 0 }),
     jitter: params.number('jitter', { min: 0 }, 0),
-    failures: params.whole('failures', 0, 0),
-    failuresAfter: params.whole('failures_after', 0, 0),
-    byLevel: readLoad(params, 'server_concurrency'),
+    failures: params.integer('failures', 0, 0),
+    failuresAfter: params.integer('failures_after', 0, 0),
+    byConcurrency: readLoad(params, 'server_concurrency'),
     byRate: readLoad(params, 'server_rate'),
   };
 }
 
-function readLoad(params: Fields, name: string): Load {
-  const load = new Fields(params.at(name), params.raw(name) ?? {});
+function readLoad(params: OptionReader, name: string): LoadResponse {
+  const load = new OptionReader(params.pathOf(name), params.get(name) ?? {});
   const scale = load.number('scale', { min: 0 }, 0);
-  const result: Load = {
+  const result: LoadResponse = {
     scale,
     kneeStart: isGiven(load, 'knee_start') ? load.number('knee_start', { min: 0 }) : undefined,
     kneeExp: isGiven(load, 'knee_exp') ? load.number('knee_exp', { above: 0 }) : scale + 1,
     limit: isGiven(load, 'limit') ? load.number('limit', { min: 0 }) : Infinity,
     action: load.oneOf('action', ['defer', 'drop'], 'defer'),
   };
-  load.done();
+  load.finish();
   return result;
 }
 
 /** The settings of the limit under the names the cases use. */
-function readLimit(params: Fields, defaultsPath: string, defaults: unknown): AdaptiveOptions {
-  const base = readSettings(new Fields(defaultsPath, defaults));
-  const overrides = new Fields(params.at('arc_overrides'), params.raw('arc_overrides') ?? {});
+function readLimit(params: OptionReader, defaultsPath: string, defaults: unknown): AdaptiveOptions {
+  const base = readSettings(new OptionReader(defaultsPath, defaults));
+  const overrides = new OptionReader(
+    params.pathOf('arc_overrides'),
+    params.get('arc_overrides') ?? {},
+  );
   const settings = { ...base, ...readSettings(overrides) };
   if ((settings.initial ?? 1) > (settings.max ?? Infinity)) {
-    overrides.fail('initial_concurrency', `at most max_concurrency_limit (${settings.max})`);
+    overrides.throwFor('initial_concurrency', `at most max_concurrency_limit (${settings.max})`);
   }
-  const concurrency = params.raw('concurrency') ?? 'adaptive';
+  const concurrency = params.get('concurrency') ?? 'adaptive';
   if (concurrency === 'adaptive') return settings;
   if (Number.isInteger(concurrency) && (concurrency as number) >= 1) {
     const { initial: _, max: __, ...measuring } = settings;
     return { ...measuring, fixed: concurrency as number };
   }
-  return params.fail('concurrency', '"adaptive" or a whole number of at least 1');
+  return params.throwFor('concurrency', '"adaptive" or a whole number of at least 1');
 }
 
-function readSettings(fields: Fields): AdaptiveOptions {
-  const given = (name: string, range: Parameters<Fields['number']>[1]) =>
+function readSettings(fields: OptionReader): AdaptiveOptions {
+  const given = (name: string, range: Parameters<OptionReader['number']>[1]) =>
     isGiven(fields, name) ? fields.number(name, range) : undefined;
   const settings = {
-    initial: given('initial_concurrency', { min: 1, whole: true }),
-    max: given('max_concurrency_limit', { min: 1, whole: true }),
+    initial: given('initial_concurrency', { min: 1, integer: true }),
+    max: given('max_concurrency_limit', { min: 1, integer: true }),
     decreaseRatio: given('decrease_ratio', { above: 0, max: 0.999_999 }),
     alpha: given('ewma_alpha', { above: 0, max: 1 }),
     deviationScale: given('rtt_deviation_scale', { min: 0 }),
   };
-  fields.done();
+  fields.finish();
   return Object.fromEntries(Object.entries(settings).filter(([, value]) => value !== undefined));
 }
 
-function readRanges(fields: Fields): Range[] {
+function readRanges(fields: OptionReader): ExpectedRange[] {
   return fields.names().map((name) => {
     const [side, stat, figure, ...rest] = name.split('.');
-    const stats: readonly string[] = Object.hasOwn(SIDES, side)
-      ? SIDES[side as keyof typeof SIDES]
+    const stats: readonly string[] = Object.hasOwn(STATS_BY_SIDE, side)
+      ? STATS_BY_SIDE[side as keyof typeof STATS_BY_SIDE]
       : [];
     const known = FIGURES.find((candidate) => candidate === figure);
     const hasFigure = known !== undefined && !(known === 'mode' && stat?.endsWith('_rtt'));
     if (!stats.includes(stat) || !hasFigure || rest.length > 0) {
-      throw new ConfigError(fields.at(name), RANGE_NAMES, name);
+      throw new ConfigError(fields.pathOf(name), RANGE_NAMES, name);
     }
-    const range = fields.raw(name);
+    const range = fields.get(name);
     const [lo, hi] = Array.isArray(range) && range.length === 2 ? range : [];
     if (typeof lo !== 'number' || typeof hi !== 'number' || !(lo <= hi)) {
-      fields.fail(name, 'two numbers, the lower one first');
+      fields.throwFor(name, 'two numbers, the lower one first');
     }
     return { name, stat: `${side}.${stat}`, figure: known, lo, hi };
   });
 }
 
-function list(fields: Fields, name: string): unknown[] {
-  const value = fields.raw(name);
-  return Array.isArray(value) ? value : fields.fail(name, 'a list');
+function readList(fields: OptionReader, name: string): unknown[] {
+  const value = fields.get(name);
+  return Array.isArray(value) ? value : fields.throwFor(name, 'a list');
 }
 
-function text(fields: Fields, name: string): string {
-  const value = fields.raw(name);
-  return typeof value === 'string' ? value : fields.fail(name, 'a text');
+function readString(fields: OptionReader, name: string): string {
+  const value = fields.get(name);
+  return typeof value === 'string' ? value : fields.throwFor(name, 'a text');
 }
 
 /** The published files write `null` for "not given". */
-const isGiven = (fields: Fields, name: string): boolean => (fields.raw(name) ?? null) !== null;
+const isGiven = (fields: OptionReader, name: string): boolean =>
+  (fields.get(name) ?? null) !== null;

@@ -11,16 +11,16 @@ import type { Scenario } from './scenario.ts';
 
 /** The options worth a sweep: the value that holds if nothing is said, and those to try. */
 export const SWEEPS = {
-  alpha: { usual: 0.4, values: [0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1] },
-  decreaseRatio: { usual: 0.9, values: [0.5, 0.7, 0.8, 0.9, 0.95, 0.98] },
-  deviationScale: { usual: 2.5, values: [0, 1, 2, 2.5, 3, 4, 6] },
-  slowStart: { usual: false, values: [false, true] },
-  initial: { usual: 1, values: [1, 5, 20, 50, 100] },
-  jitter: { usual: 0, values: [0, 0.1, 0.2, 0.5, 1] },
+  alpha: { defaultValue: 0.4, values: [0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1] },
+  decreaseRatio: { defaultValue: 0.9, values: [0.5, 0.7, 0.8, 0.9, 0.95, 0.98] },
+  deviationScale: { defaultValue: 2.5, values: [0, 1, 2, 2.5, 3, 4, 6] },
+  slowStart: { defaultValue: false, values: [false, true] },
+  initial: { defaultValue: 1, values: [1, 5, 20, 50, 100] },
+  jitter: { defaultValue: 0, values: [0, 0.1, 0.2, 0.5, 1] },
 } satisfies { readonly [name in keyof AdaptiveOptions]: Sweep };
 
 interface Sweep {
-  readonly usual: SweepValue;
+  readonly defaultValue: SweepValue;
   readonly values: readonly SweepValue[];
 }
 
@@ -28,7 +28,7 @@ export type SweepOption = keyof typeof SWEEPS;
 export type SweepValue = number | boolean;
 export const SWEEP_OPTIONS = Object.keys(SWEEPS) as readonly SweepOption[];
 
-export interface CellPlan {
+export interface SweepCellPlan {
   readonly option: SweepOption;
   readonly value: SweepValue;
   readonly scenario: Scenario;
@@ -44,20 +44,20 @@ export interface Spread {
   readonly hi: number;
 }
 
-export interface Cell extends CellPlan {
+export interface SweepCell extends SweepCellPlan {
   readonly figures: { readonly [name in keyof FleetFigures]: Spread };
   /** The run of the first seed, to be drawn. */
-  readonly first: FleetRun;
+  readonly firstRun: FleetRun;
 }
 
-export function runCell(plan: CellPlan): Cell {
+export function runSweepCell(plan: SweepCellPlan): SweepCell {
   const { option, value, scenario, clients } = plan;
   const runs = plan.seeds.map((seed) =>
     runFleet({ scenario, clients, seed, limit: { [option]: value } }),
   );
   const names = Object.keys(runs[0].figures) as (keyof FleetFigures)[];
   const spreads = names.map((name) => [name, spreadOf(runs.map(({ figures }) => figures[name]))]);
-  return { ...plan, figures: Object.fromEntries(spreads), first: runs[0] };
+  return { ...plan, figures: Object.fromEntries(spreads), firstRun: runs[0] };
 }
 
 /** Of an even number the lower of the two in the middle: it is one that really came out. */

@@ -7,7 +7,7 @@ export interface RegionsFigures {
   /** Calls let through, as a part of what the limit allows or, if that is less, of what was asked for. */
   readonly utilisation: number;
   /** Calls beyond burst + rate × span, in the worst of all spans. */
-  readonly excess: number;
+  readonly overshootCalls: number;
   /** What that can never exceed. */
   readonly bound: number;
   /** By region, calls let through a second. */
@@ -18,19 +18,19 @@ export interface RegionsFigures {
 export function figuresOf(run: RegionsRun, options: RegionsOptions): RegionsFigures {
   const { rate, burst, spanMs, deadlineMs } = options;
   const times = [...run.admitted.values()].flat().sort((a, b) => a - b);
-  const asked = [...run.asked.values()].reduce((sum, own) => sum + own, 0);
+  const asked = [...run.requested.values()].reduce((sum, own) => sum + own, 0);
   const could = Math.min(asked, burst + (rate * spanMs) / 1000);
   return {
     utilisation: times.length / Math.max(1, could),
-    excess: excessOf(times, rate, burst),
+    overshootCalls: overshootOf(times, rate, burst),
     bound: (rate * deadlineMs) / 1000,
     rates: new Map([...run.admitted].map(([name, own]) => [name, (own.length * 1000) / spanMs])),
-    answerMs: run.answerMs,
+    answerMs: run.meanLatencyMs,
   };
 }
 
 /** How far a bucket that saw all of them would be in debt: the most beyond burst + rate × span, in any span. */
-export function excessOf(times: readonly Millis[], rate: number, burst: number): number {
+export function overshootOf(times: readonly Millis[], rate: number, burst: number): number {
   let tokens = burst;
   let last = 0;
   let worst = 0;

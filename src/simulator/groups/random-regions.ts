@@ -6,7 +6,7 @@
 import { seededRandom } from '../../core/random.ts';
 import type { RegionsOptions } from './run.ts';
 
-export function someRegions(seed: number): RegionsOptions {
+export function arbitraryRegions(seed: number): RegionsOptions {
   const random = seededRandom(seed);
   const between = (min: number, max: number): number => min + random() * (max - min);
   const names = ['a', 'b', 'c', 'd', 'e'].slice(0, 2 + Math.floor(random() * 4));
@@ -23,11 +23,11 @@ export function someRegions(seed: number): RegionsOptions {
     rate,
     burst: 100 + rate * between(0, 2),
     rttMs: between(1, 900),
-    ways: [{ between: ['a', 'b'], rttMs: between(1, 900) }],
+    links: [{ between: ['a', 'b'], rttMs: between(1, 900) }],
     jitter: between(0, 1),
-    keep: random(),
+    reserve: random(),
     deadlineMs: between(50, 1000),
-    cuts: Array.from({ length: Math.floor(random() * 6) }, () => {
+    outages: Array.from({ length: Math.floor(random() * 6) }, () => {
       const fromMs = between(0, spanMs);
       return { region: names[0], fromMs, toMs: fromMs + between(10, 3000) };
     }),

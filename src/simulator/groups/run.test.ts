@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
-import { excessOf, figuresOf } from './figures.ts';
-import { someRegions } from './random-regions.ts';
-import { type Design, playRegions, type RegionsOptions } from './run.ts';
+import { figuresOf, overshootOf } from './figures.ts';
+import { arbitraryRegions } from './random-regions.ts';
+import { type Design, type RegionsOptions, simulateRegions } from './run.ts';
 
 /** `SEEDS=1000` plays more of them. */
 const SEEDS = Number(process.env.SEEDS ?? 40);
@@ -16,29 +16,29 @@ const BUSY: RegionsOptions = {
   rate: 300,
   burst: 300,
   rttMs: 80,
-  ways: [],
+  links: [],
   jitter: 0.1,
-  keep: 0.5,
+  reserve: 0.5,
   deadlineMs: 500,
-  cuts: [],
+  outages: [],
   spanMs: 30_000,
   seed: 1,
 };
 
 const figures = async (design: Design, options = BUSY) =>
-  figuresOf(await playRegions(design, options), options);
+  figuresOf(await simulateRegions(design, options), options);
 
 const loads = (...each: number[]): RegionsOptions['regions'] =>
   BUSY.regions.map((region, n) => ({ ...region, load: each[n] }));
 
 describe('regions far apart', () => {
   test('a busy one uses what the others do not need, and nothing is too much', async () => {
-    const stealing = await figures('groups');
+    const borrowing = await figures('groups');
     const even = await figures('even');
-    expect(stealing.utilisation).toBeGreaterThan(0.97);
-    expect(stealing.excess).toBeCloseTo(0);
+    expect(borrowing.utilisation).toBeGreaterThan(0.97);
+    expect(borrowing.overshootCalls).toBeCloseTo(0);
     expect(even.utilisation).toBeLessThan(0.6);
-    expect(stealing.answerMs).toBeCloseTo(0);
+    expect(borrowing.answerMs).toBeCloseTo(0);
   });
 
   test('the quieter the others, the more: 40 % by even division', async () => {
@@ -52,9 +52,9 @@ describe('regions far apart', () => {
     [160, 60],
     [300, 100],
   ])('%i ms apart with a burst of %i, most of it still', async (rttMs, burst) => {
-    const { utilisation, excess } = await figures('groups', { ...BUSY, rttMs, burst });
+    const { utilisation, overshootCalls } = await figures('groups', { ...BUSY, rttMs, burst });
     expect(utilisation).toBeGreaterThan(0.9);
-    expect(excess).toBeCloseTo(0);
+    expect(overshootCalls).toBeCloseTo(0);
   });
 
   test('one that is asked for its own part has it, however busy the others are', async () => {
@@ -64,37 +64,37 @@ describe('regions far apart', () => {
   });
 
   test('one has nearly all of it while nobody else wants any', async () => {
-    const quiet = await playRegions('groups', { ...BUSY, regions: loads(900, 0, 0) });
+    const quiet = await simulateRegions('groups', { ...BUSY, regions: loads(900, 0, 0) });
     const times = quiet.admitted.get('eu') ?? [];
     expect(times.filter((at) => at > 20_000).length).toBeGreaterThan(2800);
   });
 
   test('one that is cut off lives on its own part, and steals again when it is back', async () => {
     const cuts = [{ region: 'eu', fromMs: 10_000, toMs: 20_000 }];
-    const run = await playRegions('groups', { ...BUSY, cuts });
+    const run = await simulateRegions('groups', { ...BUSY, outages: cuts });
     const between = (from: number, to: number): number =>
       (run.admitted.get('eu') ?? []).filter((at) => at >= from && at < to).length / (to - from);
     expect(between(5000, 10_000)).toBeGreaterThan(0.22);
     expect(between(12_000, 20_000)).toBeCloseTo(0.1, 2);
     expect(between(21_500, 30_000)).toBeGreaterThan(0.22);
-    expect(figuresOf(run, BUSY).excess).toBeCloseTo(0);
+    expect(figuresOf(run, BUSY).overshootCalls).toBeCloseTo(0);
   });
 
   test('one far Redis refuses everybody who cannot reach it, and makes all others wait', async () => {
     const cuts = [{ region: 'us', fromMs: 10_000, toMs: 20_000 }];
-    const run = await playRegions('redis', { ...BUSY, cuts });
+    const run = await simulateRegions('redis', { ...BUSY, outages: cuts });
     const cut = (run.admitted.get('us') ?? []).filter((at) => at >= 10_100 && at < 20_000);
     expect(cut).toEqual([]);
-    expect(run.answerMs).toBeGreaterThan(10);
+    expect(run.meanLatencyMs).toBeGreaterThan(10);
   });
 
   test(
     'are never above the bound, whatever happens',
     async () => {
       for (let seed = 1; seed <= SEEDS; seed++) {
-        const options = someRegions(seed);
-        const { excess, bound } = await figures('groups', options);
-        expect({ seed, isHeld: excess <= bound }).toEqual({ seed, isHeld: true });
+        const options = arbitraryRegions(seed);
+        const { overshootCalls, bound } = await figures('groups', options);
+        expect({ seed, isHeld: overshootCalls <= bound }).toEqual({ seed, isHeld: true });
       }
     },
     60_000 + SEEDS * 500,
@@ -102,7 +102,7 @@ describe('regions far apart', () => {
 });
 
 test('excess is what a bucket that saw everything would lack', () => {
-  expect(excessOf([0, 0, 0, 0, 0], 10, 3)).toBe(2);
-  expect(excessOf([0, 0, 0, 100, 200], 10, 3)).toBe(0);
-  expect(excessOf([0, 0, 0, 50, 60], 10, 3)).toBeCloseTo(1.4);
+  expect(overshootOf([0, 0, 0, 0, 0], 10, 3)).toBe(2);
+  expect(overshootOf([0, 0, 0, 100, 200], 10, 3)).toBe(0);
+  expect(overshootOf([0, 0, 0, 50, 60], 10, 3)).toBeCloseTo(1.4);
 });

@@ -10,7 +10,7 @@
  */
 
 import { Group } from '../../backends/groups/membership.ts';
-import type { Door } from '../../backends/groups/transport.ts';
+import type { GroupTransport } from '../../backends/groups/transport.ts';
 import type { Clock, Millis } from '../../core/clock.ts';
 import { seededRandom } from '../../core/random.ts';
 import { limiter } from '../../limiter/limiter.ts';
@@ -30,13 +30,13 @@ export interface Region {
 }
 
 /** There and back between two regions. */
-export interface Way {
+export interface Link {
   readonly between: readonly [string, string];
   readonly rttMs: Millis;
 }
 
 /** A region that nobody else can reach for a while. */
-export interface Cut {
+export interface RegionOutage {
   readonly region: string;
   readonly fromMs: Millis;
   readonly toMs: Millis;
@@ -49,12 +49,12 @@ export interface RegionsOptions {
   /** There and back between any two of them, */
   readonly rttMs: Millis;
   /** save these. */
-  readonly ways: readonly Way[];
+  readonly links: readonly Link[];
   /** How much longer a way takes at most, as a part of it. */
   readonly jitter: number;
-  readonly keep: number;
+  readonly reserve: number;
   readonly deadlineMs: Millis;
-  readonly cuts: readonly Cut[];
+  readonly outages: readonly RegionOutage[];
   readonly spanMs: Millis;
   readonly seed: number;
 }
@@ -63,54 +63,54 @@ export interface RegionsRun {
   /** By region, when each call that was let through began. */
   readonly admitted: ReadonlyMap<string, readonly Millis[]>;
   /** By region, how many were asked for. */
-  readonly asked: ReadonlyMap<string, number>;
+  readonly requested: ReadonlyMap<string, number>;
   /** How long it took to be told, on average. */
-  readonly answerMs: number;
+  readonly meanLatencyMs: number;
 }
 
 const KEY = 'all';
 
-export function playRegions(design: Design, options: RegionsOptions): Promise<RegionsRun> {
-  const world = new World(options);
-  if (design === 'redis') return world.play(farBucket(world));
-  return world.play(ownBuckets(world, design === 'groups'));
+export function simulateRegions(design: Design, options: RegionsOptions): Promise<RegionsRun> {
+  const world = new RegionSimulation(options);
+  if (design === 'redis') return world.run(centralBucket(world));
+  return world.run(regionalBuckets(world, design === 'groups'));
 }
 
 /** Asks for one call of a region; true if it may begin, and how long that took. */
-type Ask = (region: string) => Promise<boolean>;
+type RegionCheck = (region: string) => Promise<boolean>;
 
 /** Where and when all this happens. */
-class World {
+class RegionSimulation {
   readonly clock = new VirtualClock(1_000_000);
   readonly options: RegionsOptions;
   readonly #startAt: Millis;
-  readonly #chance: () => number;
+  readonly #random: () => number;
 
   constructor(options: RegionsOptions) {
     this.options = options;
     this.#startAt = this.clock.now();
-    this.#chance = seededRandom(options.seed);
+    this.#random = seededRandom(options.seed);
   }
 
-  isCut(region: string): boolean {
+  isIsolated(region: string): boolean {
     const ms = this.clock.now() - this.#startAt;
-    return this.options.cuts.some(
+    return this.options.outages.some(
       (cut) => cut.region === region && ms >= cut.fromMs && ms < cut.toMs,
     );
   }
 
   /** One way between two regions; false if it leads nowhere. */
-  async travel(from: string, to: string): Promise<boolean> {
-    const { ways, jitter } = this.options;
-    const isOfBoth = ({ between }: Way): boolean => between.includes(from) && between.includes(to);
-    const { rttMs } = ways.find(isOfBoth) ?? this.options;
-    if (this.isCut(from) || this.isCut(to)) return false;
-    await sleep(this.clock, (rttMs / 2) * (1 + jitter * this.#chance()));
-    return !this.isCut(from) && !this.isCut(to);
+  async transmit(from: string, to: string): Promise<boolean> {
+    const { links, jitter } = this.options;
+    const isOfBoth = ({ between }: Link): boolean => between.includes(from) && between.includes(to);
+    const { rttMs } = links.find(isOfBoth) ?? this.options;
+    if (this.isIsolated(from) || this.isIsolated(to)) return false;
+    await sleep(this.clock, (rttMs / 2) * (1 + jitter * this.#random()));
+    return !this.isIsolated(from) && !this.isIsolated(to);
   }
 
   /** All calls of the whole span, in the order they come. */
-  async play(ask: Ask): Promise<RegionsRun> {
+  async run(check: RegionCheck): Promise<RegionsRun> {
     const { regions, spanMs } = this.options;
     const random = seededRandom(this.options.seed + 1);
     /** When a region is next asked after an instant: at the pace of its pulses, of which most calls do not come in between. */
@@ -123,7 +123,7 @@ class World {
     };
     const next = regions.map((region) => after(region, 0));
     const admitted = new Map(regions.map(({ name }) => [name, [] as Millis[]]));
-    const asked = new Map(regions.map(({ name }) => [name, 0]));
+    const requested = new Map(regions.map(({ name }) => [name, 0]));
     let answers = 0;
     let answersMs = 0;
     for (;;) {
@@ -132,70 +132,75 @@ class World {
       const n = next.indexOf(at);
       const { name } = regions[n];
       next[n] = after(regions[n], at);
-      await this.clock.pass(this.#startAt + at - this.clock.now());
-      asked.set(name, (asked.get(name) ?? 0) + 1);
-      void ask(name).then((isAllowed) => {
+      await this.clock.advanceAsync(this.#startAt + at - this.clock.now());
+      requested.set(name, (requested.get(name) ?? 0) + 1);
+      void check(name).then((isAllowed) => {
         const now = this.clock.now() - this.#startAt;
         answers++;
         answersMs += Math.max(0, now - at); // a sum of gaps may be a hair ahead
         if (isAllowed) admitted.get(name)?.push(now);
       });
     }
-    await this.clock.pass(this.#startAt + spanMs - this.clock.now() + this.options.deadlineMs);
-    return { admitted, asked, answerMs: answersMs / Math.max(1, answers) };
+    await this.clock.advanceAsync(
+      this.#startAt + spanMs - this.clock.now() + this.options.deadlineMs,
+    );
+    return { admitted, requested, meanLatencyMs: answersMs / Math.max(1, answers) };
   }
 }
 
 /** Each region has a bucket, and steals from others if it may. */
-function ownBuckets(world: World, areThieves: boolean): Ask {
+function regionalBuckets(world: RegionSimulation, canBorrow: boolean): RegionCheck {
   const { clock, options } = world;
-  const { regions, rate, burst, keep, deadlineMs } = options;
+  const { regions, rate, burst, reserve, deadlineMs } = options;
   const claims = new Map(regions.map((region) => [region.name, region]));
-  const doorOf = (from: string): Door => ({
-    async steal(to, wants) {
-      if (!areThieves || !(await world.travel(from, to))) return never();
-      const given = (await places.get(to)?.give(wants)) ?? [];
-      return (await world.travel(to, from)) ? given : never();
+  const transportOf = (from: string): GroupTransport => ({
+    async borrow(to, wants) {
+      if (!canBorrow || !(await world.transmit(from, to))) return neverSettles();
+      const given = (await places.get(to)?.lend(wants)) ?? [];
+      return (await world.transmit(to, from)) ? given : neverSettles();
     },
   });
   const places = new Map(
     regions.map(({ name: own }) => {
-      const group = { own, groups: claims, keep, deadlineMs };
-      return [own, new Group(group, doorOf(own), clock)];
+      const group = { self: own, groups: claims, reserve, deadlineMs };
+      return [own, new Group(group, transportOf(own), clock)];
     }),
   );
   const limit = { bucket: { rate, burst } };
   const limiters = new Map(
-    [...places].map(([own, group]) => [own, limiter({ limit, share: group.ownMaker(), clock })]),
+    [...places].map(([own, group]) => [
+      own,
+      limiter({ limit, backend: group.createLocalFactory(), clock }),
+    ]),
   );
-  return async (region) => limiters.get(region)?.ask(KEY).verdict === 'allow';
+  return async (region) => limiters.get(region)?.check(KEY).verdict === 'allow';
 }
 
 /** One bucket in the first region. */
-function farBucket(world: World): Ask {
+function centralBucket(world: RegionSimulation): RegionCheck {
   const { clock, options } = world;
   const { rate, burst, deadlineMs } = options;
   const home = options.regions[0].name;
   const own = limiter({ limit: { bucket: { rate, burst } }, clock });
   return async (region) => {
-    if (region === home) return own.ask(KEY).verdict === 'allow';
+    if (region === home) return own.check(KEY).verdict === 'allow';
     const asked = async (): Promise<boolean> => {
-      if (!(await world.travel(region, home))) return never();
-      const isAllowed = own.ask(KEY).verdict === 'allow';
-      return (await world.travel(home, region)) ? isAllowed : never();
+      if (!(await world.transmit(region, home))) return neverSettles();
+      const isAllowed = own.check(KEY).verdict === 'allow';
+      return (await world.transmit(home, region)) ? isAllowed : neverSettles();
     };
-    return Promise.race([asked(), late(clock, deadlineMs)]).catch(() => false);
+    return Promise.race([asked(), rejectAfter(clock, deadlineMs)]).catch(() => false);
   };
 }
 
-const never = (): Promise<never> => new Promise(() => {});
+const neverSettles = (): Promise<never> => new Promise(() => {});
 
 const sleep = (clock: VirtualClock, ms: Millis): Promise<void> =>
   new Promise((wake) => {
     clock.wakeAt(clock.now() + ms, wake);
   });
 
-const late = (clock: Clock, ms: Millis): Promise<never> =>
+const rejectAfter = (clock: Clock, ms: Millis): Promise<never> =>
   new Promise((_, giveUp) => {
     clock.wakeAt?.(clock.now() + ms, () => giveUp(new Error(`no answer within ${ms} ms`)), false);
   });

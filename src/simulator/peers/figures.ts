@@ -3,38 +3,38 @@
  */
 
 import type { Millis } from '../../core/clock.ts';
-import { jain } from '../statistics.ts';
+import { jainIndex } from '../statistics.ts';
 
 /** A call that was let through. */
-export interface Admitted {
+export interface AdmittedCall {
   readonly at: Millis;
   readonly client: number;
 }
 
 /** Something changes, so long after the first call. */
-export interface Turn {
+export interface Disturbance {
   readonly what: string;
   readonly atMs: Millis;
   /** What is asked for from then on, in times the rate. */
   readonly load: number;
 }
 
-export interface Run {
+export interface FleetRun {
   readonly startMs: Millis;
   readonly intervalMs: Millis;
-  readonly admitted: readonly Admitted[];
+  readonly admitted: readonly AdmittedCall[];
   readonly calls: number;
   /** What one central bucket lets through. */
-  readonly central: number;
-  readonly tooMany: number;
-  readonly tooFew: number;
+  readonly oracleAdmitted: number;
+  readonly falseAllows: number;
+  readonly falseDenials: number;
   readonly servedBy: readonly number[];
   /** Datagrams and bytes, of all nodes. */
   readonly sent: number;
   readonly sentBytes: number;
-  readonly ages: Ages;
+  readonly ages: AgeHistogram;
   readonly bound: number;
-  readonly turns: readonly Turn[];
+  readonly disturbances: readonly Disturbance[];
 }
 
 export interface FleetFigures {
@@ -43,9 +43,9 @@ export interface FleetFigures {
   /** Worst window of so many milliseconds, as a part of burst and rate: 1 is what one bucket allows. */
   readonly worst: Readonly<Record<number, number>>;
   /** The same as what was too much, as a part of the rate alone: 0 is what one bucket allows. */
-  readonly overshoot: Readonly<Record<number, number>>;
+  readonly overshootRatio: Readonly<Record<number, number>>;
   /** The most that was let through in any span beyond burst and rate over that span, in calls. */
-  readonly excess: number;
+  readonly overshootCalls: number;
   /** And what that can never exceed. */
   readonly bound: number;
   /** Of what one bucket would have let through, how much was. */
@@ -53,12 +53,12 @@ export interface FleetFigures {
   /** Calls a second in the second half of the run, as a part of the rate. */
   readonly mean: number;
   /** Calls decided otherwise than by one bucket, as parts of all calls. */
-  readonly tooMany: number;
-  readonly tooFew: number;
+  readonly falseAllows: number;
+  readonly falseDenials: number;
   readonly fairNodes: number;
   readonly fairClients: number;
   /** From every turn on, how long until the rate was kept; Infinity: it was not, before the next turn. */
-  readonly convergence: readonly (Turn & { readonly afterMs: Millis })[];
+  readonly convergence: readonly (Disturbance & { readonly afterMs: Millis })[];
   /** From a call being served until another node had counted it. */
   readonly age: { readonly meanMs: Millis; readonly p99Ms: Millis; readonly maxMs: Millis };
   /** A node sends so much; what goes to everybody counts once. */
@@ -68,7 +68,7 @@ export interface FleetFigures {
   readonly timeline: { readonly everyMs: Millis; readonly admitted: readonly number[] };
 }
 
-interface Rule {
+interface FleetLimit {
   readonly nodes: number;
   readonly rate: number;
   readonly burst: number;
@@ -80,7 +80,7 @@ const WINDOWS_MS: readonly Millis[] = [1000, 10_000, 60_000];
 
 const SLICE_MS: Millis = 100;
 
-export function figuresOf(rule: Rule, run: Run): FleetFigures {
+export function figuresOf(rule: FleetLimit, run: FleetRun): FleetFigures {
   const { nodes, rate, burst, spanMs, clients } = rule;
   const byClient = Array.from({ length: clients }, (): Millis[] => []);
   for (const { at, client } of run.admitted) byClient[client].push(at);
@@ -90,7 +90,7 @@ export function figuresOf(rule: Rule, run: Run): FleetFigures {
     .filter((own) => own <= spanMs)
     .map((windowMs) => {
       const paid = (rate * windowMs) / 1000;
-      return { windowMs, paid, most: highest((times) => mostWithin(times, windowMs)) };
+      return { windowMs, paid, most: highest((times) => peakWithin(times, windowMs)) };
     });
   const half = run.admitted.filter(({ at }) => at >= run.startMs + spanMs / 2).length;
   const timeline = slicesOf(run, spanMs);
@@ -100,21 +100,21 @@ export function figuresOf(rule: Rule, run: Run): FleetFigures {
     worst: Object.fromEntries(
       windows.map(({ windowMs, paid, most }) => [windowMs, most / (burst + paid)]),
     ),
-    overshoot: Object.fromEntries(
+    overshootRatio: Object.fromEntries(
       windows.map(({ windowMs, paid, most }) => [
         windowMs,
         Math.max(0, most - burst - paid) / paid,
       ]),
     ),
-    excess: highest((times) => excessOf(times, rate, burst)),
+    overshootCalls: highest((times) => overshootOf(times, rate, burst)),
     bound: run.bound,
-    utilisation: run.central > 0 ? run.admitted.length / run.central : 1,
+    utilisation: run.oracleAdmitted > 0 ? run.admitted.length / run.oracleAdmitted : 1,
     mean: half / (((rate * spanMs) / 2000) * clients),
-    tooMany: run.tooMany / Math.max(1, run.calls),
-    tooFew: run.tooFew / Math.max(1, run.calls),
-    fairNodes: jain(run.servedBy),
-    fairClients: jain(byClient.map(({ length }) => length)),
-    convergence: convergenceOf(rule, run.turns, timeline),
+    falseAllows: run.falseAllows / Math.max(1, run.calls),
+    falseDenials: run.falseDenials / Math.max(1, run.calls),
+    fairNodes: jainIndex(run.servedBy),
+    fairClients: jainIndex(byClient.map(({ length }) => length)),
+    convergence: convergenceOf(rule, run.disturbances, timeline),
     age: run.ages.figures(),
     bytesPerSecond: (run.sentBytes * 1000) / nodes / spanMs,
     datagramsPerSecond: (run.sent * 1000) / nodes / spanMs,
@@ -123,7 +123,7 @@ export function figuresOf(rule: Rule, run: Run): FleetFigures {
 }
 
 /** The most that fall into any span of that length. */
-function mostWithin(times: readonly Millis[], windowMs: Millis): number {
+function peakWithin(times: readonly Millis[], windowMs: Millis): number {
   let most = 0;
   let from = 0;
   for (let to = 0; to < times.length; to++) {
@@ -137,7 +137,7 @@ function mostWithin(times: readonly Millis[], windowMs: Millis): number {
  * How far a bucket that saw all of it would have gone below empty: calls beyond burst + rate × span, in the
  * worst of all spans there are.
  */
-function excessOf(times: readonly Millis[], rate: number, burst: number): number {
+function overshootOf(times: readonly Millis[], rate: number, burst: number): number {
   let spent = 0;
   let last = Number.NEGATIVE_INFINITY;
   let most = 0;
@@ -149,23 +149,23 @@ function excessOf(times: readonly Millis[], rate: number, burst: number): number
   return Math.max(0, most);
 }
 
-function slicesOf({ admitted, startMs }: Run, spanMs: Millis): number[] {
+function slicesOf({ admitted, startMs }: FleetRun, spanMs: Millis): number[] {
   const slices = Array<number>(Math.ceil(spanMs / SLICE_MS)).fill(0);
   for (const { at } of admitted) slices[Math.floor((at - startMs) / SLICE_MS)]++;
   return slices;
 }
 
 /** The rate is kept if whatever begins in this time is within so much of it: a window of a second or more. */
-const KEPT_PART = 0.05;
-const KEPT_WINDOWS = 3;
+const RATE_TOLERANCE = 0.05;
+const STABLE_WINDOWS = 3;
 const WINDOW_CALLS = 100;
 
 /** Where less is asked for than the rate, it is not the limit that is seen. */
-const LOAD_MIN = 1.1;
+const MIN_LOAD = 1.1;
 
 function convergenceOf(
-  { rate, clients, spanMs }: Rule,
-  turns: readonly Turn[],
+  { rate, clients, spanMs }: FleetLimit,
+  turns: readonly Disturbance[],
   slices: readonly number[],
 ): FleetFigures['convergence'] {
   const perSlice = (rate * clients * SLICE_MS) / 1000;
@@ -173,12 +173,13 @@ function convergenceOf(
   const sums = [0];
   for (const own of slices) sums.push(sums[sums.length - 1] + own);
   const isKept = (from: number): boolean =>
-    Math.abs(sums[from + window] - sums[from] - window * perSlice) <= KEPT_PART * window * perSlice;
+    Math.abs(sums[from + window] - sums[from] - window * perSlice) <=
+    RATE_TOLERANCE * window * perSlice;
   return turns.flatMap((turn, n) => {
-    if (turn.load < LOAD_MIN) return [];
+    if (turn.load < MIN_LOAD) return [];
     const begin = Math.ceil(turn.atMs / SLICE_MS);
     const end = Math.floor((turns[n + 1]?.atMs ?? spanMs) / SLICE_MS) - window;
-    const enough = Math.min(KEPT_WINDOWS * window, Math.floor((end - begin) / 2));
+    const enough = Math.min(STABLE_WINDOWS * window, Math.floor((end - begin) / 2));
     let kept = 0;
     for (let at = begin; at <= end; at++) {
       kept = isKept(at) ? kept + 1 : 0;
@@ -189,18 +190,18 @@ function convergenceOf(
 }
 
 /** How old news was, counted in steps of one percent: there may be millions. */
-export class Ages {
+export class AgeHistogram {
   readonly #counts: number[] = [];
   #count = 0;
   #sum = 0;
-  #most = 0;
+  #max = 0;
 
   add(ageMs: Millis): void {
-    const step = ageMs > LEAST_MS ? Math.ceil(Math.log(ageMs / LEAST_MS) / STEP) : 0;
+    const step = ageMs > MIN_AGE_MS ? Math.ceil(Math.log(ageMs / MIN_AGE_MS) / LOG_STEP) : 0;
     this.#counts[step] = (this.#counts[step] ?? 0) + 1;
     this.#count++;
     this.#sum += ageMs;
-    this.#most = Math.max(this.#most, ageMs);
+    this.#max = Math.max(this.#max, ageMs);
   }
 
   figures(): FleetFigures['age'] {
@@ -210,10 +211,10 @@ export class Ages {
     while (step < this.#counts.length && left > (this.#counts[step] ?? 0)) {
       left -= this.#counts[step++] ?? 0;
     }
-    const p99Ms = Math.min(this.#most, LEAST_MS * Math.exp(step * STEP));
-    return { meanMs: this.#sum / this.#count, p99Ms, maxMs: this.#most };
+    const p99Ms = Math.min(this.#max, MIN_AGE_MS * Math.exp(step * LOG_STEP));
+    return { meanMs: this.#sum / this.#count, p99Ms, maxMs: this.#max };
   }
 }
 
-const LEAST_MS: Millis = 0.01;
-const STEP = Math.log(1.01);
+const MIN_AGE_MS: Millis = 0.01;
+const LOG_STEP = Math.log(1.01);

@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest';
-import { typeAt } from '../../../test/support/terminal.ts';
-import { commandOf } from '../../cli/simulate/peers.ts';
+import { runCliAt } from '../../../test/support/terminal.ts';
+import { commandLineOf } from '../../cli/simulate/peers.ts';
 import { simulatePeers } from './fleet.ts';
-import { someFleet } from './random-fleet.ts';
+import { arbitraryFleet } from './random-fleet.ts';
 
 describe('a fleet that tells promptly', () => {
   test.each([8, 32])('of %i keeps a limit as one bucket would', (nodes) => {
@@ -21,7 +21,7 @@ describe('a fleet that tells promptly', () => {
 
   test('hands out no fresh burst when a node comes back', () => {
     const crash = { node: 2, atMs: 5000, backMs: 8000 };
-    expect(simulatePeers({ nodes: 8, spanMs: 12_000, crash }).excess).toBeLessThan(15);
+    expect(simulatePeers({ nodes: 8, spanMs: 12_000, crash }).overshootCalls).toBeLessThan(15);
   });
 
   test('makes up for a split when it is healed', () => {
@@ -77,7 +77,7 @@ describe('what is told of a fleet', () => {
     const { age } = simulatePeers({ nodes: 8, spanMs: 5000, network: { delayMs: 5 } });
     expect(age.meanMs).toBeCloseTo(5, 1);
     expect(age.maxMs).toBeLessThanOrEqual(15); // or one turn of the budget more, in the burst
-    const peers = { exchange: 'interval', intervalMs: 100 } as const;
+    const peers = { exchange: 'periodic', intervalMs: 100 } as const;
     const slow = simulatePeers({ nodes: 8, load: 0.5, spanMs: 5000, peers }).age;
     expect(slow.meanMs).toBeGreaterThan(45);
     expect(slow.meanMs).toBeLessThan(60);
@@ -109,54 +109,54 @@ describe('what is told of a fleet', () => {
 
   test('a clock that jumps ahead lets in what it jumped at most, once', () => {
     const clockStep = { node: 1, atMs: 5000, byMs: 500 };
-    const { excess, bound, convergence } = simulatePeers({
+    const { overshootCalls, bound, convergence } = simulatePeers({
       nodes: 8,
       spanMs: 20_000,
       clockStep,
     });
-    expect(excess).toBeGreaterThan(10);
-    expect(excess).toBeLessThan(60); // a rate of 100 for half a second, and what is unheard
-    expect(excess).toBeLessThanOrEqual(bound);
+    expect(overshootCalls).toBeGreaterThan(10);
+    expect(overshootCalls).toBeLessThan(60); // a rate of 100 for half a second, and what is unheard
+    expect(overshootCalls).toBeLessThanOrEqual(bound);
     expect(convergence[1]).toMatchObject({ what: 'clock step', atMs: 5000 });
     expect(convergence[1].afterMs).toBeLessThan(5000);
   });
 
   test('a budget of reports holds, however many keys there are', () => {
-    const peers = { reportsMax: 20 };
+    const peers = { maxReports: 20 };
     const fleet = { nodes: 4, clients: 1000, rate: 1, burst: 5, load: 2, spanMs: 5000, peers };
-    const { datagramsPerSecond, excess, bound } = simulatePeers(fleet);
+    const { datagramsPerSecond, overshootCalls, bound } = simulatePeers(fleet);
     expect(datagramsPerSecond).toBeLessThan(30); // reports, and a question and an answer a second
-    expect(excess).toBeLessThanOrEqual(bound);
+    expect(overshootCalls).toBeLessThanOrEqual(bound);
   });
 });
 
 describe('a fleet that tells at intervals', () => {
   test('swings as the plain rule does, and is right in the long run at a short interval', () => {
-    const slow = simulatePeers({ nodes: 8, peers: { exchange: 'interval', intervalMs: 1000 } });
+    const slow = simulatePeers({ nodes: 8, peers: { exchange: 'periodic', intervalMs: 1000 } });
     expect(slow.worst[1000]).toBeGreaterThan(4);
-    const fast = simulatePeers({ nodes: 8, peers: { exchange: 'interval', intervalMs: 50 } });
+    const fast = simulatePeers({ nodes: 8, peers: { exchange: 'periodic', intervalMs: 50 } });
     expect(fast.worst[1000]).toBeLessThan(1.12);
   });
 });
 
 describe('any fleet', () => {
-  /** `SEEDS=1000 npx vitest run src/sim/peers` plays as many, from FIRST_SEED on. */
+  /** `SEEDS=1000 npx vitest run src/simulator/peers` plays as many, from FIRST_SEED on. */
   const first = Number(process.env.FIRST_SEED ?? 1);
   const seeds = Array.from({ length: Number(process.env.SEEDS ?? 40) }, (_, n) => first + n);
 
   test.each(seeds)('stays within its bound: seed %i', (seed) => {
-    const fleet = someFleet(seed);
-    const { excess, bound } = simulatePeers(fleet);
-    expect(excess, `play it again: ${commandOf(fleet)}`).toBeLessThanOrEqual(bound);
+    const fleet = arbitraryFleet(seed);
+    const { overshootCalls, bound } = simulatePeers(fleet);
+    expect(overshootCalls, `play it again: ${commandLineOf(fleet)}`).toBeLessThanOrEqual(bound);
   });
 
   test('that fails can be played again on the command line', () => {
     for (const seed of [3, 4, 5, 6]) {
-      const fleet = someFleet(seed);
-      const words = commandOf(fleet)
+      const fleet = arbitraryFleet(seed);
+      const words = commandLineOf(fleet)
         .replace(/^sluice /, '')
         .split(' ');
-      const { out } = typeAt(80, [...words, '--json']);
+      const { out } = runCliAt(80, [...words, '--json']);
       expect(JSON.parse(out[0]).admitted).toBe(simulatePeers(fleet).admitted);
     }
   });

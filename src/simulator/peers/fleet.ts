@@ -10,22 +10,28 @@
  * differently is what it gets wrong.
  */
 
-import { LocalShare } from '../../backends/local/backend.ts';
-import { PeersShare } from '../../backends/peers/backend.ts';
+import { LocalBackend } from '../../backends/local/backend.ts';
+import { PeersBackend } from '../../backends/peers/backend.ts';
 import { decode } from '../../backends/peers/codec.ts';
 import type { PeerLimit } from '../../backends/peers/limits.ts';
-import { ALL, ENTRY, type Message } from '../../backends/peers/messages.ts';
-import { PeerEngine } from '../../backends/peers/protocol.ts';
+import { BROADCAST, ENTRY_WIDTH, type Message } from '../../backends/peers/messages.ts';
+import { PeerProtocol } from '../../backends/peers/protocol.ts';
 import type { PeerCounts } from '../../backends/peers/sender.ts';
 import { PEER_DEFAULTS, type PeerOptions } from '../../backends/peers/settings.ts';
 import type { Millis } from '../../core/clock.ts';
-import { hasher } from '../../core/hash.ts';
+import { createHasher } from '../../core/hash.ts';
 import { Heap } from '../../core/heap.ts';
-import { exponential, type Random, seededRandom } from '../../core/random.ts';
-import { type Limit, policyOf } from '../../policies/limit.ts';
-import { boundOf, heardWithinMs, MostWithin } from './bound.ts';
-import { type Admitted, Ages, type FleetFigures, figuresOf, type Turn } from './figures.ts';
-import { Network, type NetworkOptions, QUIET_NETWORK } from './network.ts';
+import { exponentialVariate, type Random, seededRandom } from '../../core/random.ts';
+import { createPolicy, type Limit } from '../../policies/limit.ts';
+import { overshootBound, PeakCounter, propagationBoundMs } from './bound.ts';
+import {
+  type AdmittedCall,
+  AgeHistogram,
+  type Disturbance,
+  type FleetFigures,
+  figuresOf,
+} from './figures.ts';
+import { DEFAULT_NETWORK, Network, type NetworkOptions } from './network.ts';
 
 export interface FleetOptions {
   readonly nodes: number;
@@ -66,10 +72,10 @@ export const FLEET_DEFAULTS: FleetOptions = {
   network: {},
 };
 
-interface Node {
+interface SimulatedNode {
   readonly index: number;
-  engine: PeerEngine;
-  share: PeersShare;
+  protocol: PeerProtocol;
+  backend: PeersBackend;
   isUp: boolean;
   /** When it will be woken next; later ones are forgotten. */
   wakeAt: Millis;
@@ -78,20 +84,20 @@ interface Node {
   aheadMs: Millis;
   lastNow: Millis;
   /** When the calls were served that nobody was told of yet. */
-  untold: Millis[];
+  unreported: Millis[];
   /** The same of its reports, by their number. */
-  told: Millis[][];
+  reported: Millis[][];
   /** Itself, as those whom something happens to. */
-  alone: readonly Node[];
+  onlySelf: readonly SimulatedNode[];
 }
 
 /** Something that happens at its time. All have the same fields, so that millions of them are cheap. */
-interface Event {
+interface SimulationEvent {
   readonly at: Millis;
   readonly order: number;
   readonly kind: 'call' | 'wake' | 'arrive' | 'crash' | 'back' | 'step' | 'begin';
   /** To whom. */
-  readonly nodes: readonly Node[];
+  readonly nodes: readonly SimulatedNode[];
   readonly message: Message | undefined;
 }
 
@@ -115,84 +121,89 @@ class SimulatedFleet {
   readonly #options: FleetOptions;
   readonly #random: Random;
   readonly #network: Network;
-  readonly #nodes: Node[] = [];
-  readonly #byId = new Map<number, Node>();
-  readonly #events = new Heap<Event>((a, b) => a.at < b.at || (a.at === b.at && a.order < b.order));
+  readonly #nodes: SimulatedNode[] = [];
+  readonly #byId = new Map<number, SimulatedNode>();
+  readonly #events = new Heap<SimulationEvent>(
+    (a, b) => a.at < b.at || (a.at === b.at && a.order < b.order),
+  );
   readonly #limit: Limit;
-  readonly #oracle: LocalShare;
-  readonly #admitted: Admitted[] = [];
-  readonly #ages = new Ages();
-  readonly #asked: MostWithin;
+  readonly #oracle: LocalBackend;
+  readonly #admitted: AdmittedCall[] = [];
+  readonly #ages = new AgeHistogram();
+  readonly #demandPeak: PeakCounter;
   readonly #progress: Progress | undefined;
   /** Whether what arrived was counted. */
-  #isCounted = false;
+  #wasApplied = false;
   /** What had been sent when the first call came. */
-  #before: readonly PeerCounts[] = [];
+  #countsAtStart: readonly PeerCounts[] = [];
   readonly #startMs = EPOCH_MS + WARM_UP_MS;
   #now: Millis = EPOCH_MS;
   #order = 0;
   #calls = 0;
-  #tooMany = 0;
-  #tooFew = 0;
-  #central = 0;
+  #falseAllows = 0;
+  #falseDenials = 0;
+  #oracleAdmitted = 0;
 
   constructor(options: FleetOptions, progress?: Progress) {
     this.#options = options;
     this.#progress = progress;
-    this.#asked = new MostWithin(heardWithinMs(options), options.clients);
+    this.#demandPeak = new PeakCounter(propagationBoundMs(options), options.clients);
     this.#random = seededRandom(options.seed);
-    this.#network = new Network(shifted({ ...QUIET_NETWORK, ...options.network }), this.#random);
+    this.#network = new Network(
+      withAbsoluteSplit({ ...DEFAULT_NETWORK, ...options.network }),
+      this.#random,
+    );
     this.#limit = { bucket: { rate: options.rate, burst: options.burst } };
     const clock = { now: () => this.#now };
     const random = this.#random;
-    const policy = policyOf(this.#limit, random);
-    this.#oracle = new LocalShare(policy, { clock, random, keysMax: 1_000_000 });
+    const policy = createPolicy(this.#limit, random);
+    this.#oracle = new LocalBackend(policy, { clock, random, maxKeys: 1_000_000 });
     for (let index = 0; index < options.nodes; index++) {
-      const node = { index, served: 0, aheadMs: 0, lastNow: EPOCH_MS } as Node;
-      node.alone = [node];
+      const node = { index, served: 0, aheadMs: 0, lastNow: EPOCH_MS } as SimulatedNode;
+      node.onlySelf = [node];
       this.#nodes.push(node);
       this.#start(node);
     }
   }
 
-  #start(node: Node): void {
-    const clock = { now: () => this.#nowAt(node) };
+  #start(node: SimulatedNode): void {
+    const clock = { now: () => this.#nodeNow(node) };
     const peers = { ...PEER_DEFAULTS, ...this.#options.peers, name: `node ${node.index}` };
-    const engine = new PeerEngine(
+    const protocol = new PeerProtocol(
       peers,
       this.#random,
       (to, bytes) => this.#send(node, to, bytes),
       clock.now(),
     );
-    const fleet = {
-      hasher: hasher([1, 2]),
-      join: (limit: PeerLimit): void =>
-        engine.join({
+    const peerNetwork = {
+      hasher: createHasher([1, 2]),
+      addLimit: (limit: PeerLimit): void =>
+        protocol.addLimit({
           ...limit,
-          hear: (low, high, hits, agoMs) => {
-            this.#isCounted = true;
-            limit.hear(low, high, hits, agoMs);
+          applyRemoteHits: (low, high, hits, agoMs) => {
+            this.#wasApplied = true;
+            limit.applyRemoteHits(low, high, hits, agoMs);
           },
         }),
-      leave: engine.leave.bind(engine),
-      served: (limit: PeerLimit, low: number, high: number, hits: number): void => {
-        if (engine.served(limit, low, high, hits)) this.#wake(node);
+      removeLimit: protocol.removeLimit.bind(protocol),
+      recordHits: (limit: PeerLimit, low: number, high: number, hits: number): void => {
+        if (protocol.recordHits(limit, low, high, hits)) this.#scheduleWake(node);
       },
-      unserved: engine.unserved.bind(engine),
+      retractHits: protocol.retractHits.bind(protocol),
     };
-    const setting = { name: 'limit', clock, random: this.#random, keysMax: 1_000_000 };
-    node.engine = engine;
-    node.share = new PeersShare(policyOf(this.#limit, this.#random), setting, fleet);
+    const context = { name: 'limit', clock, random: this.#random, maxKeys: 1_000_000 };
+    node.protocol = protocol;
+    node.backend = new PeersBackend(createPolicy(this.#limit, this.#random), context, peerNetwork);
     node.isUp = true;
     node.wakeAt = Infinity;
-    node.untold = [];
-    node.told = [];
-    this.#byId.set(engine.id, node);
-    this.#wake(node);
+    node.unreported = [];
+    node.reported = [];
+    this.#byId.set(protocol.id, node);
+    this.#scheduleWake(node);
   }
 
   /** What a node's clock says: never less than before. */
-  #nowAt(node: Node): Millis {
+  #nodeNow(node: SimulatedNode): Millis {
     const now = this.#now + node.aheadMs;
     if (now > node.lastNow) node.lastNow = now;
     return node.lastNow;
@@ -202,44 +213,45 @@ class SimulatedFleet {
     const { spanMs, crash, clockStep } = this.#options;
     const startMs = this.#startMs;
     const endMs = startMs + spanMs;
-    this.#at(startMs, 'begin');
-    this.#at(startMs + this.#gap(), 'call');
+    this.#schedule(startMs, 'begin');
+    this.#schedule(startMs + this.#interarrivalMs(), 'call');
     if (crash) {
-      this.#at(startMs + crash.atMs, 'crash');
-      this.#at(startMs + crash.backMs, 'back');
+      this.#schedule(startMs + crash.atMs, 'crash');
+      this.#schedule(startMs + crash.backMs, 'back');
     }
-    if (clockStep) this.#at(startMs + clockStep.atMs, 'step');
+    if (clockStep) this.#schedule(startMs + clockStep.atMs, 'step');
     for (let event = this.#events.pop(); event && event.at < endMs; event = this.#events.pop()) {
       this.#now = event.at;
-      this.#happen(event);
+      this.#handle(event);
     }
     return figuresOf(this.#options, {
       startMs,
       intervalMs: this.#options.peers.intervalMs ?? PEER_DEFAULTS.intervalMs,
       admitted: this.#admitted,
       calls: this.#calls,
-      central: this.#central,
-      tooMany: this.#tooMany,
-      tooFew: this.#tooFew,
+      oracleAdmitted: this.#oracleAdmitted,
+      falseAllows: this.#falseAllows,
+      falseDenials: this.#falseDenials,
       servedBy: this.#nodes.map(({ served }) => served),
       sent: this.#sum(({ sent }) => sent),
       sentBytes: this.#sum(({ sentBytes }) => sentBytes),
       ages: this.#ages,
-      bound: boundOf(this.#options, this.#asked.most),
-      turns: this.#turns(),
+      bound: overshootBound(this.#options, this.#demandPeak.peak),
+      disturbances: this.#disturbances(),
     });
   }
 
   /** What all nodes did since the first call came; of one that came back, since it did. */
   #sum(read: (counts: PeerCounts) => number): number {
     return this.#nodes.reduce(
-      (total, { engine: { counts } }, n) => total + read(counts) - read(this.#before[n] ?? counts),
+      (total, { protocol: { counts } }, n) =>
+        total + read(counts) - read(this.#countsAtStart[n] ?? counts),
       0,
     );
   }
 
   /** When something changes that the fleet has to come to terms with. */
-  #turns(): Turn[] {
+  #disturbances(): Disturbance[] {
     const { crash, clockStep, loadStep, network } = this.#options;
     const turns = [
       { what: 'start', atMs: 0 },
@@ -255,11 +267,11 @@ class SimulatedFleet {
       .map((turn) => ({ ...turn, load: this.#loadAt(turn.atMs) }));
   }
 
-  #happen(event: Event): void {
+  #handle(event: SimulationEvent): void {
     switch (event.kind) {
       case 'call':
-        this.#call();
-        this.#at(this.#now + this.#gap(), 'call');
+        this.#simulateCall();
+        this.#schedule(this.#now + this.#interarrivalMs(), 'call');
         break;
       case 'wake':
         for (const node of event.nodes) {
@@ -267,16 +279,16 @@ class SimulatedFleet {
         }
         break;
       case 'arrive':
-        for (const node of event.nodes) this.#arrive(node, event.message);
+        for (const node of event.nodes) this.#deliver(node, event.message);
         break;
       case 'begin':
-        this.#before = this.#nodes.map(({ engine }) => ({ ...engine.counts }));
+        this.#countsAtStart = this.#nodes.map(({ protocol }) => ({ ...protocol.counts }));
         break;
       case 'crash':
         this.#nodes[this.#options.crash?.node ?? 0].isUp = false;
         break;
       case 'back':
-        this.#comeBack(this.#nodes[this.#options.crash?.node ?? 0]);
+        this.#restart(this.#nodes[this.#options.crash?.node ?? 0]);
         break;
       case 'step':
         this.#stepClock();
@@ -285,55 +297,57 @@ class SimulatedFleet {
   }
 
   /** What it sent before is not forgotten. */
-  #comeBack(node: Node): void {
-    const { sent, sentBytes } = node.engine.counts;
-    const before = this.#before[node.index];
+  #restart(node: SimulatedNode): void {
+    const { sent, sentBytes } = node.protocol.counts;
+    const before = this.#countsAtStart[node.index];
     this.#start(node);
     const more = { sent: before.sent - sent, sentBytes: before.sentBytes - sentBytes };
-    this.#before = this.#before.map((own, n) => (n === node.index ? { ...own, ...more } : own));
+    this.#countsAtStart = this.#countsAtStart.map((own, n) =>
+      n === node.index ? { ...own, ...more } : own,
+    );
   }
 
   #stepClock(): void {
     const { node: index, byMs } = this.#options.clockStep ?? { node: 0, byMs: 0 };
     const node = this.#nodes[index];
-    this.#nowAt(node); // where it stands, it stands until the others are there too
+    this.#nodeNow(node); // where it stands, it stands until the others are there too
     node.aheadMs += byMs;
     node.wakeAt = Infinity;
-    if (node.isUp) this.#wake(node);
+    if (node.isUp) this.#scheduleWake(node);
   }
 
-  #call(): void {
+  #simulateCall(): void {
     const { nodes, clients, spanMs } = this.#options;
     this.#calls++;
     if (this.#progress && this.#calls % PROGRESS_CALLS === 0) {
       this.#progress((this.#now - this.#startMs) / spanMs);
     }
     const client = Math.floor(this.#random() * clients);
-    this.#asked.add(client, this.#now);
+    this.#demandPeak.add(client, this.#now);
     const key = `client ${client}`;
-    const node = this.#nodes[this.#pick(nodes)];
-    const isCentral = this.#oracle.ask(key, 1).verdict === 'allow';
-    const isServed = node.isUp && node.share.ask(key, 1).verdict === 'allow';
-    if (isCentral) this.#central++;
-    if (isServed && !isCentral) this.#tooMany++;
-    if (!isServed && isCentral) this.#tooFew++;
+    const node = this.#nodes[this.#pickNode(nodes)];
+    const isCentral = this.#oracle.check(key, 1).verdict === 'allow';
+    const isServed = node.isUp && node.backend.check(key, 1).verdict === 'allow';
+    if (isCentral) this.#oracleAdmitted++;
+    if (isServed && !isCentral) this.#falseAllows++;
+    if (!isServed && isCentral) this.#falseDenials++;
     if (!isServed) return;
     node.served++;
-    node.untold.push(this.#now);
+    node.unreported.push(this.#now);
     this.#admitted.push({ at: this.#now, client });
   }
 
-  #pick(nodes: number): number {
+  #pickNode(nodes: number): number {
     const { skew } = this.#options;
     if (skew === 0) return Math.floor(this.#random() * nodes);
     for (let n = 0; n < nodes - 1; n++) if (this.#random() < skew / 2) return n;
     return nodes - 1;
   }
 
-  #gap(): Millis {
+  #interarrivalMs(): Millis {
     const { rate, clients } = this.#options;
     const load = this.#loadAt(this.#now - this.#startMs);
-    return (exponential(this.#random) * 1000) / (rate * load * clients);
+    return (exponentialVariate(this.#random) * 1000) / (rate * load * clients);
   }
 
   #loadAt(ms: Millis): number {
@@ -341,54 +355,55 @@ class SimulatedFleet {
     return loadStep && ms >= loadStep.atMs ? loadStep.load : load;
   }
 
-  #tick(node: Node): void {
+  #tick(node: SimulatedNode): void {
     node.wakeAt = Infinity;
-    node.engine.tick(this.#nowAt(node));
-    this.#wake(node);
+    node.protocol.tick(this.#nodeNow(node));
+    this.#scheduleWake(node);
   }
 
   /** Arranges for the node to be woken when it wants to be, unless it will be sooner anyway. */
-  #wake(node: Node): void {
-    const nodeNow = this.#nowAt(node);
+  #scheduleWake(node: SimulatedNode): void {
+    const nodeNow = this.#nodeNow(node);
     const behindMs = nodeNow - node.aheadMs - this.#now; // a clock that stands still has to be waited for
-    const dueMs = node.engine.wakeAt(nodeNow) - nodeNow;
+    const dueMs = node.protocol.wakeAt(nodeNow) - nodeNow;
     const at = dueMs > 0 ? this.#now + behindMs + dueMs : this.#now;
     if (at >= node.wakeAt) return;
     node.wakeAt = at;
-    this.#at(at, 'wake', node.alone);
+    this.#schedule(at, 'wake', node.onlySelf);
   }
 
-  #arrive(node: Node, message: Message | undefined): void {
+  #deliver(node: SimulatedNode, message: Message | undefined): void {
     if (!node.isUp) return;
-    this.#isCounted = false;
-    node.engine.take(message, this.#nowAt(node));
-    if (this.#isCounted && message?.kind === 'report') this.#noteAges(message.from, message.seq);
-    this.#wake(node);
+    this.#wasApplied = false;
+    node.protocol.receiveMessage(message, this.#nodeNow(node));
+    if (this.#wasApplied && message?.kind === 'report') this.#recordAges(message.from, message.seq);
+    this.#scheduleWake(node);
   }
 
-  #noteAges(from: number, seq: number): void {
-    const times = this.#byId.get(from)?.told[seq];
+  #recordAges(from: number, seq: number): void {
+    const times = this.#byId.get(from)?.reported[seq];
     if (times) for (const at of times) this.#ages.add(this.#now - at);
   }
 
   /** Which calls a report tells of: those that waited longest. */
-  #noteTold(node: Node, message: Message | undefined): void {
-    if (message?.kind !== 'report' || node.told[message.seq]) return;
+  #recordReport(node: SimulatedNode, message: Message | undefined): void {
+    if (message?.kind !== 'report' || node.reported[message.seq]) return;
     let hits = 0;
-    for (let at = 0; at < message.entries.length; at += ENTRY) hits += message.entries[at + 3];
-    node.told[message.seq] = node.untold.splice(0, hits);
+    for (let at = 0; at < message.entries.length; at += ENTRY_WIDTH)
+      hits += message.entries[at + 3];
+    node.reported[message.seq] = node.unreported.splice(0, hits);
   }
 
   /** Whoever hears it at the same time hears it in one event. */
-  #send(from: Node, to: number, bytes: Uint8Array): void {
+  #send(from: SimulatedNode, to: number, bytes: Uint8Array): void {
     const message = decode(bytes); // once for all who hear it
-    if (to === ALL) this.#noteTold(from, message);
+    if (to === BROADCAST) this.#recordReport(from, message);
     const target = this.#byId.get(to);
-    const receivers = to === ALL ? this.#nodes : target ? [target] : [];
-    const together = new Map<Millis, Node[]>();
+    const receivers = to === BROADCAST ? this.#nodes : target ? [target] : [];
+    const together = new Map<Millis, SimulatedNode[]>();
     let receiver = from;
     let lastMs = Number.NaN;
-    let last: Node[] = [];
+    let last: SimulatedNode[] = [];
     const arrive = (afterMs: Millis): void => {
       if (afterMs !== lastMs) {
         lastMs = afterMs;
@@ -399,21 +414,26 @@ class SimulatedFleet {
     };
     for (receiver of receivers) {
       if (receiver === from) continue;
-      this.#network.carry(from.index, receiver.index, this.#now, arrive);
+      this.#network.transmit(from.index, receiver.index, this.#now, arrive);
     }
     for (const [afterMs, nodes] of together)
-      this.#at(this.#now + afterMs, 'arrive', nodes, message);
+      this.#schedule(this.#now + afterMs, 'arrive', nodes, message);
   }
 
-  #at(at: Millis, kind: Event['kind'], nodes = NOBODY, message?: Message | undefined): void {
+  #schedule(
+    at: Millis,
+    kind: SimulationEvent['kind'],
+    nodes = NO_NODES,
+    message?: Message | undefined,
+  ): void {
     this.#events.push({ at, order: this.#order++, kind, nodes, message });
   }
 }
 
-const NOBODY: readonly Node[] = [];
+const NO_NODES: readonly SimulatedNode[] = [];
 
 /** A split is told from the first call on. */
-function shifted(network: NetworkOptions): NetworkOptions {
+function withAbsoluteSplit(network: NetworkOptions): NetworkOptions {
   const { split } = network;
   if (!split) return network;
   const startMs = EPOCH_MS + WARM_UP_MS;

@@ -18,13 +18,13 @@ export interface NetworkOptions {
   readonly split?: { readonly fromMs: Millis; readonly toMs: Millis; readonly nodes: number };
 }
 
-export const QUIET_NETWORK: NetworkOptions = { delayMs: 2, jitterMs: 0, loss: 0, duplicates: 0 };
+export const DEFAULT_NETWORK: NetworkOptions = { delayMs: 2, jitterMs: 0, loss: 0, duplicates: 0 };
 
 export class Network {
   readonly #options: NetworkOptions;
   readonly #random: Random;
   delivered = 0;
-  lost = 0;
+  dropped = 0;
 
   constructor(options: NetworkOptions, random: Random) {
     this.#options = options;
@@ -32,18 +32,18 @@ export class Network {
   }
 
   /** When a datagram arrives: never, once or twice. Calls `arrive` for each, with the time it takes. */
-  carry(from: number, to: number, now: Millis, arrive: (afterMs: Millis) => void): void {
+  transmit(from: number, to: number, now: Millis, arrive: (afterMs: Millis) => void): void {
     const { loss, duplicates } = this.#options;
     if (this.#isSplit(from, to, now) || (loss > 0 && this.#random() < loss)) {
-      this.lost++;
+      this.dropped++;
       return;
     }
     this.delivered++;
-    arrive(this.#takes());
-    if (duplicates > 0 && this.#random() < duplicates) arrive(this.#takes());
+    arrive(this.#delayMs());
+    if (duplicates > 0 && this.#random() < duplicates) arrive(this.#delayMs());
   }
 
-  #takes(): Millis {
+  #delayMs(): Millis {
     const { delayMs, jitterMs } = this.#options;
     return delayMs + (jitterMs > 0 ? this.#random() * jitterMs : 0);
   }

@@ -3,7 +3,7 @@
 import { seededRandom } from '../../core/random.ts';
 import { FLEET_DEFAULTS, type FleetOptions } from './fleet.ts';
 
-export function someFleet(seed: number): FleetOptions {
+export function arbitraryFleet(seed: number): FleetOptions {
   const random = seededRandom(seed);
   const below = (n: number): number => Math.floor(random() * n);
   const nodes = 2 + below(below(4) === 0 ? 63 : 15);
@@ -22,10 +22,10 @@ export function someFleet(seed: number): FleetOptions {
     clients: 1 + below(3),
     skew: below(2) * (below(100) / 100),
     peers: {
-      exchange: below(3) ? 'prompt' : 'interval',
+      exchange: below(3) ? 'eager' : 'periodic',
       intervalMs: 20 + below(500),
-      slack: 1 + below(2) * below(5),
-      reportsMax: 10 + below(100),
+      flushThreshold: 1 + below(2) * below(5),
+      maxReports: 10 + below(100),
     },
     network: {
       delayMs: below(40),

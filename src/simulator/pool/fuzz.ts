@@ -9,126 +9,126 @@
 
 import {
   type AgreementOptions,
+  applyLeave,
+  applySync,
   type Claim,
-  emptyPool,
-  leave,
-  NOTHING,
+  createPoolState,
+  NO_CLAIM,
   type PoolState,
-  type SyncAnswer,
-  sync,
+  type SyncResponse,
 } from '../../backends/pool/agreement.ts';
 import { PoolMember } from '../../backends/pool/member.ts';
 import type { Millis } from '../../core/clock.ts';
 import { seededRandom } from '../../core/random.ts';
-import { share } from '../../policies/ramp.ts';
+import { memberQuota } from '../../policies/ramp.ts';
 
-export interface ExploreOptions {
+export interface FuzzOptions {
   readonly seed: number;
   readonly steps: number;
   /** Whether members stop using their part before the store takes them for gone. */
   readonly isStrict: boolean;
 }
 
-export interface Explored {
+export interface FuzzResult {
   /** What was too much: when, of which limit, and how much. */
-  readonly excess: readonly string[];
+  readonly overshoots: readonly string[];
   /** Whether, left in peace for a while, all agreed, and the whole limit was in use. */
-  readonly isWhole: boolean;
+  readonly isFullyUsed: boolean;
 }
 
 /** Longer than the second that parts are of, and shorter. */
-const STALES_MS: readonly Millis[] = [2000, 600];
-const HOLD_MS: Millis = 10_000;
+const MEMBER_TIMEOUTS_MS: readonly Millis[] = [2000, 600];
+const STALE_FOR_MS: Millis = 10_000;
 /** Long enough for whoever crashed last to be missed, and for all to agree, up to the next second. */
-const PEACE_MS: Millis = 6500;
+const QUIESCENT_MS: Millis = 6500;
 
-const MEMBERS_MAX = 7;
+const MAX_MEMBERS = 7;
 const HOUR_MS: Millis = 3_600_000;
 
 /** Limits whose remainders differ. */
 const LIMITS = [1, 3, 5, 8, 100] as const;
 
 /** Somebody who uses its part. */
-interface User {
+interface PoolUser {
   readonly name: string;
   readonly member: PoolMember;
   /** How wrong its clock is. */
   readonly skewMs: Millis;
 }
 
-interface Node extends User {
+interface FuzzedNode extends PoolUser {
   syncAt: Millis;
   /** Cut off from the store until then. */
-  cutTo: Millis;
+  isolatedUntil: Millis;
 }
 
-interface Mail {
+interface PendingMessage {
   readonly at: Millis;
   readonly deliver: () => void;
 }
 
-export function explore({ seed, steps, isStrict }: ExploreOptions): Explored {
+export function fuzzPool({ seed, steps, isStrict }: FuzzOptions): FuzzResult {
   const random = seededRandom(seed);
-  const staleMs = STALES_MS[seed % STALES_MS.length];
-  const options: AgreementOptions = { staleMs, isStrict };
+  const memberTimeoutMs = MEMBER_TIMEOUTS_MS[seed % MEMBER_TIMEOUTS_MS.length];
+  const options: AgreementOptions = { memberTimeoutMs, isStrict };
   const between = (min: number, max: number): number => min + random() * (max - min);
   let now: Millis = between(1e6, 2e6);
-  let pool: PoolState = emptyPool(now, options);
+  let pool: PoolState = createPoolState(now, options);
   let downTo: Millis = 0;
   let born = 0;
-  let nodes: Node[] = [];
-  let mail: Mail[] = [];
-  const excess: string[] = [];
-  const used = new Used();
+  let nodes: FuzzedNode[] = [];
+  let mail: PendingMessage[] = [];
+  const overshoots: string[] = [];
+  const used = new UsageAuditor();
 
   const add = (): void => {
     const name = `m${++born}`;
-    const holdMs = isStrict ? staleMs : HOLD_MS;
+    const staleForMs = isStrict ? memberTimeoutMs : STALE_FOR_MS;
     const skewMs = between(-HOUR_MS, HOUR_MS);
-    const member = new PoolMember({ id: name, holdMs });
-    nodes.push({ name, member, skewMs, syncAt: now + between(0, 100), cutTo: 0 });
+    const member = new PoolMember({ id: name, staleForMs });
+    nodes.push({ name, member, skewMs, syncAt: now + between(0, 100), isolatedUntil: 0 });
   };
 
   /** In peace, nothing is lost and nothing takes long. */
   let isPeace = false;
   const isLost = (): boolean => !isPeace && random() < 0.03;
-  const delayMs = (): Millis => random() * (isPeace || random() < 0.9 ? 5 : 0.45 * staleMs);
+  const delayMs = (): Millis => random() * (isPeace || random() < 0.9 ? 5 : 0.45 * memberTimeoutMs);
 
-  const send = (node: Node): void => {
-    const request = node.member.request(now + node.skewMs);
+  const send = (node: FuzzedNode): void => {
+    const request = node.member.createRequest(now + node.skewMs);
     node.syncAt = now + between(80, 120);
-    if (now < downTo || now < node.cutTo || isLost()) return;
+    if (now < downTo || now < node.isolatedUntil || isLost()) return;
     mail.push({ at: now + delayMs(), deliver: () => arrive(node, request) });
   };
 
-  const arrive = (node: Node, request: ReturnType<PoolMember['request']>): void => {
+  const arrive = (node: FuzzedNode, request: ReturnType<PoolMember['createRequest']>): void => {
     if (now < downTo) return;
-    const answer = sync(pool, request, now, options);
+    const answer = applySync(pool, request, now, options);
     if (!answer || isLost()) return;
-    mail.push({ at: now + delayMs(), deliver: () => hear(node, request.seq, answer) });
+    mail.push({ at: now + delayMs(), deliver: () => receive(node, request.seq, answer) });
   };
 
-  const hear = (node: Node, seq: number, answer: SyncAnswer): void => {
-    if (nodes.includes(node)) node.member.answered(seq, answer, now + node.skewMs);
+  const receive = (node: FuzzedNode, seq: number, answer: SyncResponse): void => {
+    if (nodes.includes(node)) node.member.applyResponse(seq, answer, now + node.skewMs);
   };
 
   const depart = (name: string): void => {
-    if (now >= downTo && !isLost()) leave(pool, name, now);
+    if (now >= downTo && !isLost()) applyLeave(pool, name, now);
   };
 
   /** What can happen besides syncs, and how likely it is at a step. */
   const happen = (): void => {
     const chance = random();
     const [victim] = nodes.length > 0 ? [nodes[Math.floor(random() * nodes.length)]] : [];
-    if (chance < 0.02 && nodes.length < MEMBERS_MAX) add();
+    if (chance < 0.02 && nodes.length < MAX_MEMBERS) add();
     else if (chance < 0.03 && victim) {
       nodes = nodes.filter((node) => node !== victim); // crashes
     } else if (chance < 0.04 && victim) {
       nodes = nodes.filter((node) => node !== victim);
       mail.push({ at: now + delayMs(), deliver: () => depart(victim.name) });
     } else if (chance < 0.045) downTo = now + between(50, 15_000);
-    else if (chance < 0.048 && now >= downTo) pool = emptyPool(now, options);
-    else if (isStrict && chance < 0.055 && victim) victim.cutTo = now + between(50, 15_000);
+    else if (chance < 0.048 && now >= downTo) pool = createPoolState(now, options);
+    else if (isStrict && chance < 0.055 && victim) victim.isolatedUntil = now + between(50, 15_000);
   };
 
   const pass = (ms: Millis): void => {
@@ -144,8 +144,8 @@ export function explore({ seed, steps, isStrict }: ExploreOptions): Explored {
       mail = mail.filter(({ at }) => at > now);
       for (const { deliver } of ready) deliver();
       for (const node of nodes) if (node.syncAt <= now) send(node);
-      const found = used.look(now, nodes);
-      if (found !== undefined && excess.length < 5) excess.push(found);
+      const found = used.audit(now, nodes);
+      if (found !== undefined && overshoots.length < 5) overshoots.push(found);
     }
   };
 
@@ -156,44 +156,44 @@ export function explore({ seed, steps, isStrict }: ExploreOptions): Explored {
   }
   isPeace = true;
   downTo = 0;
-  for (const node of nodes) node.cutTo = 0;
+  for (const node of nodes) node.isolatedUntil = 0;
   if (nodes.length === 0) add();
-  pass(PEACE_MS);
-  return { excess, isWhole: used.isWhole };
+  pass(QUIESCENT_MS);
+  return { overshoots, isFullyUsed: used.isFullyUsed };
 }
 
 /** What everybody could have used in this second of the store's clock, were it to take all it may at once. */
-export class Used {
+export class UsageAuditor {
   /** Whether in the last second that is over it was all of every limit. */
-  isWhole = false;
+  isFullyUsed = false;
   #second = -1;
-  #most = new Map<string, number[]>();
+  #peaks = new Map<string, number[]>();
 
-  look(now: Millis, users: readonly User[]): string | undefined {
+  audit(now: Millis, users: readonly PoolUser[]): string | undefined {
     const second = Math.floor(now / 1000);
     if (second !== this.#second) {
-      this.isWhole = LIMITS.every((limit, n) => this.#total(n) === limit);
-      this.#most = new Map();
+      this.isFullyUsed = LIMITS.every((limit, n) => this.#total(n) === limit);
+      this.#peaks = new Map();
     }
     this.#second = second;
     for (const { name, member, skewMs } of users) {
-      const own = member.second(now + skewMs);
-      const claim = own === undefined ? NOTHING : member.claim(now + skewMs);
-      const before = this.#most.get(name);
+      const own = member.storeSecond(now + skewMs);
+      const claim = own === undefined ? NO_CLAIM : member.claim(now + skewMs);
+      const before = this.#peaks.get(name);
       const parts = LIMITS.map((limit, n) =>
-        Math.max(before?.[n] ?? 0, partOf(limit, claim, own ?? 0)),
+        Math.max(before?.[n] ?? 0, quotaOf(limit, claim, own ?? 0)),
       );
-      this.#most.set(name, parts);
+      this.#peaks.set(name, parts);
     }
     const n = LIMITS.findIndex((limit, at) => this.#total(at) > limit);
     return n < 0 ? undefined : `at ${Math.round(now)}: ${this.#total(n)} of ${LIMITS[n]}`;
   }
 
   #total(n: number): number {
-    return [...this.#most.values()].reduce((sum, parts) => sum + parts[n], 0);
+    return [...this.#peaks.values()].reduce((sum, parts) => sum + parts[n], 0);
   }
 }
 
 /** By the very rule that hands out tokens. */
-const partOf = (limit: number, { size, rank }: Claim, second: number): number =>
-  size === 0 ? 0 : share(limit, size, rank, second);
+const quotaOf = (limit: number, { size, rank }: Claim, second: number): number =>
+  size === 0 ? 0 : memberQuota(limit, size, rank, second);

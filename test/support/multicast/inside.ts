@@ -3,7 +3,7 @@
 import { networkInterfaces } from 'node:os';
 import { describe, expect, test } from 'vitest';
 import { udp } from '../../../src/backends/peers/udp-transport.ts';
-import { has, openNode, transportContract, until } from '../transport-contract.ts';
+import { hasReceived, openNode, transportContract, waitUntil } from '../transport-contract.ts';
 
 const OWN = '10.77.0.1';
 
@@ -52,12 +52,12 @@ describe('groups', () => {
       openNode(udp({ group: GROUP, interface: '127.0.0.1' })),
     ]);
     const bytes = Buffer.from('ours');
-    await until(
+    await waitUntil(
       'it is heard',
-      () => has(same, bytes),
+      () => hasReceived(same, bytes),
       () => own.transport.broadcast(bytes),
     );
-    expect(apart.map((node) => has(node, bytes))).toEqual([false, false, false]);
+    expect(apart.map((node) => hasReceived(node, bytes))).toEqual([false, false, false]);
     for (const { transport } of [own, same, ...apart]) await transport.close();
   });
 
@@ -66,7 +66,7 @@ describe('groups', () => {
     own.transport.send('192.0.2.1:9', Buffer.from('nobody'));
     own.transport.send('240.0.0.1:9', Buffer.from('nowhere'));
     own.transport.send('0.0.0.0:9', Buffer.from('nothing'));
-    await until('they are counted', () => {
+    await waitUntil('they are counted', () => {
       const { sent, failed } = own.transport.counts;
       return sent + failed === 3;
     });

@@ -1,23 +1,25 @@
 /** Who may look behind the counter. */
 
 import { describe, expect, test } from 'vitest';
-import { guarded, isCrossSite } from './access.ts';
-import type { Heard } from './key.ts';
+import { createAdminGuard, isCrossSite } from './access.ts';
+import type { RequestHead } from './key.ts';
 
-const asking = (headers: Heard['headers']): Heard => ({ headers, socket: {} });
+const asking = (headers: RequestHead['headers']): RequestHead => ({ headers, socket: {} });
 const [HERE, ELSEWHERE] = [true, false];
 
 describe('behind the counter', () => {
   test('is open on loopback, unless a token is set', () => {
-    expect(guarded({})(asking({ host: 'localhost:7330' }), HERE)).toBeUndefined();
-    expect(guarded({ token: 'secret' })(asking({ host: 'localhost' }), HERE)?.status).toBe(401);
+    expect(createAdminGuard({})(asking({ host: 'localhost:7330' }), HERE)).toBeUndefined();
+    expect(createAdminGuard({ token: 'secret' })(asking({ host: 'localhost' }), HERE)?.status).toBe(
+      401,
+    );
   });
 
   test('is closed to other hosts, unless they have the token', () => {
-    const closed = guarded({})(asking({ authorization: 'Bearer ' }), ELSEWHERE);
+    const closed = createAdminGuard({})(asking({ authorization: 'Bearer ' }), ELSEWHERE);
     expect(closed?.status).toBe(403);
     expect(closed?.body).toContain('set admin.token');
-    const may = guarded({ token: 'secret' });
+    const may = createAdminGuard({ token: 'secret' });
     expect(may(asking({ authorization: 'Bearer secret' }), ELSEWHERE)).toBeUndefined();
     expect(may(asking({ authorization: 'bearer  secret ' }), ELSEWHERE)).toBeUndefined();
     for (const authorization of ['secret', 'Bearer secre', 'Bearer secrets', 'Basic secret', '']) {
@@ -29,11 +31,13 @@ describe('behind the counter', () => {
 
   test('takes a token that is not ASCII as the bytes that come', () => {
     const authorization = `Bearer ${Buffer.from('grün').toString('latin1')}`;
-    expect(guarded({ token: 'grün' })(asking({ authorization }), ELSEWHERE)).toBeUndefined();
+    expect(
+      createAdminGuard({ token: 'grün' })(asking({ authorization }), ELSEWHERE),
+    ).toBeUndefined();
   });
 
   test('is closed to a page that made a name of its own point here', () => {
-    const host = (name: string) => guarded({})(asking({ host: name }), HERE)?.status;
+    const host = (name: string) => createAdminGuard({})(asking({ host: name }), HERE)?.status;
     for (const own of ['localhost', '127.0.0.1:80', '[::1]:7330', 'LOCALHOST:1', '']) {
       expect(host(own)).toBeUndefined();
     }

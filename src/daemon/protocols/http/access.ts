@@ -11,67 +11,68 @@
  */
 
 import { createHash, timingSafeEqual } from 'node:crypto';
-import type { Heard } from './key.ts';
-import { problem, type Reply } from './reply.ts';
+import type { RequestHead } from './key.ts';
+import { type HttpResponse, problemResponse } from './reply.ts';
 
-export interface AccessSetting {
+export interface AdminAccess {
   readonly token?: string | undefined;
 }
 
 const digest = (text: string): Buffer => createHash('sha256').update(text, 'latin1').digest();
 
 /** Why this one may not look behind the counter; undefined if it may. */
-export type Guarded = (request: Heard, isLoopback: boolean) => Reply | undefined;
+export type AdminGuard = (request: RequestHead, isLoopback: boolean) => HttpResponse | undefined;
 
-export function guarded({ token }: AccessSetting): Guarded {
+export function createAdminGuard({ token }: AdminAccess): AdminGuard {
   const expected =
     token === undefined ? undefined : digest(Buffer.from(token, 'utf8').toString('latin1'));
   return ({ headers }, isLoopback) => {
-    if (expected) return isBearer(one(headers.authorization), expected) ? undefined : UNKNOWN;
-    if (!isLoopback) return CLOSED;
-    return isLocalName(one(headers.host)) ? undefined : STRANGE;
+    if (expected)
+      return hasBearerToken(firstValue(headers.authorization), expected) ? undefined : UNAUTHORIZED;
+    if (!isLoopback) return TOKEN_REQUIRED;
+    return isLocalHost(firstValue(headers.host)) ? undefined : UNTRUSTED_HOST;
   };
 }
 
-const one = (value: string | string[] | undefined): string | undefined =>
+const firstValue = (value: string | string[] | undefined): string | undefined =>
   typeof value === 'object' ? value[0] : value;
 
-const UNKNOWN = problem(
+const UNAUTHORIZED = problemResponse(
   401,
   'Send the token of the configuration: Authorization: Bearer <token>.',
   'WWW-Authenticate',
   'Bearer realm="sluice"',
 );
 
-const CLOSED = problem(
+const TOKEN_REQUIRED = problemResponse(
   403,
   'From other hosts this needs a token: set admin.token in the configuration.',
 );
 
-const STRANGE = problem(
+const UNTRUSTED_HOST = problemResponse(
   403,
   'Asked for by a name that anybody can make point here. Use localhost or an address, or set admin.token.',
 );
 
 /** Compares digests: how long that takes tells nothing about the token. */
-function isBearer(authorization: string | undefined, expected: Buffer): boolean {
+function hasBearerToken(authorization: string | undefined, expected: Buffer): boolean {
   const [, given] = /^bearer +(\S+) *$/i.exec(authorization ?? '') ?? [];
   return given !== undefined && timingSafeEqual(digest(given), expected);
 }
 
 /** `localhost` or an address: names that no stranger can make point here. */
-const LOCAL_NAME = /^(?:localhost|\d{1,3}(?:\.\d{1,3}){3}|\[[0-9a-f:.]{2,45}\])(?::\d{1,5})?$/i;
+const LOCAL_HOST = /^(?:localhost|\d{1,3}(?:\.\d{1,3}){3}|\[[0-9a-f:.]{2,45}\])(?::\d{1,5})?$/i;
 
-const isLocalName = (host: string | undefined): boolean =>
-  host === undefined || host === '' || LOCAL_NAME.test(host);
+const isLocalHost = (host: string | undefined): boolean =>
+  host === undefined || host === '' || LOCAL_HOST.test(host);
 
 /** Whether a page of another site sent it. Browsers say where a POST comes from; others say nothing. */
-export function isCrossSite({ headers }: Heard): boolean {
-  const origin = one(headers.origin);
+export function isCrossSite({ headers }: RequestHead): boolean {
+  const origin = firstValue(headers.origin);
   if (origin === undefined) return false;
-  const host = one(headers.host);
+  const host = firstValue(headers.host);
   const [, from] = /^https?:\/\/([^/]+)$/i.exec(origin) ?? [];
   return host === undefined || from === undefined || from.toLowerCase() !== host.toLowerCase();
 }
 
-export const CROSS_SITE = problem(403, 'A page of another site may not ask for this.');
+export const CROSS_SITE = problemResponse(403, 'A page of another site may not ask for this.');

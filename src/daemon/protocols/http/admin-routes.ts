@@ -6,33 +6,40 @@
  *     POST /reload
  */
 
-import { textOf } from '../../keys/binary-key.ts';
+import { toKeyText } from '../../keys/binary-key.ts';
 import { explainRoute } from '../../router/explain.ts';
-import type { Gate } from '../../router/router.ts';
+import type { Router } from '../../router/router.ts';
 import type { Route, RoutesConfig } from '../../router/routes.ts';
-import { lookIn } from './check-request.ts';
-import { admin, CHANGE, type Endpoint, READ } from './endpoint.ts';
-import type { Feed } from './events-stream.ts';
-import type { Heard } from './key.ts';
-import { Complaint } from './parameters.ts';
-import { isReply, json, problem, type Reply, text, unknownLimit } from './reply.ts';
+import { readKeyQuery } from './check-request.ts';
+import { adminEndpoint, type Endpoint, READ_METHODS, WRITE_METHODS } from './endpoint.ts';
+import type { EventStream } from './events-stream.ts';
+import type { RequestHead } from './key.ts';
+import { ValidationProblem } from './parameters.ts';
+import {
+  type HttpResponse,
+  isHttpResponse,
+  jsonResponse,
+  problemResponse,
+  textResponse,
+  unknownLimitResponse,
+} from './reply.ts';
 
 /** What a reload came to. */
-export type Reloaded =
+export type ReloadResult =
   | { readonly ok: true }
   | { readonly ok: false; readonly problems: readonly string[] };
 
-export interface CounterSetting {
-  readonly gate: Gate;
+export interface AdminContext {
+  readonly router: Router;
   readonly version: string;
-  readonly bounds: { readonly keyMax: number };
-  readonly feed: Pick<Feed, 'isFull' | 'snapshot'>;
+  readonly bounds: { readonly maxKey: number };
+  readonly eventStream: Pick<EventStream, 'isFull' | 'snapshot'>;
   /** Everything for Prometheus. */
   metrics(): string;
   /** Takes in the configuration again. */
-  reload(): Promise<Reloaded>;
+  reload(): Promise<ReloadResult>;
   /** What the gate goes by at the moment. */
-  rules(): RoutesConfig;
+  routesConfig(): RoutesConfig;
   /** The limits there are, as JSON will have them. */
   limits(): unknown;
   /** The fleet, as JSON will have it; undefined: there is none. */
@@ -43,17 +50,26 @@ export interface CounterSetting {
   groups(): unknown;
 }
 
-export const counter = (own: CounterSetting): readonly (readonly [string, Endpoint])[] => [
-  ['/', admin(READ, () => text(200, pageOf(own.version)))],
-  ['/inspect', admin(READ, (request, at) => inspect(own, request, at))],
-  ['/explain', admin(READ, (request, at) => explain(own, request, at))],
-  ['/limits', admin(READ, () => json(200, own.limits()))],
-  ['/peers', admin(READ, () => json(200, own.peers() ?? NO_PEERS))],
-  ['/pool', admin(READ, async () => json(200, (await own.pool()) ?? NO_POOL))],
-  ['/groups', admin(READ, () => json(200, own.groups() ?? NO_GROUPS))],
-  ['/metrics', admin(READ, () => ({ ...text(200, own.metrics()), headers: PROMETHEUS }))],
-  ['/feed', admin(['GET'], () => listen(own))],
-  ['/reload', admin(CHANGE, () => reload(own))],
+export const adminRoutes = (own: AdminContext): readonly (readonly [string, Endpoint])[] => [
+  ['/', adminEndpoint(READ_METHODS, () => textResponse(200, helpText(own.version)))],
+  ['/inspect', adminEndpoint(READ_METHODS, (request, at) => inspect(own, request, at))],
+  ['/explain', adminEndpoint(READ_METHODS, (request, at) => explain(own, request, at))],
+  ['/limits', adminEndpoint(READ_METHODS, () => jsonResponse(200, own.limits()))],
+  ['/peers', adminEndpoint(READ_METHODS, () => jsonResponse(200, own.peers() ?? NO_PEERS))],
+  [
+    '/pool',
+    adminEndpoint(READ_METHODS, async () => jsonResponse(200, (await own.pool()) ?? NO_POOL)),
+  ],
+  ['/groups', adminEndpoint(READ_METHODS, () => jsonResponse(200, own.groups() ?? NO_GROUPS))],
+  [
+    '/metrics',
+    adminEndpoint(READ_METHODS, () => ({
+      ...textResponse(200, own.metrics()),
+      headers: PROMETHEUS_HEADERS,
+    })),
+  ],
+  ['/feed', adminEndpoint(['GET'], () => openEventStream(own))],
+  ['/reload', adminEndpoint(WRITE_METHODS, () => reload(own))],
 ];
 
 /** A daemon alone is a fleet too. */
@@ -61,63 +77,77 @@ const NO_PEERS = { peers: [] };
 const NO_POOL = { members: [] };
 const NO_GROUPS = { others: [] };
 
-const PROMETHEUS = ['Content-Type', 'text/plain; version=0.0.4; charset=utf-8'];
+const PROMETHEUS_HEADERS = ['Content-Type', 'text/plain; version=0.0.4; charset=utf-8'];
 
-const EVENTS = [
+const EVENT_STREAM_HEADERS = [
   ...['Content-Type', 'text/event-stream'],
   ...['Cache-Control', 'no-store'],
   ...['X-Accel-Buffering', 'no'], // or nginx would keep events until there are many
 ];
 
 /** A key that is asked about, and the limits it meets. */
-interface Looked {
-  readonly tag: string;
+interface RoutedKey {
+  readonly key: string;
   readonly limit: string | undefined;
   readonly route: Route;
 }
 
 /** What a URL asks about, or what to say to it. */
-function lookedAt({ gate, bounds }: CounterSetting, url: string, queryAt: number): Looked | Reply {
-  const asked = lookIn(url, queryAt, bounds.keyMax);
-  if (asked instanceof Complaint) return problem(400, asked.detail);
+function routeKeyQuery(
+  { router, bounds }: AdminContext,
+  url: string,
+  queryAt: number,
+): RoutedKey | HttpResponse {
+  const asked = readKeyQuery(url, queryAt, bounds.maxKey);
+  if (asked instanceof ValidationProblem) return problemResponse(400, asked.detail);
   const [tag = '', limit] = asked;
-  const route = gate.route(tag, limit);
-  return route ? { tag, limit, route } : unknownLimit(limit ?? '');
+  const route = router.route(tag, limit);
+  return route ? { key: tag, limit, route } : unknownLimitResponse(limit ?? '');
 }
 
-async function inspect(own: CounterSetting, { url = '' }: Heard, queryAt: number): Promise<Reply> {
-  const looked = lookedAt(own, url, queryAt);
-  if (isReply(looked)) return looked;
-  const { tag, limit, route } = looked;
-  const limits = await own.gate.inspect(tag, limit);
-  return json(200, { key: textOf(tag), ...settledOf(route), limits });
+async function inspect(
+  own: AdminContext,
+  { url = '' }: RequestHead,
+  queryAt: number,
+): Promise<HttpResponse> {
+  const looked = routeKeyQuery(own, url, queryAt);
+  if (isHttpResponse(looked)) return looked;
+  const { key, limit, route } = looked;
+  const limits = await own.router.inspect(key, limit);
+  return jsonResponse(200, { key: toKeyText(key), ...staticVerdictFields(route), limits });
 }
 
-function explain(own: CounterSetting, { url = '' }: Heard, queryAt: number): Reply {
-  const looked = lookedAt(own, url, queryAt);
-  if (isReply(looked)) return looked;
-  const { tag, route } = looked;
-  return json(200, { key: textOf(tag), ...explainRoute(route, own.rules(), tag) });
+function explain(own: AdminContext, { url = '' }: RequestHead, queryAt: number): HttpResponse {
+  const looked = routeKeyQuery(own, url, queryAt);
+  if (isHttpResponse(looked)) return looked;
+  const { key, route } = looked;
+  return jsonResponse(200, {
+    key: toKeyText(key),
+    ...explainRoute(route, own.routesConfig(), key),
+  });
 }
 
-function settledOf({ settled }: Route): object {
-  if (!settled) return {};
-  const { isAllowed, reason, limit, by } = settled;
-  return { verdict: isAllowed ? 'allow' : 'deny', reason, limit, by: by?.text };
+function staticVerdictFields({ staticVerdict }: Route): object {
+  if (!staticVerdict) return {};
+  const { isAllowed, reason, limit, pattern } = staticVerdict;
+  return { verdict: isAllowed ? 'allow' : 'deny', reason, limit, by: pattern?.text };
 }
 
-function listen({ feed }: CounterSetting): Reply {
-  if (feed.isFull) return problem(503, `Too many listen already.`, 'Retry-After', '10');
-  const body = `: one event a second\nretry: 2000\n\n${feed.snapshot()}`;
-  return { status: 200, headers: EVENTS, body, isFeed: true };
+function openEventStream({ eventStream }: AdminContext): HttpResponse {
+  if (eventStream.isFull)
+    return problemResponse(503, `Too many listen already.`, 'Retry-After', '10');
+  const body = `: one event a second\nretry: 2000\n\n${eventStream.snapshot()}`;
+  return { status: 200, headers: EVENT_STREAM_HEADERS, body, isEventStream: true };
 }
 
-async function reload(own: CounterSetting): Promise<Reply> {
+async function reload(own: AdminContext): Promise<HttpResponse> {
   const reloaded = await own.reload();
-  return reloaded.ok ? json(200, reloaded) : problem(422, reloaded.problems.join('\n'));
+  return reloaded.ok
+    ? jsonResponse(200, reloaded)
+    : problemResponse(422, reloaded.problems.join('\n'));
 }
 
-const pageOf = (version: string): string => `sluice ${version}
+const helpText = (version: string): string => `sluice ${version}
 
   GET  /check?key=alice[&limit=api][&cost=1][&hold=1][&status=403]   200, or 429, 503, 403
   POST /check    the same as a form or JSON; a list of questions is a batch

@@ -1,15 +1,15 @@
 /** What strangers may take of the daemon over HTTP. */
 
 import type { Millis } from '../../../core/clock.ts';
-import { DESK_BOUNDS, type DeskBounds } from './handler.ts';
+import { CHECK_BOUNDS, type CheckBounds } from './handler.ts';
 
-export interface HttpBounds extends DeskBounds {
+export interface HttpBounds extends CheckBounds {
   /** Bytes of a body. */
-  readonly bodyMax: number;
+  readonly maxBody: number;
   /** Who may listen to the feed at once. */
-  readonly feedMax: number;
+  readonly maxSubscribers: number;
   /** Connections at once. */
-  readonly connectionsMax: number;
+  readonly maxConnections: number;
   /** How long a connection that stays open may be silent between two requests; Infinity: for ever. */
   readonly idleMs: Millis;
   /** How long a client may take to send a request, or not read its answer. */
@@ -17,17 +17,17 @@ export interface HttpBounds extends DeskBounds {
 }
 
 export const HTTP_BOUNDS: HttpBounds = {
-  ...DESK_BOUNDS,
-  bodyMax: 1_048_576,
-  feedMax: 100,
-  connectionsMax: 10_000,
+  ...CHECK_BOUNDS,
+  maxBody: 1_048_576,
+  maxSubscribers: 100,
+  maxConnections: 10_000,
   idleMs: Infinity,
   slowMs: 10_000,
 };
 
 /** Bytes of all headers of a request, and how many there may be. */
-export const HEADER_BYTES_MAX = 16_384;
-export const HEADERS_MAX = 100;
+export const MAX_HEADER_BYTES = 16_384;
+export const MAX_HEADERS = 100;
 
 /** As Node counts an idle connection: in whole milliseconds; 0: for ever. */
 export const idleTimeoutOf = ({ idleMs }: HttpBounds): number =>

@@ -9,18 +9,18 @@
 
 import { isUtf8 } from 'node:buffer';
 import { OUTCOMES, type Outcome } from '../../../core/decision.ts';
-import { AMOUNT_MAX, isRecord } from '../../../core/options.ts';
-import type { Settled } from '../../../limiter/permit.ts';
-import { tagOf } from '../../keys/binary-key.ts';
-import { Complaint, readParameters, type Values } from './parameters.ts';
+import { isRecord, MAX_AMOUNT } from '../../../core/options.ts';
+import type { PermitResult } from '../../../limiter/permit.ts';
+import { toBinaryKey } from '../../keys/binary-key.ts';
+import { type ParameterValues, readParameters, ValidationProblem } from './parameters.ts';
 
 /** May this happen? */
-export interface Question {
+export interface CheckParams {
   readonly limit: string | undefined;
   /** Undefined: it is to be found in the request. */
-  readonly tag: string | undefined;
+  readonly key: string | undefined;
   readonly cost: number;
-  readonly hold: boolean;
+  readonly wantsPermit: boolean;
   /** What a refusal is to be answered with; undefined: as it is usual. */
   readonly status: number | undefined;
 }
@@ -28,13 +28,13 @@ export interface Question {
 /** How it went. */
 export interface Settlement {
   readonly permit: string;
-  readonly result: Settled;
+  readonly result: PermitResult;
 }
 
-const ASK_NAMES = ['limit', 'key', 'cost', 'hold', 'status'] as const;
+const CHECK_NAMES = ['limit', 'key', 'cost', 'hold', 'status'] as const;
 const SETTLE_NAMES = ['permit', 'outcome', 'used', 'rttMs', 'retryAfterMs'] as const;
 
-const FLAGS: Readonly<Record<string, boolean>> = {
+const BOOLEAN_VALUES: Readonly<Record<string, boolean>> = {
   '': true,
   1: true,
   true: true,
@@ -43,153 +43,163 @@ const FLAGS: Readonly<Record<string, boolean>> = {
 };
 
 /** Digits, and a fraction if need be: what `Number` takes besides is nothing to guess at. */
-const NUMBER = /^\d{1,16}(?:\.\d{1,16})?$/;
+const DECIMAL = /^\d{1,16}(?:\.\d{1,16})?$/;
 
 /** From a query or a form, which begins at a place. */
-export function questionIn(text: string, from: number): Question | Complaint {
-  const values = readParameters(text, from, ASK_NAMES);
-  if (values instanceof Complaint) return values;
+export function checkFromForm(text: string, from: number): CheckParams | ValidationProblem {
+  const values = readParameters(text, from, CHECK_NAMES);
+  if (values instanceof ValidationProblem) return values;
   const [limit, tag, cost, hold, status] = values;
-  if (hold !== undefined && !Object.hasOwn(FLAGS, hold))
-    return new Complaint('hold', '1 or 0', hold);
-  return question(
+  if (hold !== undefined && !Object.hasOwn(BOOLEAN_VALUES, hold))
+    return new ValidationProblem('hold', '1 or 0', hold);
+  return validateCheck(
     limit,
     tag,
     cost === undefined ? 1 : numberOf(cost),
-    hold !== undefined && FLAGS[hold],
+    hold !== undefined && BOOLEAN_VALUES[hold],
     status === undefined ? undefined : numberOf(status),
     cost,
     status,
   );
 }
 
-const numberOf = (text: string): number => (NUMBER.test(text) ? Number(text) : Number.NaN);
+const numberOf = (text: string): number => (DECIMAL.test(text) ? Number(text) : Number.NaN);
 
-function question(
+function validateCheck(
   limit: string | undefined,
-  tag: string | undefined,
+  key: string | undefined,
   cost: number,
   hold: boolean,
   status: number | undefined,
   costWritten: unknown,
   statusWritten: unknown,
-): Question | Complaint {
-  if (!(cost >= 0 && cost <= AMOUNT_MAX)) return new Complaint('cost', AN_AMOUNT, costWritten);
-  if (status !== undefined && !isRefusal(status)) {
-    return new Complaint('status', 'a whole number from 400 to 599, for refusals', statusWritten);
+): CheckParams | ValidationProblem {
+  if (!(cost >= 0 && cost <= MAX_AMOUNT))
+    return new ValidationProblem('cost', EXPECTED_AMOUNT, costWritten);
+  if (status !== undefined && !isRefusalStatus(status)) {
+    return new ValidationProblem(
+      'status',
+      'a whole number from 400 to 599, for refusals',
+      statusWritten,
+    );
   }
-  return { limit, tag, cost, hold, status };
+  return { limit, key, cost, wantsPermit: hold, status };
 }
 
-const isRefusal = (status: number): boolean =>
+const isRefusalStatus = (status: number): boolean =>
   Number.isInteger(status) && status >= 400 && status <= 599;
 
-export const keyTooLong = (keyMax: number, tag: string): Complaint =>
-  new Complaint('key', `at most ${keyMax} bytes`, tag);
+export const keyTooLong = (maxKey: number, key: string): ValidationProblem =>
+  new ValidationProblem('key', `at most ${maxKey} bytes`, key);
 
-const AN_AMOUNT = 'a number of at least 0';
+const EXPECTED_AMOUNT = 'a number of at least 0';
 
-export const MISSING_KEY = new Complaint('key', 'a text', undefined);
+export const MISSING_KEY = new ValidationProblem('key', 'a text', undefined);
 
 /** From JSON: one question, or a list of them. */
-export function questionsOf(
+export function checksFromJson(
   value: unknown,
-  batchMax: number,
-): Question | readonly Question[] | Complaint {
-  if (!Array.isArray(value)) return questionOf(value);
-  if (value.length > batchMax) {
-    return new Complaint('body', `at most ${batchMax} questions at once`, value.length);
+  maxBatch: number,
+): CheckParams | readonly CheckParams[] | ValidationProblem {
+  if (!Array.isArray(value)) return checkFromJson(value);
+  if (value.length > maxBatch) {
+    return new ValidationProblem('body', `at most ${maxBatch} questions at once`, value.length);
   }
-  const questions: Question[] = [];
+  const checks: CheckParams[] = [];
   for (let n = 0; n < value.length; n++) {
-    const own = questionOf(value[n]);
-    if (own instanceof Complaint) return own.within(`[${n}]`);
-    questions.push(own);
+    const own = checkFromJson(value[n]);
+    if (own instanceof ValidationProblem) return own.within(`[${n}]`);
+    checks.push(own);
   }
-  return questions;
+  return checks;
 }
 
-function questionOf(value: unknown): Question | Complaint {
-  const fields = fieldsOf(value, ASK_NAMES);
-  if (fields instanceof Complaint) return fields;
+function checkFromJson(value: unknown): CheckParams | ValidationProblem {
+  const fields = namedFields(value, CHECK_NAMES);
+  if (fields instanceof ValidationProblem) return fields;
   const [limit, key, cost = 1, hold = false, status] = fields;
-  if (!isTextOrNothing(limit)) return new Complaint('limit', 'a text', limit);
-  if (!isTextOrNothing(key)) return new Complaint('key', 'a text', key);
-  if (typeof cost !== 'number') return new Complaint('cost', AN_AMOUNT, cost);
-  if (typeof hold !== 'boolean') return new Complaint('hold', 'true or false', hold);
+  if (!isOptionalString(limit)) return new ValidationProblem('limit', 'a text', limit);
+  if (!isOptionalString(key)) return new ValidationProblem('key', 'a text', key);
+  if (typeof cost !== 'number') return new ValidationProblem('cost', EXPECTED_AMOUNT, cost);
+  if (typeof hold !== 'boolean') return new ValidationProblem('hold', 'true or false', hold);
   if (status !== undefined && typeof status !== 'number') {
-    return new Complaint('status', 'a number', status);
+    return new ValidationProblem('status', 'a number', status);
   }
-  const tag = key === undefined ? undefined : tagOf(key);
-  return question(limit, tag, cost, hold, status, cost, status);
+  const tag = key === undefined ? undefined : toBinaryKey(key);
+  return validateCheck(limit, tag, cost, hold, status, cost, status);
 }
 
-const isTextOrNothing = (value: unknown): value is string | undefined =>
+const isOptionalString = (value: unknown): value is string | undefined =>
   value === undefined || typeof value === 'string';
 
 /** The fields of an object by their names, in order; one that is not among them is a mistake. */
-function fieldsOf(value: unknown, names: readonly string[]): unknown[] | Complaint {
-  if (!isRecord(value)) return new Complaint('', 'an object', value);
+function namedFields(value: unknown, names: readonly string[]): unknown[] | ValidationProblem {
+  if (!isRecord(value)) return new ValidationProblem('', 'an object', value);
   const stray = Object.keys(value).find((name) => !names.includes(name));
-  if (stray !== undefined) return new Complaint('', `one of ${names.join(', ')}`, stray);
+  if (stray !== undefined) return new ValidationProblem('', `one of ${names.join(', ')}`, stray);
   return names.map((name) => (Object.hasOwn(value, name) ? value[name] : undefined));
 }
 
 /** How a call went, from a query or a form. */
-export function settlementIn(text: string, from: number): Settlement | Complaint {
+export function settlementFromForm(text: string, from: number): Settlement | ValidationProblem {
   const values = readParameters(text, from, SETTLE_NAMES);
-  if (values instanceof Complaint) return values;
+  if (values instanceof ValidationProblem) return values;
   const [permit, outcome, ...numbers] = values;
   const [used, rttMs, retryAfterMs] = numbers.map((own) => own && numberOf(own));
-  return settlement(permit, outcome, { used, rttMs, retryAfterMs });
+  return validateSettlement(permit, outcome, { used, rttMs, retryAfterMs });
 }
 
 /** The same from JSON. */
-export function settlementOf(value: unknown): Settlement | Complaint {
-  const fields = fieldsOf(value, SETTLE_NAMES);
-  if (fields instanceof Complaint) return fields;
+export function settlementFromJson(value: unknown): Settlement | ValidationProblem {
+  const fields = namedFields(value, SETTLE_NAMES);
+  if (fields instanceof ValidationProblem) return fields;
   const [permit, outcome, used, rttMs, retryAfterMs] = fields;
-  return settlement(permit, outcome, { used, rttMs, retryAfterMs });
+  return validateSettlement(permit, outcome, { used, rttMs, retryAfterMs });
 }
 
-function settlement(
+function validateSettlement(
   permit: unknown,
   outcome: unknown,
   numbers: Readonly<Record<string, unknown>>,
-): Settlement | Complaint {
-  if (typeof permit !== 'string' || permit === '') return new Complaint('permit', 'a text', permit);
+): Settlement | ValidationProblem {
+  if (typeof permit !== 'string' || permit === '')
+    return new ValidationProblem('permit', 'a text', permit);
   if (outcome !== undefined && !OUTCOMES.includes(outcome as Outcome)) {
-    return new Complaint('outcome', `one of ${OUTCOMES.join(', ')}`, outcome);
+    return new ValidationProblem('outcome', `one of ${OUTCOMES.join(', ')}`, outcome);
   }
   const given = Object.entries(numbers).filter(([, own]) => own !== undefined);
   const [bad, got] = given.find(([, own]) => !isAmount(own)) ?? [];
-  if (bad !== undefined) return new Complaint(bad, AN_AMOUNT, got);
+  if (bad !== undefined) return new ValidationProblem(bad, EXPECTED_AMOUNT, got);
   const said = outcome === undefined ? {} : { outcome: outcome as Outcome };
   return { permit, result: { ...said, ...Object.fromEntries(given) } };
 }
 
 const isAmount = (value: unknown): boolean =>
-  typeof value === 'number' && value >= 0 && value <= AMOUNT_MAX;
+  typeof value === 'number' && value >= 0 && value <= MAX_AMOUNT;
 
 /** Enough of a body to recognise it. */
-const START_BYTES = 64;
+const PREVIEW_BYTES = 64;
 
 /** A body as JSON. Keys are bytes, so what is no UTF-8 is refused rather than mended. */
-export function jsonIn(body: Buffer): { readonly value: unknown } | Complaint {
-  const start = body.toString('latin1', 0, START_BYTES);
-  if (!isUtf8(body)) return new Complaint('body', 'UTF-8', start);
+export function parseJsonBody(body: Buffer): { readonly value: unknown } | ValidationProblem {
+  const start = body.toString('latin1', 0, PREVIEW_BYTES);
+  if (!isUtf8(body)) return new ValidationProblem('body', 'UTF-8', start);
   try {
     return { value: JSON.parse(body.toString('utf8')) };
   } catch {
-    return new Complaint('body', 'JSON', start);
+    return new ValidationProblem('body', 'JSON', start);
   }
 }
 
 /** The values of a query, for those who only look. */
-export function lookIn(text: string, from: number, keyMax: number): Values | Complaint {
+export function readKeyQuery(
+  text: string,
+  from: number,
+  maxKey: number,
+): ParameterValues | ValidationProblem {
   const values = readParameters(text, from, ['key', 'limit']);
-  if (values instanceof Complaint) return values;
+  if (values instanceof ValidationProblem) return values;
   const [key] = values;
   if (key === undefined) return MISSING_KEY;
-  return key.length > keyMax ? keyTooLong(keyMax, key) : values;
+  return key.length > maxKey ? keyTooLong(maxKey, key) : values;
 }

@@ -5,173 +5,202 @@
  */
 
 import { HeaderWriter } from '../../../adapters/http/headers.ts';
-import { refuse } from '../../../adapters/http/refusal.ts';
+import { buildRefusal } from '../../../adapters/http/refusal.ts';
 import { NEVER } from '../../../core/decision.ts';
-import type { Inspection, NamedStanding } from '../../../limiter/inspection.ts';
-import { Engine } from '../../../limiter/sync-limiter.ts';
-import type { Answer } from '../../router/router.ts';
-import { type Applied, keyFor, type Route } from '../../router/routes.ts';
-import type { Question } from './check-request.ts';
-import { problem, type Reply } from './reply.ts';
+import type { Inspection, NamedRuleStatus } from '../../../limiter/inspection.ts';
+import { SyncLimiter } from '../../../limiter/sync-limiter.ts';
+import type { CheckResult } from '../../router/router.ts';
+import { type AppliedLimit, limiterKeyOf, type Route } from '../../router/routes.ts';
+import type { CheckParams } from './check-request.ts';
+import { type HttpResponse, problemResponse } from './reply.ts';
 
 /** How a key stands with the limits it meets; several are seen as one. */
-type Seen = Pick<Inspection, 'name' | 'remaining' | 'rules' | 'by'>;
+type RouteStatus = Pick<Inspection, 'name' | 'remaining' | 'rules' | 'by'>;
 
-const NOTHING_SEEN: Seen = { name: '', remaining: 0, rules: [] };
+const NO_STATUS: RouteStatus = { name: '', remaining: 0, rules: [] };
 
 const JSON_TYPE: readonly string[] = ['Content-Type', 'application/json'];
 
 /** Who tells of the limits of a route. What it says of them hardly ever changes, so it is kept. */
-interface Teller {
+interface RouteReporter {
   readonly writer: HeaderWriter;
-  readonly applied: readonly Applied[];
-  readonly isHere: boolean;
+  readonly applied: readonly AppliedLimit[];
+  readonly isLocal: boolean;
 }
 
-export class Verdicts {
-  readonly #tellers = new WeakMap<Route, Teller>();
+export class CheckResponder {
+  readonly #reporters = new WeakMap<Route, RouteReporter>();
 
   /** A promise only if a limit of the route is looked at somewhere else. */
-  reply(question: Question, tag: string, answer: Answer, route: Route): Reply | Promise<Reply> {
-    if (answer.settled) return withoutCount(question, answer);
-    const { writer, applied, isHere } = this.#tellerOf(route);
-    if (isHere) return counted(question, answer, writer, look(applied, tag));
-    return lookThere(applied, tag).then((seen) => counted(question, answer, writer, seen));
+  respond(
+    params: CheckParams,
+    key: string,
+    answer: CheckResult,
+    route: Route,
+  ): HttpResponse | Promise<HttpResponse> {
+    if (answer.staticVerdict) return staticResponse(params, answer);
+    const { writer, applied, isLocal } = this.#reporterFor(route);
+    if (isLocal) return countedResponse(params, answer, writer, inspectLocal(applied, key));
+    return inspectRemote(applied, key).then((seen) =>
+      countedResponse(params, answer, writer, seen),
+    );
   }
 
   /** The same for an answer that somebody else has yet to give. */
-  async replyLate(
-    question: Question,
-    tag: string,
-    answer: Promise<Answer>,
+  async respondAsync(
+    params: CheckParams,
+    key: string,
+    answer: Promise<CheckResult>,
     route: Route,
-  ): Promise<Reply> {
-    if (route.there.length !== 1) return this.reply(question, tag, await answer, route);
+  ): Promise<HttpResponse> {
+    if (route.remote.length !== 1) return this.respond(params, key, await answer, route);
     // Asked in the same breath, how the key stands afterwards comes with the same trip.
-    const { writer, applied } = this.#tellerOf(route);
-    const seeing = lookThere(applied, tag, answer);
-    return counted(question, await answer, writer, await seeing);
+    const { writer, applied } = this.#reporterFor(route);
+    const seeing = inspectRemote(applied, key, answer);
+    return countedResponse(params, await answer, writer, await seeing);
   }
 
-  #tellerOf(route: Route): Teller {
-    const known = this.#tellers.get(route);
+  #reporterFor(route: Route): RouteReporter {
+    const known = this.#reporters.get(route);
     if (known) return known;
     // A limit that only counts is nobody's business yet.
     const applied = route.applied.filter(({ limit }) => !limit.shadow);
-    const isHere = applied.every(({ limiter }) => limiter instanceof Engine);
-    const teller = { writer: new HeaderWriter('draft'), applied, isHere };
-    this.#tellers.set(route, teller);
-    return teller;
+    const isLocal = applied.every(({ limiter }) => limiter instanceof SyncLimiter);
+    const reporter = { writer: new HeaderWriter('draft'), applied, isLocal };
+    this.#reporters.set(route, reporter);
+    return reporter;
   }
 }
 
-function look(applied: readonly Applied[], tag: string): Seen {
-  if (applied.length === 1) return (applied[0].limiter as Engine).inspect(keyFor(applied[0], tag));
-  return together(applied.map((own) => (own.limiter as Engine).inspect(keyFor(own, tag))));
+function inspectLocal(applied: readonly AppliedLimit[], key: string): RouteStatus {
+  if (applied.length === 1)
+    return (applied[0].limiter as SyncLimiter).inspect(limiterKeyOf(applied[0], key));
+  return mergeInspections(
+    applied.map((own) => (own.limiter as SyncLimiter).inspect(limiterKeyOf(own, key))),
+  );
 }
 
 /**
  * Somebody who decides and is out of reach cannot be looked at: then nothing is said of it. Those here are looked at once it is
  * decided, as whoever refuses undoes what they gave.
  */
-async function lookThere(
-  applied: readonly Applied[],
-  tag: string,
+async function inspectRemote(
+  applied: readonly AppliedLimit[],
+  key: string,
   decided?: Promise<unknown>,
-): Promise<Seen> {
-  const look = (own: Applied) => own.limiter.inspect(keyFor(own, tag));
-  const isHere = ({ limiter }: Applied): boolean => limiter instanceof Engine;
+): Promise<RouteStatus> {
+  const look = (own: AppliedLimit) => own.limiter.inspect(limiterKeyOf(own, key));
+  const isLocal = ({ limiter }: AppliedLimit): boolean => limiter instanceof SyncLimiter;
   try {
-    const asked = applied.map((own) => (isHere(own) ? undefined : look(own)));
+    const asked = applied.map((own) => (isLocal(own) ? undefined : look(own)));
     const [there] = await Promise.all([Promise.all(asked), decided]);
-    const seen = await Promise.all(applied.map((own, n) => (isHere(own) ? look(own) : there[n])));
-    return together(seen.filter((own) => own !== undefined));
+    const seen = await Promise.all(applied.map((own, n) => (isLocal(own) ? look(own) : there[n])));
+    return mergeInspections(seen.filter((own) => own !== undefined));
   } catch {
-    return NOTHING_SEEN; // what was decided holds all the same
+    return NO_STATUS; // what was decided holds all the same
   }
 }
 
-function together(seen: readonly Inspection[]): Seen {
-  if (seen.length === 0) return NOTHING_SEEN;
-  const paused = seen.find(({ by }) => by === 'pause');
+function mergeInspections(seen: readonly Inspection[]): RouteStatus {
+  if (seen.length === 0) return NO_STATUS;
+  const paused = seen.find(({ by }) => by === 'cooldown');
   const by = paused?.by;
   const remaining = Math.min(...seen.map((own) => own.remaining));
   const rules = seen.flatMap((own) => own.rules);
   return { name: seen[0].name, remaining, rules, ...(by !== undefined && { by }) };
 }
 
-function counted(question: Question, answer: Answer, writer: HeaderWriter, seen: Seen): Reply {
+function countedResponse(
+  params: CheckParams,
+  answer: CheckResult,
+  writer: HeaderWriter,
+  seen: RouteStatus,
+): HttpResponse {
   const { decision, permit } = answer;
-  if (decision.verdict === 'deny') return refused(question, answer, writer, seen);
+  if (decision.verdict === 'deny') return refusalResponse(params, answer, writer, seen);
   const { RateLimit: state, 'RateLimit-Policy': policy } = writer.write(seen.rules);
   const headers =
     state === undefined
       ? JSON_TYPE
       : [...JSON_TYPE, 'RateLimit-Policy', policy, 'RateLimit', state];
   const held = permit === undefined ? '' : `,"permit":${JSON.stringify(permit)}`;
-  return { status: 200, headers, body: `{"verdict":"allow"${left(seen)}${held}}` };
+  return { status: 200, headers, body: `{"verdict":"allow"${remainingField(seen)}${held}}` };
 }
 
-function left(seen: Seen): string {
-  const least = leastOf(seen);
+function remainingField(seen: RouteStatus): string {
+  const least = lowestRemaining(seen);
   return least === undefined ? '' : `,"remaining":${least}`;
 }
 
 /** What is left of the tightest rule, if there is one. */
-function leastOf({ rules }: Seen): number | undefined {
+function lowestRemaining({ rules }: RouteStatus): number | undefined {
   if (rules.length === 0) return undefined;
   let least = Infinity;
-  for (const rule of rules) least = Math.min(least, remainingOf(rule));
+  for (const rule of rules) least = Math.min(least, wholeRemaining(rule));
   return least;
 }
 
-const remainingOf = ({ remaining }: NamedStanding): number =>
+const wholeRemaining = ({ remaining }: NamedRuleStatus): number =>
   Math.max(0, Math.min(Number.MAX_SAFE_INTEGER, Math.floor(remaining)));
 
-function refused(question: Question, answer: Answer, writer: HeaderWriter, seen: Seen): Reply {
+function refusalResponse(
+  params: CheckParams,
+  answer: CheckResult,
+  writer: HeaderWriter,
+  seen: RouteStatus,
+): HttpResponse {
   const { decision, limit, reason } = answer;
   const retryAfterMs = decision.verdict === 'deny' ? decision.retryAfterMs : 0;
   const found = limit === undefined ? seen : { ...seen, name: limit };
-  const denied = { cost: question.cost, retryAfterMs, ...(reason && { reason }) };
-  const reply = refuse(denied, found, writer);
+  const denied = { cost: params.cost, retryAfterMs, ...(reason && { reason }) };
+  const reply = buildRefusal(denied, found, writer);
   const headers: string[] = [];
   for (const name in reply.headers) headers.push(name, reply.headers[name]);
-  const status = question.status ?? reply.status;
-  const told = { verdict: 'deny', remaining: leastOf(seen), retryAfterMs, limit, reason };
+  const status = params.status ?? reply.status;
+  const told = { verdict: 'deny', remaining: lowestRemaining(seen), retryAfterMs, limit, reason };
   const body = JSON.stringify({ ...JSON.parse(reply.body), status, ...told });
   return { status, headers, body };
 }
 
 /** A list says so, or no limit is for the key: there is nothing to count. */
-function withoutCount({ status = 403 }: Question, { settled }: Answer): Reply {
-  if (settled?.isAllowed !== false) {
+function staticResponse(
+  { status = 403 }: CheckParams,
+  { staticVerdict }: CheckResult,
+): HttpResponse {
+  if (staticVerdict?.isAllowed !== false) {
     return { status: 200, headers: JSON_TYPE, body: '{"verdict":"allow"}' };
   }
-  const { reason, limit, by } = settled;
+  const { reason, limit, pattern } = staticVerdict;
   const whose = limit === undefined ? '' : ` of limit "${limit}"`;
   const detail =
     reason === 'unmatched'
       ? 'No limit is for this key, and such keys are refused.'
-      : `The key is on the deny list${whose}${by ? ` (${by.text})` : ''}.`;
-  const denied = problem(status, detail);
+      : `The key is on the deny list${whose}${pattern ? ` (${pattern.text})` : ''}.`;
+  const denied = problemResponse(status, detail);
   const told = { verdict: 'deny', retryAfterMs: NEVER, reason, limit };
   return { ...denied, body: JSON.stringify({ ...JSON.parse(denied.body), ...told }) };
 }
 
 /** One of many answers, for those who ask in a batch. */
-export function inBrief({ decision, limit, reason, settled, permit }: Answer): object {
+export function batchEntryOf({
+  decision,
+  limit,
+  reason,
+  staticVerdict,
+  permit,
+}: CheckResult): object {
   const { verdict } = decision;
   return {
     verdict,
     ...(verdict === 'allow' &&
-      isCount(decision.remaining) && { remaining: Math.floor(decision.remaining) }),
+      isBounded(decision.remaining) && { remaining: Math.floor(decision.remaining) }),
     ...(verdict === 'deny' && { retryAfterMs: decision.retryAfterMs }),
     ...(limit !== undefined && { limit }),
     ...(reason !== undefined && { reason }),
-    ...(settled && { reason: settled.reason }),
+    ...(staticVerdict && { reason: staticVerdict.reason }),
     ...(permit !== undefined && { permit }),
   };
 }
 
 /** Where nobody counts, there is no end to what is left. */
-const isCount = (remaining: number): boolean => remaining < Number.MAX_SAFE_INTEGER;
+const isBounded = (remaining: number): boolean => remaining < Number.MAX_SAFE_INTEGER;

@@ -1,11 +1,11 @@
 /** What is told once a second, and to whom. */
 
 import { describe, expect, test } from 'vitest';
-import { gateWith } from '../../../../test/support/http-surface.ts';
+import { createRouter } from '../../../../test/support/http-surface.ts';
 import { VirtualClock } from '../../../testing/index.ts';
-import { Feed, type Listener } from './events-stream.ts';
+import { EventStream, type Subscriber } from './events-stream.ts';
 
-class Ear implements Listener {
+class Ear implements Subscriber {
   heard: string[] = [];
   writableLength = 0;
   isGone = false;
@@ -31,18 +31,18 @@ class Ear implements Listener {
 
 const dataOf = (event: string) => JSON.parse(/^data: (.*)$/m.exec(event)?.[1] ?? '{}');
 
-function story(listenersMax = 2) {
+function story(maxListeners = 2) {
   const clock = new VirtualClock(5000);
-  const gate = gateWith({}, clock);
-  const feed = new Feed(gate.shelf, clock);
-  feed.listenersMax = listenersMax;
-  return { clock, gate, feed };
+  const router = createRouter({}, clock);
+  const eventStream = new EventStream(router.registry, clock);
+  eventStream.maxSubscribers = maxListeners;
+  return { clock, gate: router, feed: eventStream };
 }
 
 describe('the feed', () => {
   test('begins with everything, then tells of each second', () => {
     const { clock, gate, feed } = story();
-    const ask = () => gate.ask({ tag: 'alice', cost: 1 });
+    const ask = () => gate.check({ key: 'alice', cost: 1 });
     ask();
     expect(feed.snapshot()).toMatch(/^event: snapshot\ndata: .*\n\n$/);
     expect(dataOf(feed.snapshot())).toMatchObject({ at: 5000, total: { allowed: 1, keys: 1 } });
@@ -77,7 +77,7 @@ describe('the feed', () => {
     first.hangUp();
     clock.advance(5000);
     expect(first.heard).toEqual([]);
-    gate.ask({ tag: 'alice', cost: 1 });
+    gate.check({ key: 'alice', cost: 1 });
     const second = new Ear();
     feed.add(second);
     clock.advance(1000);
@@ -94,19 +94,19 @@ describe('the feed', () => {
     clock.advance(2000);
     expect([slow.isGone, fast.isGone]).toEqual([true, false]);
     expect([slow.heard.length, fast.heard.length]).toEqual([0, 2]);
-    expect(feed.counts).toEqual({ listeners: 1, slow: 1 });
+    expect(feed.counts).toEqual({ subscribers: 1, slow: 1 });
     expect(feed.isFull).toBe(false);
   });
 
   test('counts a limit that was made anew from nothing', () => {
     const { clock, gate, feed } = story();
     const ear = new Ear();
-    gate.ask({ tag: 'alice', cost: 1 });
-    gate.ask({ tag: 'alice', cost: 1 });
+    gate.check({ key: 'alice', cost: 1 });
+    gate.check({ key: 'alice', cost: 1 });
     feed.add(ear);
-    const other = gateWith({ limits: { api: { bucket: { rate: '9/s' } } } }, clock);
-    other.ask({ tag: 'alice', cost: 1 });
-    Object.defineProperty(gate.shelf, 'all', { value: other.shelf.all });
+    const other = createRouter({ limits: { api: { bucket: { rate: '9/s' } } } }, clock);
+    other.check({ key: 'alice', cost: 1 });
+    Object.defineProperty(gate.registry, 'all', { value: other.registry.all });
     clock.advance(1000);
     expect(dataOf(ear.heard[0]).total.allowed).toBe(1);
   });

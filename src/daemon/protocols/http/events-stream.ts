@@ -11,11 +11,13 @@
  * let go, and loses nothing it could not ask for again.
  */
 
-import { alarm, type Clock, type Millis } from '../../../core/clock.ts';
-import type { Shelf, Shelved } from '../../router/limiter-registry.ts';
+import { type Clock, type Millis, schedule } from '../../../core/clock.ts';
+import type { RemoteStats } from '../../../limiter/async-limiter.ts';
+import type { Stats } from '../../../limiter/sync-limiter.ts';
+import type { LimiterEntry, LimiterRegistry } from '../../router/limiter-registry.ts';
 
 /** The least that is needed of a response; Node's own has it. */
-export interface Listener {
+export interface Subscriber {
   write(text: string): unknown;
   end(): unknown;
   destroy(): unknown;
@@ -23,130 +25,150 @@ export interface Listener {
   once(event: 'close', act: () => void): unknown;
 }
 
-export interface FeedCounts {
-  readonly listeners: number;
+export interface EventStreamCounts {
+  readonly subscribers: number;
   /** Let go because they did not read. */
   readonly slow: number;
 }
 
-const EVERY_MS: Millis = 1000;
+const INTERVAL_MS: Millis = 1000;
 
 /** So often a line that says nothing, for proxies that close what they hold to be idle. */
-const BEAT_EVERY = 15;
+const KEEPALIVE_EVERY_TICKS = 15;
 
 /** What may wait for a listener that is slow to read. */
-const BEHIND_BYTES_MAX = 1_048_576;
+const MAX_UNSENT_BYTES = 1_048_576;
+
+type StatName = keyof Stats | keyof RemoteStats;
 
 /** What grows with time: told as the difference to the second before. */
-const COUNTERS = ['allowed', 'denied', 'waited', 'left', 'lost', 'makeshift'] as const;
+const COUNTERS = [
+  'allowed',
+  'denied',
+  'waited',
+  'cancelled',
+  'expiredPermits',
+  'fallback',
+] as const satisfies readonly StatName[];
 
 /** What stands as it stands. */
-const GAUGES = ['keys', 'bytes', 'evicted', 'held', 'waiting'] as const;
+const GAUGES = [
+  'keys',
+  'bytes',
+  'evicted',
+  'held',
+  'waiting',
+] as const satisfies readonly StatName[];
 
-type Figures = Record<string, number>;
+type StatValues = Record<string, number>;
 
-export class Feed {
+export class EventStream {
   /** Who may listen at once. */
-  listenersMax = 100;
-  readonly #shelf: Shelf;
+  maxSubscribers = 100;
+  readonly #registry: LimiterRegistry;
   readonly #clock: Clock;
-  readonly #listeners = new Set<Listener>();
+  readonly #subscribers = new Set<Subscriber>();
   /** What each limiter had counted a second ago. A limiter made anew begins at nothing. */
-  #before = new Map<Shelved, Figures>();
-  #beats = 0;
+  #previous = new Map<LimiterEntry, StatValues>();
+  #ticks = 0;
   #slow = 0;
-  #stop: (() => void) | undefined;
+  #cancelTick: (() => void) | undefined;
 
-  constructor(shelf: Shelf, clock: Clock) {
-    this.#shelf = shelf;
+  constructor(registry: LimiterRegistry, clock: Clock) {
+    this.#registry = registry;
     this.#clock = clock;
   }
 
   get isFull(): boolean {
-    return this.#listeners.size >= this.listenersMax;
+    return this.#subscribers.size >= this.maxSubscribers;
   }
 
-  get counts(): FeedCounts {
-    return { listeners: this.#listeners.size, slow: this.#slow };
+  get counts(): EventStreamCounts {
+    return { subscribers: this.#subscribers.size, slow: this.#slow };
   }
 
   /** Everything since the start: what a listener hears first. */
   snapshot(): string {
-    return this.#event('snapshot', read(this.#shelf.all));
+    return this.#event('snapshot', readStats(this.#registry.all));
   }
 
-  add(listener: Listener): void {
-    if (this.#listeners.size === 0) this.#begin();
-    this.#listeners.add(listener);
-    listener.once('close', () => this.#remove(listener));
+  add(subscriber: Subscriber): void {
+    if (this.#subscribers.size === 0) this.#start();
+    this.#subscribers.add(subscriber);
+    subscriber.once('close', () => this.#remove(subscriber));
   }
 
   /** Says good-bye to everybody. */
   close(): void {
-    for (const listener of this.#listeners) listener.end();
-    this.#listeners.clear();
-    this.#rest();
+    for (const subscriber of this.#subscribers) subscriber.end();
+    this.#subscribers.clear();
+    this.#stopTicking();
   }
 
-  #begin(): void {
-    this.#before = read(this.#shelf.all);
-    this.#sleep(this.#clock.now() + EVERY_MS);
+  #start(): void {
+    this.#previous = readStats(this.#registry.all);
+    this.#scheduleTick(this.#clock.now() + INTERVAL_MS);
   }
 
-  #sleep(until: Millis): void {
-    this.#stop = alarm(this.#clock, until, () => this.#tick(until), false);
+  #scheduleTick(until: Millis): void {
+    this.#cancelTick = schedule(this.#clock, until, () => this.#tick(until), false);
   }
 
   #tick(due: Millis): void {
     // Late by more than a beat: whatever was missed is in this one.
-    this.#sleep(Math.max(due + EVERY_MS, this.#clock.now()));
-    const now = read(this.#shelf.all);
-    const isBeat = ++this.#beats % BEAT_EVERY === 0;
-    const text = this.#event('second', since(this.#before, now)) + (isBeat ? ': beat\n\n' : '');
-    this.#before = now;
-    for (const listener of this.#listeners) this.#tell(listener, text);
+    this.#scheduleTick(Math.max(due + INTERVAL_MS, this.#clock.now()));
+    const now = readStats(this.#registry.all);
+    const isBeat = ++this.#ticks % KEEPALIVE_EVERY_TICKS === 0;
+    const text =
+      this.#event('second', deltaSince(this.#previous, now)) + (isBeat ? ': beat\n\n' : '');
+    this.#previous = now;
+    for (const subscriber of this.#subscribers) this.#send(subscriber, text);
   }
 
-  #tell(listener: Listener, text: string): void {
-    if (listener.writableLength <= BEHIND_BYTES_MAX) return void listener.write(text);
+  #send(subscriber: Subscriber, text: string): void {
+    if (subscriber.writableLength <= MAX_UNSENT_BYTES) return void subscriber.write(text);
     this.#slow++;
-    this.#remove(listener);
-    listener.destroy();
+    this.#remove(subscriber);
+    subscriber.destroy();
   }
 
-  #remove(listener: Listener): void {
-    this.#listeners.delete(listener);
-    if (this.#listeners.size === 0) this.#rest();
+  #remove(subscriber: Subscriber): void {
+    this.#subscribers.delete(subscriber);
+    if (this.#subscribers.size === 0) this.#stopTicking();
   }
 
-  #rest(): void {
-    this.#stop?.();
-    this.#stop = undefined;
-    this.#before.clear();
+  #stopTicking(): void {
+    this.#cancelTick?.();
+    this.#cancelTick = undefined;
+    this.#previous.clear();
   }
 
-  #event(name: string, figures: ReadonlyMap<Shelved, Figures>): string {
-    const limits = Object.fromEntries([...figures].map(([own, its]) => [own.name, its]));
-    const data = { at: Math.round(this.#clock.now()), limits, total: sum([...figures.values()]) };
+  #event(name: string, stats: ReadonlyMap<LimiterEntry, StatValues>): string {
+    const limits = Object.fromEntries([...stats].map(([own, its]) => [own.name, its]));
+    const data = {
+      at: Math.round(this.#clock.now()),
+      limits,
+      total: sumStats([...stats.values()]),
+    };
     return `event: ${name}\ndata: ${JSON.stringify(data)}\n\n`;
   }
 }
 
-function read(shelved: readonly Shelved[]): Map<Shelved, Figures> {
-  return new Map(shelved.map((own) => [own, figuresOf(own)]));
+function readStats(entries: readonly LimiterEntry[]): Map<LimiterEntry, StatValues> {
+  return new Map(entries.map((own) => [own, statsOf(own)]));
 }
 
 /** Not every limiter has all figures: one that somebody else decides has no keys here. */
-function figuresOf({ engine }: Shelved): Figures {
-  const stats = engine.stats() as unknown as Readonly<Record<string, unknown>>;
+function statsOf({ limiter }: LimiterEntry): StatValues {
+  const stats = limiter.stats() as unknown as Readonly<Record<string, unknown>>;
   const known = [...COUNTERS, ...GAUGES].filter((name) => typeof stats[name] === 'number');
   return Object.fromEntries(known.map((name) => [name, stats[name] as number]));
 }
 
-function since(
-  before: ReadonlyMap<Shelved, Figures>,
-  now: ReadonlyMap<Shelved, Figures>,
-): Map<Shelved, Figures> {
+function deltaSince(
+  before: ReadonlyMap<LimiterEntry, StatValues>,
+  now: ReadonlyMap<LimiterEntry, StatValues>,
+): Map<LimiterEntry, StatValues> {
   return new Map(
     [...now].map(([own, figures]) => {
       const old = before.get(own) ?? {};
@@ -157,10 +179,10 @@ function since(
   );
 }
 
-function sum(all: readonly Figures[]): Figures {
-  const total: Figures = {};
-  for (const figures of all) {
-    for (const name in figures) total[name] = (total[name] ?? 0) + figures[name];
+function sumStats(all: readonly StatValues[]): StatValues {
+  const total: StatValues = {};
+  for (const stats of all) {
+    for (const name in stats) total[name] = (total[name] ?? 0) + stats[name];
   }
   return total;
 }

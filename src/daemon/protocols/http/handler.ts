@@ -10,274 +10,318 @@
  * and never rejects.
  */
 
-import type { Ask } from '../../router/router.ts';
+import type { CheckRequest } from '../../router/router.ts';
 import type { Route } from '../../router/routes.ts';
-import { type AccessSetting, CROSS_SITE, type Guarded, guarded, isCrossSite } from './access.ts';
-import { type CounterSetting, counter } from './admin-routes.ts';
 import {
-  jsonIn,
+  type AdminAccess,
+  type AdminGuard,
+  CROSS_SITE,
+  createAdminGuard,
+  isCrossSite,
+} from './access.ts';
+import { type AdminContext, adminRoutes } from './admin-routes.ts';
+import {
+  type CheckParams,
+  checkFromForm,
+  checksFromJson,
   keyTooLong,
   MISSING_KEY,
-  type Question,
-  questionIn,
-  questionsOf,
+  parseJsonBody,
   type Settlement,
-  settlementIn,
-  settlementOf,
+  settlementFromForm,
+  settlementFromJson,
 } from './check-request.ts';
-import { inBrief, Verdicts } from './decision-response.ts';
-import { CHANGE, type Endpoint, open, READ } from './endpoint.ts';
-import type { Heard, KeyOf } from './key.ts';
-import { Complaint, shown } from './parameters.ts';
-import { isReply, json, problem, type Reply, text, unknownLimit } from './reply.ts';
+import { batchEntryOf, CheckResponder } from './decision-response.ts';
+import { type Endpoint, publicEndpoint, READ_METHODS, WRITE_METHODS } from './endpoint.ts';
+import type { KeyExtractor, RequestHead } from './key.ts';
+import { preview, ValidationProblem } from './parameters.ts';
+import {
+  type HttpResponse,
+  isHttpResponse,
+  jsonResponse,
+  problemResponse,
+  textResponse,
+  unknownLimitResponse,
+} from './reply.ts';
 
-export interface DeskSetting extends CounterSetting {
-  readonly admin: AccessSetting;
+export interface CheckHandlerContext extends AdminContext {
+  readonly admin: AdminAccess;
   /** Where the key of a check comes from that names none; undefined: it has to. */
-  readonly keyOf?: KeyOf | undefined;
-  readonly bounds: DeskBounds;
+  readonly extractKey?: KeyExtractor | undefined;
+  readonly bounds: CheckBounds;
   /** False while draining. */
   isReady(): boolean;
   /** Hears of what should not happen. */
   onError?(error: unknown): void;
 }
 
-export interface DeskBounds {
+export interface CheckBounds {
   /** Bytes of a key. */
-  readonly keyMax: number;
+  readonly maxKey: number;
   /** Questions in one request. */
-  readonly batchMax: number;
+  readonly maxBatch: number;
 }
 
-export const DESK_BOUNDS: DeskBounds = { keyMax: 1024, batchMax: 1000 };
+export const CHECK_BOUNDS: CheckBounds = { maxKey: 1024, maxBatch: 1000 };
 
 /** A question that makes sense, and the limits it meets. */
-interface Asked {
-  readonly question: Question;
-  readonly tag: string;
+interface RoutedCheck {
+  readonly params: CheckParams;
+  readonly key: string;
   readonly route: Route;
 }
 
 /** Proxies that ask first may send the method they were sent. */
-const ANYTHING: readonly string[] = [];
+const ANY_METHOD: readonly string[] = [];
 
-const CHECK = '/check';
+const CHECK_PATH = '/check';
 const QUESTION_MARK = 63;
 
-export class Desk {
-  readonly #setting: DeskSetting;
-  readonly #guarded: Guarded;
-  readonly #verdicts = new Verdicts();
+export class CheckHandler {
+  readonly #context: CheckHandlerContext;
+  readonly #adminGuard: AdminGuard;
+  readonly #responder = new CheckResponder();
   readonly #endpoints: ReadonlyMap<string, Endpoint>;
 
-  constructor(setting: DeskSetting) {
-    this.#setting = setting;
-    this.#guarded = guarded(setting.admin);
-    this.#endpoints = this.#map();
+  constructor(context: CheckHandlerContext) {
+    this.#context = context;
+    this.#adminGuard = createAdminGuard(context.admin);
+    this.#endpoints = this.#createEndpoints();
   }
 
   /** What a request is told. */
-  answer(request: Heard, isLoopback: boolean, body: Buffer): Reply | Promise<Reply> {
+  handle(
+    request: RequestHead,
+    isLoopback: boolean,
+    body: Buffer,
+  ): HttpResponse | Promise<HttpResponse> {
     try {
-      const reply = this.#answer(request, isLoopback, body);
-      return reply instanceof Promise ? reply.catch((error) => this.#failed(error)) : reply;
+      const reply = this.#dispatch(request, isLoopback, body);
+      return reply instanceof Promise ? reply.catch((error) => this.#internalError(error)) : reply;
     } catch (error) {
-      return this.#failed(error);
+      return this.#internalError(error);
     }
   }
 
   /** The same for a check in a URL; undefined, and nothing was taken, if somebody else has a say in it. */
-  answerHere(request: Heard): Reply | undefined {
+  handleLocally(request: RequestHead): HttpResponse | undefined {
     try {
-      const asked = this.#asked(request, CHECK.length + 1);
-      if (isReply(asked)) return asked;
-      return asked.route.there.length === 0 ? (this.#ask(asked) as Reply) : undefined;
+      const asked = this.#routeUrlCheck(request, CHECK_PATH.length + 1);
+      if (isHttpResponse(asked)) return asked;
+      return asked.route.remote.length === 0 ? (this.#runCheck(asked) as HttpResponse) : undefined;
     } catch (error) {
-      return this.#failed(error);
+      return this.#internalError(error);
     }
   }
 
-  #answer(request: Heard, isLoopback: boolean, body: Buffer): Reply | Promise<Reply> {
+  #dispatch(
+    request: RequestHead,
+    isLoopback: boolean,
+    body: Buffer,
+  ): HttpResponse | Promise<HttpResponse> {
     const url = request.url ?? '';
     const isCheck =
-      url.startsWith(CHECK) &&
-      (url.length === CHECK.length || url.charCodeAt(CHECK.length) === QUESTION_MARK);
-    if (isCheck && body.length === 0) return this.#checkUrl(request, CHECK.length + 1);
-    return this.#find(request, url, isLoopback, body);
+      url.startsWith(CHECK_PATH) &&
+      (url.length === CHECK_PATH.length || url.charCodeAt(CHECK_PATH.length) === QUESTION_MARK);
+    if (isCheck && body.length === 0) return this.#checkUrl(request, CHECK_PATH.length + 1);
+    return this.#dispatchByPath(request, url, isLoopback, body);
   }
 
-  #find(request: Heard, url: string, isLoopback: boolean, body: Buffer): Reply | Promise<Reply> {
-    const pathAt = pathIn(url);
+  #dispatchByPath(
+    request: RequestHead,
+    url: string,
+    isLoopback: boolean,
+    body: Buffer,
+  ): HttpResponse | Promise<HttpResponse> {
+    const pathAt = pathStart(url);
     const mark = url.indexOf('?', pathAt);
     const pathEnd = mark < 0 ? url.length : mark;
     const path = url.slice(pathAt, pathEnd);
     const endpoint = this.#endpoints.get(path);
     if (!endpoint)
-      return problem(404, `There is nothing at ${shown(path)}; GET / says what there is.`);
+      return problemResponse(
+        404,
+        `There is nothing at ${preview(path)}; GET / says what there is.`,
+      );
     const { methods, isAdmin, handle } = endpoint;
-    const forbidden = isAdmin && this.#guarded(request, isLoopback);
+    const forbidden = isAdmin && this.#adminGuard(request, isLoopback);
     if (forbidden) return forbidden;
     const { method = '' } = request;
-    if (methods !== ANYTHING && !methods.includes(method)) return notAllowed(methods);
-    if (methods === CHANGE && isCrossSite(request)) return CROSS_SITE;
+    if (methods !== ANY_METHOD && !methods.includes(method)) return methodNotAllowed(methods);
+    if (methods === WRITE_METHODS && isCrossSite(request)) return CROSS_SITE;
     return handle(request, pathEnd + 1, body);
   }
 
-  #map(): ReadonlyMap<string, Endpoint> {
-    const own = this.#setting;
+  #createEndpoints(): ReadonlyMap<string, Endpoint> {
+    const own = this.#context;
     return new Map<string, Endpoint>([
-      ['/check', open(ANYTHING, (...asked) => this.#check(...asked))],
-      ['/batch', open(CHANGE, (...asked) => this.#batch(...asked))],
-      ['/settle', open(CHANGE, (...asked) => this.#settle(...asked))],
-      ['/healthz', open(READ, () => text(200, 'ok\n'))],
-      ['/readyz', open(READ, () => (own.isReady() ? text(200, 'ready\n') : DRAINING))],
-      ...counter(own),
+      ['/check', publicEndpoint(ANY_METHOD, (...asked) => this.#check(...asked))],
+      ['/batch', publicEndpoint(WRITE_METHODS, (...asked) => this.#batch(...asked))],
+      ['/settle', publicEndpoint(WRITE_METHODS, (...asked) => this.#settle(...asked))],
+      ['/healthz', publicEndpoint(READ_METHODS, () => textResponse(200, 'ok\n'))],
+      [
+        '/readyz',
+        publicEndpoint(READ_METHODS, () =>
+          own.isReady() ? textResponse(200, 'ready\n') : DRAINING,
+        ),
+      ],
+      ...adminRoutes(own),
     ]);
   }
 
   // The questions.
 
-  #checkUrl(request: Heard, queryAt: number): Reply | Promise<Reply> {
-    return this.#ask(this.#asked(request, queryAt));
+  #checkUrl(request: RequestHead, queryAt: number): HttpResponse | Promise<HttpResponse> {
+    return this.#runCheck(this.#routeUrlCheck(request, queryAt));
   }
 
   /** What a URL asks, or what to say to it. */
-  #asked(request: Heard, queryAt: number): Asked | Reply {
-    const question = questionIn(request.url ?? '', queryAt);
-    if (question instanceof Complaint) return problem(400, question.detail);
-    return this.#routed(request, question);
+  #routeUrlCheck(request: RequestHead, queryAt: number): RoutedCheck | HttpResponse {
+    const params = checkFromForm(request.url ?? '', queryAt);
+    if (params instanceof ValidationProblem) return problemResponse(400, params.detail);
+    return this.#routeCheck(request, params);
   }
 
-  #check(request: Heard, queryAt: number, body: Buffer): Reply | Promise<Reply> {
+  #check(
+    request: RequestHead,
+    queryAt: number,
+    body: Buffer,
+  ): HttpResponse | Promise<HttpResponse> {
     if (body.length === 0) return this.#checkUrl(request, queryAt);
-    const asked = this.#questions(request, queryAt, body);
-    if (isReply(asked)) return asked;
+    const asked = this.#parseChecks(request, queryAt, body);
+    if (isHttpResponse(asked)) return asked;
     return Array.isArray(asked)
-      ? this.#askAll(request, asked)
-      : this.#ask(this.#routed(request, asked as Question));
+      ? this.#runBatch(request, asked)
+      : this.#runCheck(this.#routeCheck(request, asked as CheckParams));
   }
 
-  #batch(request: Heard, queryAt: number, body: Buffer): Reply | Promise<Reply> {
-    const asked = this.#questions(request, queryAt, body);
-    if (isReply(asked)) return asked;
-    if (!Array.isArray(asked)) return problem(400, NO_LIST.detail);
-    return this.#askAll(request, asked);
+  #batch(
+    request: RequestHead,
+    queryAt: number,
+    body: Buffer,
+  ): HttpResponse | Promise<HttpResponse> {
+    const asked = this.#parseChecks(request, queryAt, body);
+    if (isHttpResponse(asked)) return asked;
+    if (!Array.isArray(asked)) return problemResponse(400, NOT_A_LIST.detail);
+    return this.#runBatch(request, asked);
   }
 
   /** What a body asks, or what to say to it. */
-  #questions(
-    request: Heard,
+  #parseChecks(
+    request: RequestHead,
     queryAt: number,
     body: Buffer,
-  ): Question | readonly Question[] | Reply {
-    const { batchMax } = this.#setting.bounds;
-    return this.#read(request, queryAt, body, {
-      form: (form) => questionIn(form, 0),
-      json: (value) => questionsOf(value, batchMax),
+  ): CheckParams | readonly CheckParams[] | HttpResponse {
+    const { maxBatch } = this.#context.bounds;
+    return this.#parseBody(request, queryAt, body, {
+      form: (form) => checkFromForm(form, 0),
+      json: (value) => checksFromJson(value, maxBatch),
     });
   }
 
   /** Reads a body as its type says; a body and a query at once would leave open which of them counts. */
-  #read<T extends object>(
-    { headers, url = '' }: Heard,
+  #parseBody<T extends object>(
+    { headers, url = '' }: RequestHead,
     queryAt: number,
     body: Buffer,
-    as: { form(form: string): T | Complaint; json(value: unknown): T | Complaint },
-  ): T | Reply {
-    if (queryAt < url.length) return problem(400, 'Ask in the URL or in the body, not in both.');
+    as: { form(form: string): T | ValidationProblem; json(value: unknown): T | ValidationProblem },
+  ): T | HttpResponse {
+    if (queryAt < url.length)
+      return problemResponse(400, 'Ask in the URL or in the body, not in both.');
     const [type] = String(headers['content-type'] ?? '').split(';', 1);
     const kind = type.trim().toLowerCase();
     if (kind === 'application/x-www-form-urlencoded') {
-      return orProblem(as.form(body.toString('latin1')));
+      return orProblemResponse(as.form(body.toString('latin1')));
     }
     if (kind !== 'application/json') return WRONG_TYPE;
-    const parsed = jsonIn(body);
-    return orProblem(parsed instanceof Complaint ? parsed : as.json(parsed.value));
+    const parsed = parseJsonBody(body);
+    return orProblemResponse(parsed instanceof ValidationProblem ? parsed : as.json(parsed.value));
   }
 
   /** Whose question it is and which limits it meets, before anything is taken. */
-  #routed(request: Heard, question: Question): Asked | Reply {
-    const tag = this.#tagOf(request, question);
-    if (tag instanceof Complaint) return problem(400, tag.detail);
-    const route = this.#setting.gate.route(tag, question.limit);
-    return route ? { question, tag, route } : unknownLimit(question.limit ?? '');
+  #routeCheck(request: RequestHead, params: CheckParams): RoutedCheck | HttpResponse {
+    const key = this.#keyOf(request, params);
+    if (key instanceof ValidationProblem) return problemResponse(400, key.detail);
+    const route = this.#context.router.route(key, params.limit);
+    return route ? { params, key, route } : unknownLimitResponse(params.limit ?? '');
   }
 
   /** A promise only if somebody else has a say in it. */
-  #ask(asked: Asked | Reply): Reply | Promise<Reply> {
-    if (isReply(asked)) return asked;
-    const { question, tag, route } = asked;
-    const { limit, cost, hold } = question;
-    const answer = this.#setting.gate.askAlong(route, { limit, tag, cost, hold });
+  #runCheck(asked: RoutedCheck | HttpResponse): HttpResponse | Promise<HttpResponse> {
+    if (isHttpResponse(asked)) return asked;
+    const { params, key, route } = asked;
+    const { limit, cost, wantsPermit } = params;
+    const answer = this.#context.router.checkRoute(route, { limit, key, cost, wantsPermit });
     return answer instanceof Promise
-      ? this.#verdicts.replyLate(question, tag, answer, route)
-      : this.#verdicts.reply(question, tag, answer, route);
+      ? this.#responder.respondAsync(params, key, answer, route)
+      : this.#responder.respond(params, key, answer, route);
   }
 
-  #tagOf(request: Heard, { tag }: Question): string | Complaint {
-    const { keyMax } = this.#setting.bounds;
-    const found = tag ?? this.#setting.keyOf?.(request);
+  #keyOf(request: RequestHead, { key }: CheckParams): string | ValidationProblem {
+    const { maxKey } = this.#context.bounds;
+    const found = key ?? this.#context.extractKey?.(request);
     if (found === undefined) return MISSING_KEY;
-    return found.length > keyMax ? keyTooLong(keyMax, found) : found;
+    return found.length > maxKey ? keyTooLong(maxKey, found) : found;
   }
 
   /** Nothing is asked before all questions are known to make sense. */
-  async #askAll(request: Heard, questions: readonly Question[]): Promise<Reply> {
-    const { gate } = this.#setting;
-    const asked: { readonly route: Route; readonly ask: Ask }[] = [];
-    for (let n = 0; n < questions.length; n++) {
-      const { limit, cost, hold } = questions[n];
-      const tag = this.#tagOf(request, questions[n]);
-      if (tag instanceof Complaint) return problem(400, tag.within(`[${n}]`).detail);
-      const route = gate.route(tag, limit);
-      if (!route) return unknownLimit(limit ?? '', `[${n}]: `);
-      asked.push({ route, ask: { limit, tag, cost, hold } });
+  async #runBatch(request: RequestHead, checks: readonly CheckParams[]): Promise<HttpResponse> {
+    const { router } = this.#context;
+    const asked: { readonly route: Route; readonly check: CheckRequest }[] = [];
+    for (let n = 0; n < checks.length; n++) {
+      const { limit, cost, wantsPermit } = checks[n];
+      const key = this.#keyOf(request, checks[n]);
+      if (key instanceof ValidationProblem)
+        return problemResponse(400, key.within(`[${n}]`).detail);
+      const route = router.route(key, limit);
+      if (!route) return unknownLimitResponse(limit ?? '', `[${n}]: `);
+      asked.push({ route, check: { limit, key, cost, wantsPermit } });
     }
-    const answers = asked.map(({ route, ask }) => gate.askAlong(route, ask));
-    return json(200, (await Promise.all(answers)).map(inBrief));
+    const answers = asked.map(({ route, check }) => router.checkRoute(route, check));
+    return jsonResponse(200, (await Promise.all(answers)).map(batchEntryOf));
   }
 
-  #settle(request: Heard, queryAt: number, body: Buffer): Reply {
+  #settle(request: RequestHead, queryAt: number, body: Buffer): HttpResponse {
     const { url = '' } = request;
-    const asked: Settlement | Reply =
+    const asked: Settlement | HttpResponse =
       body.length === 0
-        ? orProblem(settlementIn(url, queryAt))
-        : this.#read(request, queryAt, body, {
-            form: (form) => settlementIn(form, 0),
-            json: settlementOf,
+        ? orProblemResponse(settlementFromForm(url, queryAt))
+        : this.#parseBody(request, queryAt, body, {
+            form: (form) => settlementFromForm(form, 0),
+            json: settlementFromJson,
           });
-    if (isReply(asked)) return asked;
-    const isSettled = this.#setting.gate.settle(asked.permit, asked.result);
+    if (isHttpResponse(asked)) return asked;
+    const isSettled = this.#context.router.settle(asked.permit, asked.result);
     return isSettled
-      ? json(200, { settled: true })
-      : problem(404, `Nobody holds permit ${shown(asked.permit)} any more.`);
+      ? jsonResponse(200, { settled: true })
+      : problemResponse(404, `Nobody holds permit ${preview(asked.permit)} any more.`);
   }
 
-  #failed(error: unknown): Reply {
-    this.#setting.onError?.(error);
-    return problem(500, 'Something went wrong here; the log of the daemon says what.');
+  #internalError(error: unknown): HttpResponse {
+    this.#context.onError?.(error);
+    return problemResponse(500, 'Something went wrong here; the log of the daemon says what.');
   }
 }
 
-const DRAINING = problem(503, 'Draining: about to stop.', 'Retry-After', '1');
+const DRAINING = problemResponse(503, 'Draining: about to stop.', 'Retry-After', '1');
 
-const WRONG_TYPE = problem(
+const WRONG_TYPE = problemResponse(
   415,
   'Send application/json or application/x-www-form-urlencoded.',
   'Accept-Post',
   'application/json, application/x-www-form-urlencoded',
 );
 
-const NO_LIST = new Complaint('body', 'a list of questions', 'one');
+const NOT_A_LIST = new ValidationProblem('body', 'a list of questions', 'one');
 
-const orProblem = <T extends object>(read: T | Complaint): T | Reply =>
-  read instanceof Complaint ? problem(400, read.detail) : read;
+const orProblemResponse = <T extends object>(read: T | ValidationProblem): T | HttpResponse =>
+  read instanceof ValidationProblem ? problemResponse(400, read.detail) : read;
 
-const notAllowed = (methods: readonly string[]): Reply =>
-  problem(405, `This takes ${methods.join(' or ')}.`, 'Allow', methods.join(', '));
+const methodNotAllowed = (methods: readonly string[]): HttpResponse =>
+  problemResponse(405, `This takes ${methods.join(' or ')}.`, 'Allow', methods.join(', '));
 
 /** Where the path of a URL begins: some clients, told of a proxy, send the host along. */
-function pathIn(url: string): number {
+function pathStart(url: string): number {
   if (url.startsWith('/')) return 0;
   const host = /^https?:\/\/[^/?]*/i.exec(url);
   return host ? host[0].length : 0;

@@ -1,12 +1,13 @@
 /** Whose request it is, where the URL does not say. */
 
 import { describe, expect, test } from 'vitest';
-import { readHttp } from '../../config/http.ts';
-import { type Heard, type KeyOf, keyFrom } from './key.ts';
+import { readHttpSection } from '../../config/http.ts';
+import { createKeyExtractor, type KeyExtractor, type RequestHead } from './key.ts';
 
-const keyAs = (spelled: unknown): KeyOf => keyFrom(readHttp(spelled, 'http'));
+const keyAs = (spelled: unknown): KeyExtractor =>
+  createKeyExtractor(readHttpSection(spelled, 'http'));
 
-const from = (headers: Heard['headers'], remoteAddress?: string): Heard => ({
+const from = (headers: RequestHead['headers'], remoteAddress?: string): RequestHead => ({
   headers,
   socket: { remoteAddress },
 });

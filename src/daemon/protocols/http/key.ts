@@ -3,12 +3,12 @@
  * always put the key into the URL, but it sends headers.
  */
 
-import { networkKey, parseAddress } from '../../../adapters/http/address.ts';
+import { clientKeyOf, parseAddress } from '../../../adapters/http/address.ts';
 import type { HttpConfig } from '../../config/http.ts';
-import { tagOf } from '../../keys/binary-key.ts';
+import { toBinaryKey } from '../../keys/binary-key.ts';
 
 /** The least that is needed of a request; Node's own has it. */
-export interface Heard {
+export interface RequestHead {
   readonly method?: string | undefined;
   readonly url?: string | undefined;
   /** By names in small letters; one character for each byte. */
@@ -17,7 +17,7 @@ export interface Heard {
 }
 
 /** The key of a request as a tag; undefined if there is none. */
-export type KeyOf = (request: Heard) => string | undefined;
+export type KeyExtractor = (request: RequestHead) => string | undefined;
 
 /** How many bits of an IPv6 address make one client. */
 const IPV6_PREFIX = 64;
@@ -26,8 +26,8 @@ const IPV6_PREFIX = 64;
  * Takes keys from where the configuration says. Where a header is missing there is no key: if the
  * address counted instead, a client could write somebody else's into the header.
  */
-export function keyFrom({ header, prefix, clientOf }: HttpConfig): KeyOf {
-  const start = tagOf(prefix);
+export function createKeyExtractor({ header, prefix, clientOf }: HttpConfig): KeyExtractor {
+  const start = toBinaryKey(prefix);
   const find = header === undefined ? fromAddress(clientOf) : fromHeader(header);
   return (request) => {
     const found = find(request);
@@ -36,17 +36,17 @@ export function keyFrom({ header, prefix, clientOf }: HttpConfig): KeyOf {
 }
 
 const fromHeader =
-  (name: string): KeyOf =>
+  (name: string): KeyExtractor =>
   ({ headers }) =>
-    one(headers[name]) || undefined;
+    joinHeader(headers[name]) || undefined;
 
 const fromAddress =
-  (clientOf: HttpConfig['clientOf']): KeyOf =>
+  (clientOf: HttpConfig['clientOf']): KeyExtractor =>
   ({ headers, socket: { remoteAddress } }) => {
     const from = remoteAddress === undefined ? undefined : parseAddress(remoteAddress);
-    const client = clientOf ? clientOf(from, one(headers['x-forwarded-for'])) : from;
-    return client && networkKey(client, IPV6_PREFIX);
+    const client = clientOf ? clientOf(from, joinHeader(headers['x-forwarded-for'])) : from;
+    return client && clientKeyOf(client, IPV6_PREFIX);
   };
 
-const one = (value: string | string[] | undefined): string | undefined =>
+const joinHeader = (value: string | string[] | undefined): string | undefined =>
   typeof value === 'object' ? value.join(', ') : value;

@@ -1,14 +1,14 @@
 /** What a URL asks for, taken apart. */
 
 import { describe, expect, test } from 'vitest';
-import { Complaint, readParameters } from './parameters.ts';
+import { readParameters, ValidationProblem } from './parameters.ts';
 
 const NAMES = ['limit', 'key'];
 
 const read = (text: string) => readParameters(text, 0, NAMES);
 const wrong = (text: string): string => {
   const complaint = read(text);
-  return complaint instanceof Complaint ? complaint.detail : `no complaint about ${text}`;
+  return complaint instanceof ValidationProblem ? complaint.detail : `no complaint about ${text}`;
 };
 
 describe('parameters', () => {

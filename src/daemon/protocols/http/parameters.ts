@@ -7,10 +7,10 @@
  * complaint, a value like any other.
  */
 
-import { expectation } from '../../../core/errors.ts';
+import { formatMismatch } from '../../../core/errors.ts';
 
 /** What is wrong with what was asked, for whoever asked it: said as in an error, but nothing is thrown. */
-export class Complaint {
+export class ValidationProblem {
   readonly #field: string;
   readonly #expected: string;
   readonly #got: unknown;
@@ -22,32 +22,32 @@ export class Complaint {
   }
 
   get detail(): string {
-    return expectation(this.#field, this.#expected, this.#got);
+    return formatMismatch(this.#field, this.#expected, this.#got);
   }
 
   /** The same of one question among many. */
-  within(path: string): Complaint {
+  within(path: string): ValidationProblem {
     const field = this.#field === '' ? path : `${path}.${this.#field}`;
-    return new Complaint(field, this.#expected, this.#got);
+    return new ValidationProblem(field, this.#expected, this.#got);
   }
 }
 
 /** The values of these names, in their order; undefined where one was not given. */
-export type Values = (string | undefined)[];
+export type ParameterValues = (string | undefined)[];
 
 /** Long enough to recognise what came. */
-const SHOWN_CHARS_MAX = 60;
+const MAX_SHOWN_CHARS = 60;
 
 /** A value in one short line of printable ASCII. */
-export const shown = (text: string): string => JSON.stringify(text.slice(0, SHOWN_CHARS_MAX));
+export const preview = (text: string): string => JSON.stringify(text.slice(0, MAX_SHOWN_CHARS));
 
 /** Reads `name=value&…` from a place on. A name that is unknown, or comes twice, is a mistake. */
 export function readParameters(
   text: string,
   from: number,
   names: readonly string[],
-): Values | Complaint {
-  const values: Values = new Array(names.length).fill(undefined);
+): ParameterValues | ValidationProblem {
+  const values: ParameterValues = new Array(names.length).fill(undefined);
   for (let at = from; at < text.length; ) {
     const found = text.indexOf('&', at);
     const end = found < 0 ? text.length : found;
@@ -60,30 +60,30 @@ export function readParameters(
   return values;
 }
 
-const ENCODED = 'percent-encoded, with two hexadecimal digits after each %';
+const EXPECTED_ENCODING = 'percent-encoded, with two hexadecimal digits after each %';
 
 function readPair(
   text: string,
   from: number,
   to: number,
   names: readonly string[],
-  values: Values,
-): Complaint | undefined {
+  values: ParameterValues,
+): ValidationProblem | undefined {
   const equals = text.indexOf('=', from);
   const nameEnd = equals < 0 || equals > to ? to : equals;
   const name = text.slice(from, nameEnd);
   const n = names.indexOf(name);
-  if (n < 0) return new Complaint('', `one of ${names.join(', ')}`, name);
+  if (n < 0) return new ValidationProblem('', `one of ${names.join(', ')}`, name);
   const written = text.slice(nameEnd + 1, to);
-  if (values[n] !== undefined) return new Complaint(name, 'there once', written);
-  const value = decoded(written);
-  if (value === undefined) return new Complaint(name, ENCODED, written);
+  if (values[n] !== undefined) return new ValidationProblem(name, 'there once', written);
+  const value = percentDecode(written);
+  if (value === undefined) return new ValidationProblem(name, EXPECTED_ENCODING, written);
   values[n] = value;
   return undefined;
 }
 
 /** Undoes `%C3` and `+`, byte by byte; undefined if an escape is none. */
-function decoded(value: string): string | undefined {
+function percentDecode(value: string): string | undefined {
   const spaced = value.includes('+') ? value.replaceAll('+', ' ') : value;
   let percent = spaced.indexOf('%');
   if (percent < 0) return spaced;
@@ -105,10 +105,10 @@ const hexByte = (text: string, at: number): number =>
     : hexDigit(text.charCodeAt(at)) * 16 + hexDigit(text.charCodeAt(at + 1));
 
 /** Far enough below 0 that no other digit makes up for it. */
-const NO_DIGIT = -1000;
+const NOT_A_DIGIT = -1000;
 
 function hexDigit(code: number): number {
   if (code >= 48 && code <= 57) return code - 48;
   const letter = code | 32; // a capital as a small one
-  return letter >= 97 && letter <= 102 ? letter - 87 : NO_DIGIT;
+  return letter >= 97 && letter <= 102 ? letter - 87 : NOT_A_DIGIT;
 }

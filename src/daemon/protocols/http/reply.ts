@@ -4,33 +4,37 @@
  */
 
 import { STATUS_CODES } from 'node:http';
-import { shown } from './parameters.ts';
+import { preview } from './parameters.ts';
 
-export interface Reply {
+export interface HttpResponse {
   readonly status: number;
   /** Names and values by turns, as `writeHead` takes them with the least ado. */
   readonly headers: readonly string[];
   readonly body: string;
   /** True if the body only begins here, and goes on once a second. */
-  readonly isFeed?: boolean;
+  readonly isEventStream?: boolean;
 }
 
 /** Tells a reply from what is read on the way to one. */
-export const isReply = (value: object): value is Reply => 'body' in value;
+export const isHttpResponse = (value: object): value is HttpResponse => 'body' in value;
 
-export const json = (status: number, value: unknown): Reply => ({
+export const jsonResponse = (status: number, value: unknown): HttpResponse => ({
   status,
   headers: ['Content-Type', 'application/json'],
   body: `${JSON.stringify(value)}\n`,
 });
 
-export const text = (status: number, body: string): Reply => ({
+export const textResponse = (status: number, body: string): HttpResponse => ({
   status,
   headers: ['Content-Type', 'text/plain; charset=utf-8'],
   body,
 });
 
-export function problem(status: number, detail: string, ...headers: string[]): Reply {
+export function problemResponse(
+  status: number,
+  detail: string,
+  ...headers: string[]
+): HttpResponse {
   const title = STATUS_CODES[status] ?? 'Refused';
   return {
     status,
@@ -39,5 +43,5 @@ export function problem(status: number, detail: string, ...headers: string[]): R
   };
 }
 
-export const unknownLimit = (name: string, where = ''): Reply =>
-  problem(404, `${where}There is no limit ${shown(name)}.`);
+export const unknownLimitResponse = (name: string, where = ''): HttpResponse =>
+  problemResponse(404, `${where}There is no limit ${preview(name)}.`);

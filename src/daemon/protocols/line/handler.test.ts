@@ -1,35 +1,35 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { Answers } from '../../server/response-queue.ts';
+import { ResponseQueue } from '../../server/response-queue.ts';
 import { lineProtocol } from './handler.ts';
 
 /** Talks to the protocol in these pieces; what was asked and what was answered. */
 function talk(
   pieces: readonly (string | Buffer)[],
   {
-    lineMax = 100,
-    isAllowed = (tag: string): boolean | Promise<boolean> => !tag.startsWith('x'),
+    maxLine = 100,
+    isAllowed = (key: string): boolean | Promise<boolean> => !key.startsWith('x'),
   } = {},
 ) {
   const asked: string[] = [];
   const said: Buffer[] = [];
-  const answers = new Answers(
+  const responses = new ResponseQueue(
     (bytes) => said.push(bytes),
     () => {},
   );
   const conversation = lineProtocol(
     (bytes, from, to) => {
-      const tag = bytes.toString('latin1', from, to);
-      asked.push(tag);
-      return isAllowed(tag);
+      const key = bytes.toString('latin1', from, to);
+      asked.push(key);
+      return isAllowed(key);
     },
-    () => lineMax,
-  )(answers);
-  const fine = pieces.map((piece) => conversation.hear(Buffer.from(piece)));
+    () => maxLine,
+  )(responses);
+  const fine = pieces.map((piece) => conversation.onData(Buffer.from(piece)));
   return {
     asked,
     fine,
-    answers,
+    answers: responses,
     conversation,
     pieces: () => said.length,
     said: () => Buffer.concat(said).toString('latin1'),
@@ -73,8 +73,8 @@ describe('the line protocol', () => {
   });
 
   test('a line of just the bound is fine, with a carriage return too', () => {
-    const tag = 'y'.repeat(100);
-    expect(talk([`${tag}\n`, `${tag}\r\n`, tag, '\r', '\n']).asked).toEqual([tag, tag, tag]);
+    const key = 'y'.repeat(100);
+    expect(talk([`${key}\n`, `${key}\r\n`, key, '\r', '\n']).asked).toEqual([key, key, key]);
   });
 
   test('a line without an end is given up at the bound, however slowly it comes', () => {
@@ -87,14 +87,14 @@ describe('the line protocol', () => {
     const later = new Promise<boolean>((resolve) => {
       decide = resolve;
     });
-    const isAllowed = (tag: string) => (tag === 'slow' ? later : tag !== 'no');
+    const isAllowed = (key: string) => (key === 'slow' ? later : key !== 'no');
     const { answers, said } = talk(['a\nslow\nno\n', 'b\n'], { isAllowed });
     expect(said()).toBe('OK\n');
-    expect(answers.owed).toBe(3);
+    expect(answers.pendingCount).toBe(3);
     decide(false);
     await turn();
     expect(said()).toBe('OK\nNO\nNO\nOK\n');
-    expect(answers.owed).toBe(0);
+    expect(answers.pendingCount).toBe(0);
   });
 
   test('answers that somebody else gives together go out in one piece', async () => {
@@ -114,7 +114,7 @@ describe('the line protocol', () => {
     });
     expect(asked).toHaveLength(1026); // what is over the bound, and one more with the second piece
     expect(fine).toEqual([true, true]);
-    expect(conversation.isBehind).toBe(true);
+    expect(conversation.hasBacklog).toBe(true);
   });
 
   test('says the same however the bytes are cut', () => {

@@ -9,13 +9,17 @@ import { Redis } from 'ioredis';
 import { createClient } from 'redis';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { redisServer, type Service, startRedis } from '../../../../test/support/services.ts';
-import { type Listening, listen, smallDaemon } from '../../../../test/support/small-daemon.ts';
+import {
+  createTestDaemon,
+  type ListeningServer,
+  listen,
+} from '../../../../test/support/small-daemon.ts';
 
 const run = promisify(execFile);
 
-let server: Listening;
+let server: ListeningServer;
 beforeAll(async () => {
-  const daemon = smallDaemon(undefined, { clients: () => server.streams.counts.open });
+  const daemon = createTestDaemon(undefined, { clients: () => server.streams.counts.open });
   server = await listen(daemon.resp);
 });
 afterAll(() => server.close());
@@ -28,7 +32,7 @@ test.each([2, 3] as const)('node-redis, RESP%i', async (RESP) => {
   expect(await client.ping()).toBe('PONG');
   expect(await client.clientGetName()).toBe('me');
   const many = await Promise.all(
-    [1, 2, 3].map((n) => client.sendCommand(['SLUICE.ASK', '*', `node ${RESP}`, `${n}`])),
+    [1, 2, 3].map((n) => client.sendCommand(['SLUICE.CHECK', '*', `node ${RESP}`, `${n}`])),
   );
   expect(many).toEqual([
     [1, 4, 0, '', '', ''],
@@ -60,7 +64,7 @@ test('ioredis as it comes', async () => {
   ]);
   expect(await client.info()).toContain('sluice_version:1.2.3');
   expect(await client.quit()).toBe('OK');
-  await expect.poll(() => server.streams.counts.senseless).toBe(0); // goodbye is no nonsense
+  await expect.poll(() => server.streams.counts.protocolErrors).toBe(0); // goodbye is no nonsense
 });
 
 describe.skipIf(redisServer() === undefined)('tools of Redis', () => {
@@ -73,7 +77,7 @@ describe.skipIf(redisServer() === undefined)('tools of Redis', () => {
 
   test('redis-cli', async () => {
     expect(await cli('CL.THROTTLE', 'cli', '15', '30', '60')).toBe('0\n16\n15\n-1\n2');
-    expect(await cli('-3', 'SLUICE.ASK', '*', 'cli')).toBe('1\n4\n0');
+    expect(await cli('-3', 'SLUICE.CHECK', '*', 'cli')).toBe('1\n4\n0');
     expect(await cli('PING')).toBe('PONG');
     expect(await cli('-3', '--json', 'SLUICE.INSPECT', 'cli')).toMatch(
       /^\{"key":"cli","limits":\[\{/,

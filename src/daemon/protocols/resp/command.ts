@@ -2,28 +2,28 @@
  * What a command is: its name, how many arguments it takes, and what it answers.
  */
 
-import type { Cells } from '../../../backends/local/gcra-table.ts';
+import type { GcraTable } from '../../../backends/local/gcra-table.ts';
 import type { Clock } from '../../../core/clock.ts';
-import type { Gate } from '../../router/router.ts';
+import type { Router } from '../../router/router.ts';
 import type { Info } from './info.ts';
-import { type CommandParser, integerIn, isWord } from './parser.ts';
-import type { Protocol, Reply } from './reply.ts';
+import { type CommandParser, equalsIgnoringCase, parseInteger } from './parser.ts';
+import type { RespVersion, RespWriter } from './reply.ts';
 
 /** One client, as far as it has introduced itself. */
 export interface Session {
   readonly id: number;
-  protocol: Protocol;
+  protocol: RespVersion;
   name: string;
   /** Whether it has said the token, or there is none. */
-  isKnown: boolean;
+  isAuthenticated: boolean;
   /** It said goodbye. */
-  isOver: boolean;
+  hasQuit: boolean;
 }
 
 /** What commands are about. */
-export interface Served {
-  readonly gate: Gate;
-  readonly cells: Cells;
+export interface CommandContext {
+  readonly router: Router;
+  readonly gcraTable: GcraTable;
   readonly clock: Clock;
   readonly version: string;
   readonly token: () => string | undefined;
@@ -31,26 +31,28 @@ export interface Served {
 }
 
 /** Says what there is to say. */
-export type Fill = (reply: Reply) => void;
+export type WriteReply = (reply: RespWriter) => void;
 
-export interface Call {
+export interface Invocation {
   readonly args: Arguments;
   readonly session: Session;
-  readonly reply: Reply;
-  readonly served: Served;
+  readonly reply: RespWriter;
+  readonly context: CommandContext;
 }
 
 export interface Command {
   /** In lower case. */
   readonly name: string;
+  /** Former names, which stay accepted. */
+  readonly aliases?: readonly string[];
   /** As Redis counts: with the name; below zero, at least so many. */
   readonly arity: number;
   /** With the name, no more than so many. */
-  readonly most?: number;
+  readonly maxArity?: number;
   /** Which argument is a key; 0 none. */
-  readonly key?: number;
+  readonly keyIndex?: number;
   /** What clients may send before they have said the token. */
-  readonly isOpen?: boolean;
+  readonly isAllowedBeforeAuth?: boolean;
   readonly summary: string;
   /** What follows the name, for people; what is optional stands in brackets. */
   readonly usage: string;
@@ -58,10 +60,10 @@ export interface Command {
    * Fills in the answer; or gives one that is made already; or, where somebody else has to be asked,
    * promises to fill it in.
    */
-  run(call: Call): Answered;
+  run(call: Invocation): CommandReply;
 }
 
-export type Answered = undefined | Buffer | Promise<Fill>;
+export type CommandReply = undefined | Buffer | Promise<WriteReply>;
 
 export const NOT_AN_INTEGER = 'ERR value is not an integer or out of range';
 export const NOT_A_NUMBER = 'ERR value is not a valid float';
@@ -84,11 +86,11 @@ export class Arguments {
     return this.#parser.source;
   }
 
-  from(n: number): number {
+  startOf(n: number): number {
     return this.#parser.starts[n];
   }
 
-  to(n: number): number {
+  endOf(n: number): number {
     return this.#parser.ends[n];
   }
 
@@ -103,7 +105,7 @@ export class Arguments {
   }
 
   /** In lower case, for words that mean the same in any. */
-  word(n: number): string {
+  lowerText(n: number): string {
     return this.text(n).toLowerCase();
   }
 
@@ -115,7 +117,7 @@ export class Arguments {
   /** NaN if it is none. */
   integer(n: number): number {
     const { source, starts, ends } = this.#parser;
-    return integerIn(source, starts[n], ends[n]);
+    return parseInteger(source, starts[n], ends[n]);
   }
 
   /** Any number of at least 0; NaN if it is none. */
@@ -124,8 +126,8 @@ export class Arguments {
     return /^\d{1,15}(\.\d{1,15})?$/.test(text) ? Number(text) : Number.NaN;
   }
 
-  is(n: number, lower: Uint8Array): boolean {
+  isKeyword(n: number, lower: Uint8Array): boolean {
     const { source, starts, ends } = this.#parser;
-    return isWord(source, starts[n], ends[n], lower);
+    return equalsIgnoringCase(source, starts[n], ends[n], lower);
   }
 }

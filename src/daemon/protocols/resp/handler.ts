@@ -7,24 +7,30 @@
  * sense as RESP is answered once, and ends it.
  */
 
-import type { Cells } from '../../../backends/local/gcra-table.ts';
+import type { GcraTable } from '../../../backends/local/gcra-table.ts';
 import { type Clock, systemClock } from '../../../core/clock.ts';
-import { reasonOf } from '../../../core/errors.ts';
-import type { Gate } from '../../router/router.ts';
-import type { Conversation, Converse } from '../../server/protocol-handler.ts';
-import type { Answers } from '../../server/response-queue.ts';
-import { Arguments, type Call, type Command, type Fill, type Served } from './command.ts';
+import { errorMessageOf } from '../../../core/errors.ts';
+import type { Router } from '../../router/router.ts';
+import type { ProtocolFactory, ProtocolHandler } from '../../server/protocol-handler.ts';
+import type { ResponseQueue } from '../../server/response-queue.ts';
+import {
+  Arguments,
+  type Command,
+  type CommandContext,
+  type Invocation,
+  type WriteReply,
+} from './command.ts';
 import { Info } from './info.ts';
-import { BROKEN, CommandParser, INCOMPLETE, RESP_BOUNDS, type RespBounds } from './parser.ts';
-import { hasCount, redisCommands, wrongCount } from './redis.ts';
-import { Reply, replyWith } from './reply.ts';
+import { CommandParser, INCOMPLETE, INVALID, RESP_BOUNDS, type RespBounds } from './parser.ts';
+import { matchesArity, redisCommands, wrongArity } from './redis.ts';
+import { encodeReply, RespWriter } from './reply.ts';
 import { sluiceCommands } from './sluice.ts';
 import { clThrottle, throttle } from './throttle.ts';
 
-export interface RespSetting {
-  readonly gate: Gate;
+export interface RespContext {
+  readonly router: Router;
   /** The keys of those who bring their limit along. */
-  readonly cells: Cells;
+  readonly gcraTable: GcraTable;
   /** The daemon's, for who asks. */
   readonly version: string;
   /** What clients must say before anything else, as a password. Default: nothing. */
@@ -42,168 +48,178 @@ const COMMANDS: readonly Command[] = [
   ...redisCommands(() => COMMANDS),
 ];
 
-const BY_NAME: ReadonlyMap<string, Command> = new Map(COMMANDS.map((own) => [own.name, own]));
+const COMMANDS_BY_NAME: ReadonlyMap<string, Command> = new Map(
+  COMMANDS.flatMap((own) => [own.name, ...(own.aliases ?? [])].map((name) => [name, own] as const)),
+);
 
 const CL_THROTTLE = Buffer.from(clThrottle.name);
 
 /** A browser that was tricked into talking to us says one of these early on; it gets no answer. */
-const BROWSER_WORDS = ['post', 'host:'];
+const HTTP_REQUEST_WORDS = ['post', 'host:'];
 
-const NOT_KNOWN = 'NOAUTH Authentication required.';
+const NOT_AUTHENTICATED = 'NOAUTH Authentication required.';
 
 /** How much of a command that nobody knows is repeated. */
-const SHOWN_CHARS_MAX = 128;
+const MAX_SHOWN_CHARS = 128;
 
 /** So much of an answer, and it is seen whether the client takes it: some are far longer than the question. */
-const GATHERED_BYTES_MAX = 65_536;
+const MAX_BUFFERED_REPLY_BYTES = 65_536;
 
 /** Answers of one chunk are gathered here; a chunk is answered before the next one is heard. */
-const gathered = new Reply();
+const replyBuffer = new RespWriter();
 
 /** Makes the RESP surface. */
-export function respProtocol(setting: RespSetting): Converse {
-  const { gate, cells, version, clients = () => 0, clock = systemClock } = setting;
-  const { token = () => undefined, bounds = () => RESP_BOUNDS } = setting;
-  const info = new Info({ gate, cells, version, clients, clock });
-  const served: Served = { gate, cells, version, token, clock, info };
+export function respProtocol(context: RespContext): ProtocolFactory {
+  const { router, gcraTable, version, clients = () => 0, clock = systemClock } = context;
+  const { token = () => undefined, bounds = () => RESP_BOUNDS } = context;
+  const info = new Info({ router, gcraTable, version, clients, clock });
+  const served: CommandContext = { router, gcraTable, version, token, clock, info };
   let clientsSoFar = 0;
-  return (answers) => new RespConversation(answers, served, bounds(), ++clientsSoFar);
+  return (responses) => new RespProtocolHandler(responses, served, bounds(), ++clientsSoFar);
 }
 
-class RespConversation implements Conversation {
-  readonly #answers: Answers;
+class RespProtocolHandler implements ProtocolHandler {
+  readonly #responses: ResponseQueue;
   readonly #parser: CommandParser;
   readonly #args: Arguments;
-  readonly #call: Call;
-  readonly #keyBytesMax: number;
+  readonly #invocation: Invocation;
+  readonly #maxKeyBytes: number;
   /** The beginning of a command whose end has not come yet, or all that is kept: so many bytes of this. */
-  #begun: Buffer | undefined;
-  #begunLength = 0;
-  isBehind = false;
+  #partial: Buffer | undefined;
+  #partialLength = 0;
+  hasBacklog = false;
 
-  constructor(answers: Answers, served: Served, bounds: RespBounds, id: number) {
-    this.#answers = answers;
+  constructor(responses: ResponseQueue, context: CommandContext, bounds: RespBounds, id: number) {
+    this.#responses = responses;
     this.#parser = new CommandParser(bounds);
     this.#args = new Arguments(this.#parser);
-    this.#keyBytesMax = bounds.keyBytesMax;
-    const isKnown = served.token() === undefined;
-    const session = { id, protocol: 2, name: '', isKnown, isOver: false } as const;
-    this.#call = { args: this.#args, session: { ...session }, reply: gathered, served };
+    this.#maxKeyBytes = bounds.maxKeyBytes;
+    const isAuthenticated = context.token() === undefined;
+    const session = { id, protocol: 2, name: '', isAuthenticated, hasQuit: false } as const;
+    this.#invocation = { args: this.#args, session: { ...session }, reply: replyBuffer, context };
   }
 
-  get isGoodbye(): boolean {
-    return this.#call.session.isOver;
+  get isClosedByClient(): boolean {
+    return this.#invocation.session.hasQuit;
   }
 
-  hear(chunk: Buffer): boolean {
-    const bytes = this.#withBegun(chunk);
+  onData(chunk: Buffer): boolean {
+    const bytes = this.#joinPartial(chunk);
     if (!bytes) return true;
-    gathered.protocol = this.#call.session.protocol;
+    replyBuffer.protocol = this.#invocation.session.protocol;
     const parser = this.#parser;
     let at = 0;
     let goesOn = true;
-    this.isBehind = false;
+    this.hasBacklog = false;
     while (goesOn && at < bytes.length) {
-      if (gathered.size > GATHERED_BYTES_MAX) this.#give();
-      if (this.#answers.isFull) {
-        this.isBehind = true;
+      if (replyBuffer.size > MAX_BUFFERED_REPLY_BYTES) this.#flush();
+      if (this.#responses.isFull) {
+        this.hasBacklog = true;
         break;
       }
       const end = parser.next(bytes, at);
       if (end === INCOMPLETE) break;
-      if (end === BROKEN) gathered.error(`ERR Protocol error: ${parser.complaint}`);
-      goesOn = end !== BROKEN && (parser.count === 0 || this.#run());
+      if (end === INVALID) replyBuffer.error(`ERR Protocol error: ${parser.error}`);
+      goesOn = end !== INVALID && (parser.count === 0 || this.#dispatch());
       at = end;
     }
-    this.#give();
-    if (goesOn && at < bytes.length) this.#keep(bytes, at);
+    this.#flush();
+    if (goesOn && at < bytes.length) this.#savePartial(bytes, at);
     return goesOn;
   }
 
   /** Answers one command. False: nothing is to be heard after it. */
-  #run(): boolean {
+  #dispatch(): boolean {
     const args = this.#args;
-    const { session, reply } = this.#call;
-    if (args.is(0, CL_THROTTLE) && session.isKnown && this.#isWellFormed(clThrottle)) {
-      throttle(this.#call);
+    const { session, reply } = this.#invocation;
+    if (
+      args.isKeyword(0, CL_THROTTLE) &&
+      session.isAuthenticated &&
+      this.#isWellFormed(clThrottle)
+    ) {
+      throttle(this.#invocation);
       return true;
     }
-    const name = args.word(0);
-    const command = BY_NAME.get(name);
+    const name = args.lowerText(0);
+    const command = COMMANDS_BY_NAME.get(name);
     if (!command) {
-      if (BROWSER_WORDS.includes(name)) return false;
-      reply.error(unknown(args));
-    } else if (!hasCount(command, args.count)) reply.error(wrongCount(name));
-    else if (!session.isKnown && !command.isOpen) reply.error(NOT_KNOWN);
+      if (HTTP_REQUEST_WORDS.includes(name)) return false;
+      reply.error(unknownCommand(args));
+    } else if (!matchesArity(command, args.count)) reply.error(wrongArity(name));
+    else if (!session.isAuthenticated && !command.isAllowedBeforeAuth)
+      reply.error(NOT_AUTHENTICATED);
     else if (!this.#isWellFormed(command)) reply.error(this.#keyTooLong);
-    else this.#answer(command);
-    return !session.isOver;
+    else this.#execute(command);
+    return !session.hasQuit;
   }
 
   #isWellFormed(command: Command): boolean {
     const { count } = this.#args;
-    const { key = 0 } = command;
-    return hasCount(command, count) && (key === 0 || this.#args.size(key) <= this.#keyBytesMax);
+    const { keyIndex = 0 } = command;
+    return (
+      matchesArity(command, count) &&
+      (keyIndex === 0 || this.#args.size(keyIndex) <= this.#maxKeyBytes)
+    );
   }
 
   get #keyTooLong(): string {
-    return `ERR key is longer than ${this.#keyBytesMax} bytes`;
+    return `ERR key is longer than ${this.#maxKeyBytes} bytes`;
   }
 
-  #answer(command: Command): void {
+  #execute(command: Command): void {
     try {
-      const answer = command.run(this.#call);
+      const answer = command.run(this.#invocation);
       if (answer === undefined) return;
-      this.#give(); // what was answered before goes before it
-      if (answer instanceof Promise) this.#answers.owe(this.#later(answer));
-      else this.#answers.give(answer);
+      this.#flush(); // what was answered before goes before it
+      if (answer instanceof Promise) this.#responses.writeLater(this.#encodeLater(answer));
+      else this.#responses.write(answer);
     } catch (error) {
-      gathered.error(`ERR ${reasonOf(error)}`);
+      replyBuffer.error(`ERR ${errorMessageOf(error)}`);
     }
   }
 
-  async #later(answer: Promise<Fill>): Promise<Buffer> {
-    const { protocol } = this.#call.session;
+  async #encodeLater(answer: Promise<WriteReply>): Promise<Buffer> {
+    const { protocol } = this.#invocation.session;
     try {
-      return replyWith(protocol, await answer);
+      return encodeReply(protocol, await answer);
     } catch (error) {
-      return replyWith(protocol, (reply) => reply.error(`ERR ${reasonOf(error)}`));
+      return encodeReply(protocol, (reply) => reply.error(`ERR ${errorMessageOf(error)}`));
     }
   }
 
-  #give(): void {
-    if (gathered.size > 0) this.#answers.give(gathered.take());
+  #flush(): void {
+    if (replyBuffer.size > 0) this.#responses.write(replyBuffer.takeBytes());
   }
 
   /** All that is not answered yet, if it is enough to look at. */
-  #withBegun(chunk: Buffer): Buffer | undefined {
-    if (!this.#begun) return chunk;
-    const length = this.#begunLength + chunk.length;
-    if (length > this.#begun.length) {
-      const larger = Buffer.allocUnsafe(Math.max(length, this.#begun.length * 2));
-      this.#begun.copy(larger, 0, 0, this.#begunLength);
-      this.#begun = larger;
+  #joinPartial(chunk: Buffer): Buffer | undefined {
+    if (!this.#partial) return chunk;
+    const length = this.#partialLength + chunk.length;
+    if (length > this.#partial.length) {
+      const larger = Buffer.allocUnsafe(Math.max(length, this.#partial.length * 2));
+      this.#partial.copy(larger, 0, 0, this.#partialLength);
+      this.#partial = larger;
     }
-    chunk.copy(this.#begun, this.#begunLength);
-    this.#begunLength = length;
-    if (length < this.#parser.needed && !this.isBehind) return undefined;
-    const bytes = this.#begun.subarray(0, length);
-    this.#begun = undefined;
+    chunk.copy(this.#partial, this.#partialLength);
+    this.#partialLength = length;
+    if (length < this.#parser.bytesNeeded && !this.hasBacklog) return undefined;
+    const bytes = this.#partial.subarray(0, length);
+    this.#partial = undefined;
     return bytes;
   }
 
-  #keep(bytes: Buffer, from: number): void {
-    this.#begun = Buffer.from(bytes.subarray(from));
-    this.#begunLength = bytes.length - from;
+  #savePartial(bytes: Buffer, from: number): void {
+    this.#partial = Buffer.from(bytes.subarray(from));
+    this.#partialLength = bytes.length - from;
   }
 }
 
 /** Nobody knows such a command: Redis repeats it, and the beginning of what came with it. */
-function unknown(args: Arguments): string {
+function unknownCommand(args: Arguments): string {
   let shown = '';
-  for (let n = 1; n < args.count && shown.length < SHOWN_CHARS_MAX; n++) {
-    shown += `'${args.text(n).slice(0, SHOWN_CHARS_MAX - shown.length)}' `;
+  for (let n = 1; n < args.count && shown.length < MAX_SHOWN_CHARS; n++) {
+    shown += `'${args.text(n).slice(0, MAX_SHOWN_CHARS - shown.length)}' `;
   }
-  const name = args.text(0).slice(0, SHOWN_CHARS_MAX);
+  const name = args.text(0).slice(0, MAX_SHOWN_CHARS);
   return `ERR unknown command '${name}', with args beginning with: ${shown}`;
 }

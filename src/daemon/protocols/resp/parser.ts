@@ -1,8 +1,8 @@
 /**
  * Finds commands in bytes, without making anything of them yet.
  *
- *     *3\r\n $10\r\nSLUICE.ASK\r\n $1\r\n*\r\n $5\r\nalice\r\n        an array of bulk strings
- *     SLUICE.ASK * "alice"\r\n                                        or a line, as people type it
+ *     *3\r\n $12\r\nSLUICE.CHECK\r\n $1\r\n*\r\n $5\r\nalice\r\n        an array of bulk strings
+ *     SLUICE.CHECK * "alice"\r\n                                        or a line, as people type it
  *
  * An argument is two places in `source`, and stays good until the next command is looked for. What
  * is said of bytes never depends on how they were cut into chunks: a bound counts from the
@@ -11,28 +11,28 @@
 
 export interface RespBounds {
   /** Arguments of one command, its name included. */
-  readonly argumentsMax: number;
-  readonly argumentBytesMax: number;
+  readonly maxArguments: number;
+  readonly maxArgumentBytes: number;
   /** Bytes of one command, as they travel. */
-  readonly commandBytesMax: number;
+  readonly maxCommandBytes: number;
   /** A longer key is refused, and the talk goes on. */
-  readonly keyBytesMax: number;
+  readonly maxKeyBytes: number;
 }
 
 export const RESP_BOUNDS: RespBounds = {
-  argumentsMax: 128,
-  argumentBytesMax: 65_536,
-  commandBytesMax: 131_072,
-  keyBytesMax: 4096,
+  maxArguments: 128,
+  maxArgumentBytes: 65_536,
+  maxCommandBytes: 131_072,
+  maxKeyBytes: 4096,
 };
 
 /** The end of the command has not come yet. */
 export const INCOMPLETE = -1;
 /** Nothing sensible can follow; `complaint` says why. */
-export const BROKEN = -2;
+export const INVALID = -2;
 
 /** The longest length anybody writes, and then some. */
-const HEADER_BYTES_MAX = 32;
+const MAX_HEADER_BYTES = 32;
 
 const STAR = 0x2a;
 const DOLLAR = 0x24;
@@ -49,8 +49,8 @@ export class CommandParser {
   readonly ends: Int32Array;
   source: Buffer = Buffer.alloc(0);
   /** How many bytes from the beginning of an incomplete command there must at least be to go on. */
-  needed = 0;
-  complaint = '';
+  bytesNeeded = 0;
+  error = '';
 
   readonly #bounds: RespBounds;
   /** Where a header ends, its line's end included. */
@@ -58,31 +58,31 @@ export class CommandParser {
 
   constructor(bounds: RespBounds) {
     this.#bounds = bounds;
-    this.starts = new Int32Array(bounds.argumentsMax);
-    this.ends = new Int32Array(bounds.argumentsMax);
+    this.starts = new Int32Array(bounds.maxArguments);
+    this.ends = new Int32Array(bounds.maxArguments);
   }
 
   /** Looks for a command from `at` on. Where it ends; or INCOMPLETE or BROKEN. */
   next(bytes: Buffer, at: number): number {
     this.count = 0;
     this.source = bytes;
-    return bytes[at] === STAR ? this.#array(bytes, at) : this.#line(bytes, at);
+    return bytes[at] === STAR ? this.#array(bytes, at) : this.#inline(bytes, at);
   }
 
   #array(bytes: Buffer, begin: number): number {
-    const { argumentsMax, argumentBytesMax, commandBytesMax } = this.#bounds;
+    const { maxArguments, maxArgumentBytes, maxCommandBytes } = this.#bounds;
     const count = this.#header(bytes, begin, begin, 'mbulk');
-    if (count === undefined) return this.complaint ? BROKEN : INCOMPLETE;
-    if (!(count <= argumentsMax)) return this.#broken('invalid multibulk length');
+    if (count === undefined) return this.error ? INVALID : INCOMPLETE;
+    if (!(count <= maxArguments)) return this.#invalid('invalid multibulk length');
     let at = this.#headerEnd;
     for (let n = 0; n < count; n++) {
       if (at >= bytes.length) return this.#incomplete(at + 1 - begin);
-      if (bytes[at] !== DOLLAR) return this.#broken(`expected '$', got '${shown(bytes[at])}'`);
+      if (bytes[at] !== DOLLAR) return this.#invalid(`expected '$', got '${printable(bytes[at])}'`);
       const length = this.#header(bytes, at, begin, 'bulk');
-      if (length === undefined) return this.complaint ? BROKEN : INCOMPLETE;
-      if (!(length >= 0 && length <= argumentBytesMax)) return this.#broken('invalid bulk length');
+      if (length === undefined) return this.error ? INVALID : INCOMPLETE;
+      if (!(length >= 0 && length <= maxArgumentBytes)) return this.#invalid('invalid bulk length');
       const end = this.#headerEnd + length + 2;
-      if (end - begin > commandBytesMax) return this.#broken('too big request');
+      if (end - begin > maxCommandBytes) return this.#invalid('too big request');
       if (end > bytes.length) return this.#incomplete(end - begin);
       this.starts[n] = this.#headerEnd;
       this.ends[n] = end - 2;
@@ -95,10 +95,10 @@ export class CommandParser {
   /** The number behind the mark at `at`, NaN if it is none; undefined if incomplete or broken. */
   #header(bytes: Buffer, at: number, begin: number, what: string): number | undefined {
     let end = at + 1;
-    const last = Math.min(bytes.length, at + HEADER_BYTES_MAX);
+    const last = Math.min(bytes.length, at + MAX_HEADER_BYTES);
     while (end < last && bytes[end] !== RETURN) end++;
-    if (end === at + HEADER_BYTES_MAX) {
-      this.#broken(`too big ${what} count string`);
+    if (end === at + MAX_HEADER_BYTES) {
+      this.#invalid(`too big ${what} count string`);
       return undefined;
     }
     if (end + 1 >= bytes.length) {
@@ -106,22 +106,22 @@ export class CommandParser {
       return undefined;
     }
     this.#headerEnd = end + 2; // what stands behind the return is taken for a newline, as Redis does
-    return lengthIn(bytes, at + 1, end);
+    return parseLength(bytes, at + 1, end);
   }
 
-  #line(bytes: Buffer, begin: number): number {
+  #inline(bytes: Buffer, begin: number): number {
     const end = bytes.indexOf(NEWLINE, begin);
-    const { commandBytesMax } = this.#bounds;
-    if ((end < 0 ? bytes.length : end) - begin > commandBytesMax) {
-      return this.#broken('too big inline request');
+    const { maxCommandBytes } = this.#bounds;
+    if ((end < 0 ? bytes.length : end) - begin > maxCommandBytes) {
+      return this.#invalid('too big inline request');
     }
     if (end < 0) return this.#incomplete(bytes.length - begin + 1);
     const to = end > begin && bytes[end - 1] === RETURN ? end - 1 : end;
-    return this.#words(bytes, begin, to) ? end + 1 : BROKEN;
+    return this.#splitInline(bytes, begin, to) ? end + 1 : INVALID;
   }
 
   /** Words between blanks. Quotes keep blanks together; between double ones a backslash escapes. */
-  #words(bytes: Buffer, from: number, to: number): boolean {
+  #splitInline(bytes: Buffer, from: number, to: number): boolean {
     const plain = Buffer.allocUnsafe(to - from); // no longer than what it is made of
     this.source = plain;
     let length = 0;
@@ -129,8 +129,8 @@ export class CommandParser {
     for (;;) {
       while (at < to && isBlank(bytes[at])) at++;
       if (at === to) return true;
-      if (this.count === this.#bounds.argumentsMax) {
-        this.#broken('too many arguments');
+      if (this.count === this.#bounds.maxArguments) {
+        this.#invalid('too many arguments');
         return false;
       }
       this.starts[this.count] = length;
@@ -148,8 +148,8 @@ export class CommandParser {
         } else plain[length++] = byte;
       }
       if (quote !== 0) return this.#unbalanced();
-      if (length - this.starts[this.count] > this.#bounds.argumentBytesMax) {
-        this.#broken('too big inline request');
+      if (length - this.starts[this.count] > this.#bounds.maxArgumentBytes) {
+        this.#invalid('too big inline request');
         return false;
       }
       this.ends[this.count++] = length;
@@ -157,18 +157,18 @@ export class CommandParser {
   }
 
   #unbalanced(): false {
-    this.#broken('unbalanced quotes in request');
+    this.#invalid('unbalanced quotes in request');
     return false;
   }
 
   #incomplete(needed: number): typeof INCOMPLETE {
-    this.needed = needed;
+    this.bytesNeeded = needed;
     return INCOMPLETE;
   }
 
-  #broken(complaint: string): typeof BROKEN {
-    this.complaint = complaint;
-    return BROKEN;
+  #invalid(complaint: string): typeof INVALID {
+    this.error = complaint;
+    return INVALID;
   }
 }
 
@@ -199,11 +199,11 @@ function readEscape(bytes: Buffer, at: number, to: number, quote: number): numbe
 
 const isBlank = (byte: number): boolean => byte === 0x20 || (byte >= 9 && byte <= 13);
 
-const shown = (byte: number): string =>
+const printable = (byte: number): string =>
   byte >= 0x20 && byte < 0x7f ? String.fromCharCode(byte) : ' ';
 
 /** A length as Redis wants it written: digits without a leading zero; anything else is NaN. */
-function lengthIn(bytes: Buffer, from: number, to: number): number {
+function parseLength(bytes: Buffer, from: number, to: number): number {
   if (to - from === 1) {
     const digit = bytes[from] - ZERO;
     return digit >= 0 && digit <= 9 ? digit : Number.NaN;
@@ -221,7 +221,7 @@ function lengthIn(bytes: Buffer, from: number, to: number): number {
 }
 
 /** A whole number as an argument, with a sign or not; NaN if it is none, or too large to be exact. */
-export function integerIn(bytes: Buffer, from: number, to: number): number {
+export function parseInteger(bytes: Buffer, from: number, to: number): number {
   const sign = bytes[from];
   const isSigned = to > from && (sign === MINUS || sign === 0x2b);
   let at = isSigned ? from + 1 : from;
@@ -237,7 +237,12 @@ export function integerIn(bytes: Buffer, from: number, to: number): number {
 }
 
 /** Whether the bytes are this word, written in lower case, whichever case they are in. */
-export function isWord(bytes: Buffer, from: number, to: number, word: Uint8Array): boolean {
+export function equalsIgnoringCase(
+  bytes: Buffer,
+  from: number,
+  to: number,
+  word: Uint8Array,
+): boolean {
   if (to - from !== word.length) return false;
   for (let n = 0; n < word.length; n++) {
     const byte = bytes[from + n];

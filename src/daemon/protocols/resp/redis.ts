@@ -6,15 +6,21 @@
 import { timingSafeEqual } from 'node:crypto';
 import {
   type Arguments,
-  type Call,
   type Command,
+  type Invocation,
   NOT_AN_INTEGER,
   type Session,
   SYNTAX,
 } from './command.ts';
-import { type Protocol, type Reply, replyWith, Status, type Value } from './reply.ts';
+import {
+  encodeReply,
+  type ReplyValue,
+  type RespVersion,
+  type RespWriter,
+  SimpleString,
+} from './reply.ts';
 
-export const wrongCount = (name: string): string =>
+export const wrongArity = (name: string): string =>
   `ERR wrong number of arguments for '${name}' command`;
 
 const unknownSubcommand = (args: Arguments): string =>
@@ -23,7 +29,7 @@ const unknownSubcommand = (args: Arguments): string =>
 const WRONG_PASSWORD = 'WRONGPASS invalid username-password pair or user is disabled.';
 const NO_PASSWORD =
   'ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?';
-const HELLO_UNKNOWN =
+const HELLO_NOT_AUTHENTICATED =
   'NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time';
 const BAD_NAME = 'ERR Client names cannot contain spaces, newlines or special characters.';
 
@@ -36,49 +42,49 @@ function isRightPassword(token: string | undefined, user: string, password: Buff
   return timingSafeEqual(given, expected) && password.length === expected.length;
 }
 
-function auth({ args, session, reply, served }: Call): undefined {
-  const token = served.token();
+function auth({ args, session, reply, context }: Invocation): undefined {
+  const token = context.token();
   if (args.count > 3) return reply.error(SYNTAX);
   if (token === undefined && args.count === 2) return reply.error(NO_PASSWORD);
   const user = args.count === 3 ? args.text(1) : 'default';
   if (!isRightPassword(token, user, args.bytes(args.count - 1))) {
     return reply.error(WRONG_PASSWORD);
   }
-  session.isKnown = true;
+  session.isAuthenticated = true;
   return reply.simple('OK');
 }
 
 /** Takes over what HELLO says, or nothing of it: a text is what is wrong with it. */
-function introduce({ args, session, served }: Call): string | undefined {
+function applyHello({ args, session, context }: Invocation): string | undefined {
   const protocol = args.count > 1 ? args.integer(1) : session.protocol;
   if (Number.isNaN(protocol)) return 'ERR Protocol version is not an integer or out of range';
   if (protocol !== 2 && protocol !== 3) return 'NOPROTO unsupported protocol version';
-  let { isKnown, name } = session;
+  let { isAuthenticated, name } = session;
   for (let n = 2; n < args.count; n++) {
-    const option = args.word(n);
+    const option = args.lowerText(n);
     if (option === 'auth' && n + 2 < args.count) {
-      if (!isRightPassword(served.token(), args.text(n + 1), args.bytes(n + 2)))
+      if (!isRightPassword(context.token(), args.text(n + 1), args.bytes(n + 2)))
         return WRONG_PASSWORD;
-      isKnown = true;
+      isAuthenticated = true;
       n += 2;
     } else if (option === 'setname' && n + 1 < args.count) {
       name = args.text(++n);
       if (!isName(name)) return BAD_NAME;
     } else return `ERR Syntax error in HELLO option '${args.text(n).slice(0, 128)}'`;
   }
-  if (!isKnown) return HELLO_UNKNOWN;
-  Object.assign(session, { protocol, isKnown, name } satisfies Partial<Session>);
+  if (!isAuthenticated) return HELLO_NOT_AUTHENTICATED;
+  Object.assign(session, { protocol, isAuthenticated, name } satisfies Partial<Session>);
   return undefined;
 }
 
-function hello(call: Call): undefined {
-  const { session, reply, served } = call;
-  const wrong = introduce(call);
+function hello(call: Invocation): undefined {
+  const { session, reply, context } = call;
+  const wrong = applyHello(call);
   if (wrong !== undefined) return reply.error(wrong);
   reply.protocol = session.protocol;
   return reply.value({
     server: 'sluice',
-    version: served.version,
+    version: context.version,
     proto: session.protocol,
     id: session.id,
     mode: 'standalone',
@@ -89,32 +95,32 @@ function hello(call: Call): undefined {
 
 const isName = (name: string): boolean => /^[\x21-\x7e]{0,256}$/.test(name);
 
-type Subcommand = Pick<Command, 'arity'> & { run(call: Call): undefined };
+type Subcommand = Pick<Command, 'arity'> & { run(call: Invocation): undefined };
 type Subcommands = Readonly<Record<string, Subcommand>>;
 
 /** A command whose first argument says which one. */
-const family =
+const dispatchSubcommand =
   (subcommands: Subcommands) =>
-  (call: Call): undefined => {
+  (call: Invocation): undefined => {
     const { args, reply } = call;
-    const word = args.word(1);
+    const word = args.lowerText(1);
     if (!Object.hasOwn(subcommands, word)) return reply.error(unknownSubcommand(args));
     const subcommand = subcommands[word];
-    if (hasCount(subcommand, args.count)) return subcommand.run(call);
-    return reply.error(wrongCount(`${args.word(0)}|${word}`));
+    if (matchesArity(subcommand, args.count)) return subcommand.run(call);
+    return reply.error(wrongArity(`${args.lowerText(0)}|${word}`));
   };
 
-export const hasCount = (
-  { arity, most = Infinity }: Pick<Command, 'arity' | 'most'>,
+export const matchesArity = (
+  { arity, maxArity = Infinity }: Pick<Command, 'arity' | 'maxArity'>,
   count: number,
-): boolean => (arity < 0 ? count >= -arity && count <= most : count === arity);
+): boolean => (arity < 0 ? count >= -arity && count <= maxArity : count === arity);
 
-const client: Subcommands = {
+const clientSubcommands: Subcommands = {
   id: { arity: 2, run: ({ reply, session }) => reply.integer(session.id) },
   getname: {
     arity: 2,
     run: ({ reply, session }) =>
-      session.name === '' ? reply.nothing() : reply.value(Buffer.from(session.name, 'latin1')),
+      session.name === '' ? reply.nil() : reply.value(Buffer.from(session.name, 'latin1')),
   },
   setname: {
     arity: 3,
@@ -129,44 +135,44 @@ const client: Subcommands = {
 };
 
 /** What tools ask a configuration for, before they begin. */
-const SETTINGS: Readonly<Record<string, string>> = {
+const CONFIG_VALUES: Readonly<Record<string, string>> = {
   save: '',
   appendonly: 'no',
   databases: '1',
 };
 
-const config: Subcommands = {
+const configSubcommands: Subcommands = {
   get: {
     arity: -3,
     run({ args, reply }) {
       const found: Record<string, string> = {};
       for (let n = 2; n < args.count; n++) {
-        const name = args.word(n);
-        if (name === '*') Object.assign(found, SETTINGS);
-        else if (Object.hasOwn(SETTINGS, name)) found[name] = SETTINGS[name];
+        const name = args.lowerText(n);
+        if (name === '*') Object.assign(found, CONFIG_VALUES);
+        else if (Object.hasOwn(CONFIG_VALUES, name)) found[name] = CONFIG_VALUES[name];
       }
       return reply.value(found);
     },
   },
 };
 
-const FAST = new Status('fast');
-const AT_FAST = new Status('@fast');
-const OPTIONAL = new Status('optional');
+const FAST = new SimpleString('fast');
+const AT_FAST = new SimpleString('@fast');
+const OPTIONAL = new SimpleString('optional');
 
 /** A command the way COMMAND tells of it. */
-const described = ({ name, arity, key = 0 }: Command): Value => {
-  const step = key > 0 ? 1 : 0;
-  return [name, arity, [FAST], key, key, step, [AT_FAST], [], [], []];
+const commandInfo = ({ name, arity, keyIndex = 0 }: Command): ReplyValue => {
+  const step = keyIndex > 0 ? 1 : 0;
+  return [name, arity, [FAST], keyIndex, keyIndex, step, [AT_FAST], [], [], []];
 };
 
-const documented = ({ name, summary, usage }: Command): [string, Value] => {
+const commandDocs = ({ name, summary, usage }: Command): [string, ReplyValue] => {
   const group = name.includes('.') ? 'module' : 'connection';
-  return [name, { summary, since: '0.1.0', group, arguments: parts(usage) }];
+  return [name, { summary, since: '0.1.0', group, arguments: argumentSpecs(usage) }];
 };
 
 /** `key [cost]` as two arguments, the second optional. */
-const parts = (usage: string): Value[] =>
+const argumentSpecs = (usage: string): ReplyValue[] =>
   (usage.match(/\[[^\]]*\]|\S+/g) ?? []).map((part) => ({
     name: part.replace(/[[\]]/g, ''),
     type: 'string',
@@ -177,19 +183,19 @@ const parts = (usage: string): Value[] =>
 function commandCommand(all: () => readonly Command[]): Command {
   const made = new Map<string, Buffer>();
   /** Long answers to short questions are made once, and shared. */
-  const once = (what: string, protocol: Protocol, fill: (reply: Reply) => void): Buffer => {
+  const once = (what: string, protocol: RespVersion, fill: (reply: RespWriter) => void): Buffer => {
     const name = `${what} ${protocol}`;
-    const answer = made.get(name) ?? replyWith(protocol, fill);
+    const answer = made.get(name) ?? encodeReply(protocol, fill);
     made.set(name, answer);
     return answer;
   };
   const named = (args: Arguments): (Command | undefined)[] =>
     Array.from({ length: args.count - 2 }, (_, n) =>
-      all().find((c) => c.name === args.word(n + 2)),
+      all().find((c) => c.name === args.lowerText(n + 2)),
     );
   const isThere = (command: Command | undefined): command is Command => command !== undefined;
-  const docs = (commands: readonly Command[]): Value =>
-    Object.fromEntries(commands.map(documented));
+  const docs = (commands: readonly Command[]): ReplyValue =>
+    Object.fromEntries(commands.map(commandDocs));
 
   return {
     name: 'command',
@@ -197,7 +203,7 @@ function commandCommand(all: () => readonly Command[]): Command {
     summary: 'Which commands there are',
     usage: '[COUNT] [DOCS name] [INFO name] [LIST]',
     run({ args, reply, session }) {
-      const word = args.count > 1 ? args.word(1) : 'info';
+      const word = args.count > 1 ? args.lowerText(1) : 'info';
       const isOfSome = args.count > 2;
       if (word === 'count') return reply.integer(all().length);
       if (word === 'list') return reply.value(all().map(({ name }) => name));
@@ -206,8 +212,8 @@ function commandCommand(all: () => readonly Command[]): Command {
         return once('docs', session.protocol, (own) => own.value(docs(all())));
       }
       if (word !== 'info') return reply.error(unknownSubcommand(args));
-      if (isOfSome) return reply.value(named(args).map((own) => (own ? described(own) : null)));
-      return once('info', session.protocol, (own) => own.value(all().map(described)));
+      if (isOfSome) return reply.value(named(args).map((own) => (own ? commandInfo(own) : null)));
+      return once('info', session.protocol, (own) => own.value(all().map(commandInfo)));
     },
   };
 }
@@ -217,22 +223,23 @@ export const redisCommands = (all: () => readonly Command[]): readonly Command[]
   {
     name: 'ping',
     arity: -1,
-    most: 2,
+    maxArity: 2,
     summary: 'Answers PONG, or what was said',
     usage: '[message]',
-    run: ({ args, reply }) => (args.count === 2 ? reply.raw(args.bytes(1)) : reply.simple('PONG')),
+    run: ({ args, reply }) =>
+      args.count === 2 ? reply.bulkBytes(args.bytes(1)) : reply.simple('PONG'),
   },
   {
     name: 'echo',
     arity: 2,
     summary: 'Answers what was said',
     usage: 'message',
-    run: ({ args, reply }) => reply.raw(args.bytes(1)),
+    run: ({ args, reply }) => reply.bulkBytes(args.bytes(1)),
   },
   {
     name: 'hello',
     arity: -1,
-    isOpen: true,
+    isAllowedBeforeAuth: true,
     summary: 'Begins to talk, in RESP2 or RESP3',
     usage: '[protover] [AUTH username token] [SETNAME name]',
     run: hello,
@@ -240,7 +247,7 @@ export const redisCommands = (all: () => readonly Command[]): readonly Command[]
   {
     name: 'auth',
     arity: -2,
-    isOpen: true,
+    isAllowedBeforeAuth: true,
     summary: 'Says the token',
     usage: '[username] token',
     run: auth,
@@ -248,22 +255,23 @@ export const redisCommands = (all: () => readonly Command[]): readonly Command[]
   {
     name: 'quit',
     arity: -1,
-    isOpen: true,
+    isAllowedBeforeAuth: true,
     summary: 'Ends the connection',
     usage: '',
     run({ reply, session }) {
-      session.isOver = true;
+      session.hasQuit = true;
       return reply.simple('OK');
     },
   },
   {
     name: 'reset',
     arity: 1,
-    isOpen: true,
+    isAllowedBeforeAuth: true,
     summary: 'Forgets what the client has said of itself',
     usage: '',
-    run({ reply, session, served }) {
-      Object.assign(session, { protocol: 2, name: '', isKnown: served.token() === undefined });
+    run({ reply, session, context }) {
+      const isAuthenticated = context.token() === undefined;
+      Object.assign(session, { protocol: 2, name: '', isAuthenticated } satisfies Partial<Session>);
       reply.protocol = 2;
       return reply.simple('RESET');
     },
@@ -284,21 +292,21 @@ export const redisCommands = (all: () => readonly Command[]): readonly Command[]
     arity: -1,
     summary: 'Figures of the daemon',
     usage: '[section]',
-    run: ({ args, served }) => served.info.answer(args.count === 2 ? args.word(1) : 'all'),
+    run: ({ args, context }) => context.info.encoded(args.count === 2 ? args.lowerText(1) : 'all'),
   },
   {
     name: 'client',
     arity: -2,
     summary: 'What is known of this connection',
     usage: 'ID | GETNAME | SETNAME name | SETINFO attribute value',
-    run: family(client),
+    run: dispatchSubcommand(clientSubcommands),
   },
   {
     name: 'config',
     arity: -2,
     summary: 'Answers tools that look for settings of Redis',
     usage: 'GET name',
-    run: family(config),
+    run: dispatchSubcommand(configSubcommands),
   },
   commandCommand(all),
 ];

@@ -6,21 +6,21 @@
  */
 
 /** Which of them the client speaks. */
-export type Protocol = 2 | 3;
+export type RespVersion = 2 | 3;
 
 /** What can be said in RESP; undefined is left out of a map. */
-export type Value =
+export type ReplyValue =
   | string
   | number
   | boolean
   | null
   | Buffer
-  | Status
-  | readonly Value[]
-  | { readonly [name: string]: Value | undefined };
+  | SimpleString
+  | readonly ReplyValue[]
+  | { readonly [name: string]: ReplyValue | undefined };
 
 /** A text that is a line of its own: a word, not a value of any length. */
-export class Status {
+export class SimpleString {
   readonly text: string;
 
   constructor(text: string) {
@@ -35,26 +35,26 @@ const LF = 10;
 const ZERO = 0x30;
 
 /** The longest whole number, with its mark and its line's end. */
-const COUNTED_BYTES_MAX = 20;
+const MAX_HEADER_BYTES = 20;
 
-const SHORT_CHARS_MAX = 64;
+const MAX_SHORT_CHARS = 64;
 
 /** What a few answers need; it grows when many are gathered. */
-const ROOM = 16_384;
+const BUFFER_BYTES = 16_384;
 
 /** What one answer on its own needs, mostly. */
-const ROOM_FOR_ONE = 256;
+const SINGLE_REPLY_BYTES = 256;
 
 /** More room than this is not kept for later. */
-const ROOM_KEPT_MAX = 1_048_576;
+const MAX_KEPT_BUFFER_BYTES = 1_048_576;
 
 /** Methods return nothing at all, so that a command can end with one of them. */
-export class Reply {
-  protocol: Protocol = 2;
+export class RespWriter {
+  protocol: RespVersion = 2;
   #bytes: Buffer;
   #length = 0;
 
-  constructor(room = ROOM) {
+  constructor(room = BUFFER_BYTES) {
     this.#bytes = Buffer.allocUnsafeSlow(room);
   }
 
@@ -64,34 +64,35 @@ export class Reply {
   }
 
   /** Everything gathered so far, as bytes of their own; gathers anew. */
-  take(): Buffer {
+  takeBytes(): Buffer {
     const taken = Buffer.from(this.#bytes.subarray(0, this.#length));
     this.#length = 0;
-    if (this.#bytes.length > ROOM_KEPT_MAX) this.#bytes = Buffer.allocUnsafeSlow(ROOM);
+    if (this.#bytes.length > MAX_KEPT_BUFFER_BYTES)
+      this.#bytes = Buffer.allocUnsafeSlow(BUFFER_BYTES);
     return taken;
   }
 
   simple(text: string): undefined {
-    this.#line(PLUS, text);
+    this.#textLine(PLUS, text);
   }
 
   /** Never more than one line, whatever it tells of. */
   error(text: string): undefined {
-    this.#line(MINUS, text.replace(/[\r\n\0]/g, ' ').replace(/[^\0-\xff]/g, '?'));
+    this.#textLine(MINUS, text.replace(/[\r\n\0]/g, ' ').replace(/[^\0-\xff]/g, '?'));
   }
 
   bulk(text: string): undefined {
     const size = isShortAscii(text) ? text.length : Buffer.byteLength(text);
-    this.#counted(DOLLAR, size);
+    this.#header(DOLLAR, size);
     this.#reserve(size + 2);
-    if (size === text.length) this.#bytewise(text);
+    if (size === text.length) this.#latin1(text);
     else this.#length += this.#bytes.write(text, this.#length);
     this.#endLine();
   }
 
   /** Bytes as they came. */
-  raw(bytes: Buffer): undefined {
-    this.#counted(DOLLAR, bytes.length);
+  bulkBytes(bytes: Buffer): undefined {
+    this.#header(DOLLAR, bytes.length);
     this.#reserve(bytes.length + 2);
     bytes.copy(this.#bytes, this.#length);
     this.#length += bytes.length;
@@ -99,75 +100,76 @@ export class Reply {
   }
 
   integer(number: number): undefined {
-    this.#counted(COLON, number);
+    this.#header(COLON, number);
   }
 
   array(length: number): undefined {
-    this.#counted(STAR, length);
+    this.#header(STAR, length);
   }
 
   map(length: number): undefined {
-    if (this.protocol === 3) this.#counted(PERCENT, length);
+    if (this.protocol === 3) this.#header(PERCENT, length);
     else this.array(length * 2);
   }
 
-  nothing(): undefined {
-    if (this.protocol === 3) this.#line(UNDERSCORE, '');
-    else this.#counted(DOLLAR, -1);
+  nil(): undefined {
+    if (this.protocol === 3) this.#textLine(UNDERSCORE, '');
+    else this.#header(DOLLAR, -1);
   }
 
   /** Five whole numbers: the one answer that has to be fast. */
-  five(a: number, b: number, c: number, d: number, e: number): undefined {
-    this.#reserve(6 * COUNTED_BYTES_MAX);
-    this.#write(STAR, 5);
-    this.#write(COLON, a);
-    this.#write(COLON, b);
-    this.#write(COLON, c);
-    this.#write(COLON, d);
-    this.#write(COLON, e);
+  fiveIntegers(a: number, b: number, c: number, d: number, e: number): undefined {
+    this.#reserve(6 * MAX_HEADER_BYTES);
+    this.#writeHeader(STAR, 5);
+    this.#writeHeader(COLON, a);
+    this.#writeHeader(COLON, b);
+    this.#writeHeader(COLON, c);
+    this.#writeHeader(COLON, d);
+    this.#writeHeader(COLON, e);
   }
 
-  value(value: Value): undefined {
-    if (value === null) this.nothing();
+  value(value: ReplyValue): undefined {
+    if (value === null) this.nil();
     else if (typeof value === 'string') this.bulk(value);
     else if (typeof value === 'number') this.#number(value);
-    else if (typeof value === 'boolean') this.#flag(value);
-    else if (Buffer.isBuffer(value)) this.raw(value);
-    else if (value instanceof Status) this.simple(value.text);
+    else if (typeof value === 'boolean') this.#boolean(value);
+    else if (Buffer.isBuffer(value)) this.bulkBytes(value);
+    else if (value instanceof SimpleString) this.simple(value.text);
     else if (isList(value)) {
       this.array(value.length);
       for (const own of value) this.value(own);
-    } else this.#entries(value);
+    } else this.#mapEntries(value);
   }
 
-  #entries(map: { readonly [name: string]: Value | undefined }): void {
+  #mapEntries(map: { readonly [name: string]: ReplyValue | undefined }): void {
     const names = Object.keys(map).filter((name) => map[name] !== undefined);
     this.map(names.length);
     for (const name of names) {
       this.bulk(name);
-      this.value(map[name] as Value);
+      this.value(map[name] as ReplyValue);
     }
   }
 
   #number(number: number): void {
     if (Number.isSafeInteger(number)) this.integer(number);
-    else if (this.protocol === 3) this.#line(COMMA, Number.isFinite(number) ? `${number}` : 'inf');
+    else if (this.protocol === 3)
+      this.#textLine(COMMA, Number.isFinite(number) ? `${number}` : 'inf');
     else this.bulk(String(number));
   }
 
-  #flag(isSo: boolean): void {
-    if (this.protocol === 3) this.#line(HASH, isSo ? 't' : 'f');
+  #boolean(isSo: boolean): void {
+    if (this.protocol === 3) this.#textLine(HASH, isSo ? 't' : 'f');
     else this.integer(isSo ? 1 : 0);
   }
 
   /** A mark and a whole number. */
-  #counted(mark: number, number: number): void {
-    this.#reserve(COUNTED_BYTES_MAX);
-    this.#write(mark, number);
+  #header(mark: number, number: number): void {
+    this.#reserve(MAX_HEADER_BYTES);
+    this.#writeHeader(mark, number);
   }
 
   /** The same where there is room already. */
-  #write(mark: number, number: number): void {
+  #writeHeader(mark: number, number: number): void {
     const bytes = this.#bytes;
     let at = this.#length;
     bytes[at++] = mark;
@@ -193,16 +195,16 @@ export class Reply {
   }
 
   /** A mark and a text of one character for each byte. */
-  #line(mark: number, text: string): void {
+  #textLine(mark: number, text: string): void {
     this.#reserve(text.length + 3);
     this.#bytes[this.#length++] = mark;
-    this.#bytewise(text);
+    this.#latin1(text);
     this.#endLine();
   }
 
   /** Short texts are written faster character by character than by calling out of the engine. */
-  #bytewise(text: string): void {
-    if (text.length > SHORT_CHARS_MAX) {
+  #latin1(text: string): void {
+    if (text.length > MAX_SHORT_CHARS) {
       this.#length += this.#bytes.write(text, this.#length, 'latin1');
       return;
     }
@@ -223,17 +225,17 @@ export class Reply {
 }
 
 function isShortAscii(text: string): boolean {
-  if (text.length > SHORT_CHARS_MAX) return false;
+  if (text.length > MAX_SHORT_CHARS) return false;
   for (let n = 0; n < text.length; n++) if (text.charCodeAt(n) > 0x7f) return false;
   return true;
 }
 
-const isList = (value: object): value is readonly Value[] => Array.isArray(value);
+const isList = (value: object): value is readonly ReplyValue[] => Array.isArray(value);
 
 /** One answer on its own. */
-export function replyWith(protocol: Protocol, fill: (reply: Reply) => void): Buffer {
-  const reply = new Reply(ROOM_FOR_ONE);
+export function encodeReply(protocol: RespVersion, fill: (reply: RespWriter) => void): Buffer {
+  const reply = new RespWriter(SINGLE_REPLY_BYTES);
   reply.protocol = protocol;
   fill(reply);
-  return reply.take();
+  return reply.takeBytes();
 }

@@ -12,45 +12,52 @@
  */
 
 import { NEVER } from '../../../core/decision.ts';
-import { type Call, type Command, NOT_AN_INTEGER } from './command.ts';
+import { type Command, type Invocation, NOT_AN_INTEGER } from './command.ts';
 
 const SECOND_MS = 1000;
 
 /** What part of a second may be floating-point dust. */
-const DUST = 1e-6;
+const ROUNDING_EPSILON = 1e-6;
 
-const secondsUp = (ms: number): number => Math.max(0, Math.ceil(ms / SECOND_MS - DUST));
+const ceilSeconds = (ms: number): number =>
+  Math.max(0, Math.ceil(ms / SECOND_MS - ROUNDING_EPSILON));
 
-export function throttle({ args, reply, served }: Call): undefined {
-  const { cells } = served;
+export function throttle({ args, reply, context }: Invocation): undefined {
+  const { gcraTable } = context;
   const maxBurst = args.integer(2);
   const count = args.integer(3);
   const period = args.integer(4);
   const quantity = args.count > 5 ? args.integer(5) : 1;
   const makesSense =
     !Number.isNaN(maxBurst + count + period + quantity) &&
-    cells.throttle(
+    gcraTable.throttle(
       args.source,
-      args.from(1),
-      args.to(1),
+      args.startOf(1),
+      args.endOf(1),
       maxBurst + 1,
       count,
       period * SECOND_MS,
       quantity,
     );
   if (!makesSense) return reply.error(NOT_AN_INTEGER);
-  const { isLimited, retryAfterMs } = cells;
+  const { isLimited, retryAfterMs } = gcraTable;
   const retryAfter =
-    isLimited && retryAfterMs !== NEVER ? Math.max(1, secondsUp(retryAfterMs)) : -1;
-  const resetAfter = secondsUp(cells.resetAfterMs);
-  return reply.five(isLimited ? 1 : 0, maxBurst + 1, cells.remaining, retryAfter, resetAfter);
+    isLimited && retryAfterMs !== NEVER ? Math.max(1, ceilSeconds(retryAfterMs)) : -1;
+  const resetAfter = ceilSeconds(gcraTable.resetAfterMs);
+  return reply.fiveIntegers(
+    isLimited ? 1 : 0,
+    maxBurst + 1,
+    gcraTable.remaining,
+    retryAfter,
+    resetAfter,
+  );
 }
 
 export const clThrottle: Command = {
   name: 'cl.throttle',
   arity: -5,
-  most: 6,
-  key: 1,
+  maxArity: 6,
+  keyIndex: 1,
   summary: 'Asks a limit that comes with the call, as redis-cell does',
   usage: 'key max_burst count period [quantity]',
   run: throttle,

@@ -6,13 +6,13 @@
 
 import { validateHeaderName, validateHeaderValue } from 'node:http';
 import { describe, expect, test } from 'vitest';
-import { Chance } from '../../../../../test/support/chance.ts';
-import { surfaceWith } from '../../../../../test/support/http-surface.ts';
+import { SeededGenerator } from '../../../../../test/support/chance.ts';
+import { createSurface } from '../../../../../test/support/http-surface.ts';
 import { VirtualClock } from '../../../../testing/index.ts';
-import { readHttp } from '../../../config/http.ts';
-import { type Heard, keyFrom } from '../key.ts';
+import { readHttpSection } from '../../../config/http.ts';
+import { createKeyExtractor, type RequestHead } from '../key.ts';
 import { readParameters } from '../parameters.ts';
-import type { Reply } from '../reply.ts';
+import type { HttpResponse } from '../reply.ts';
 
 const COUNT = Number(process.env.FUZZ ?? 100_000);
 const SEED = Number(process.env.FUZZ_SEED ?? 1);
@@ -90,14 +90,14 @@ const TYPES = [
 ].concat(['text/plain', '', ';', 'application/json,']);
 
 /** A text with some of it cut out, doubled, or replaced. */
-function mutated(chance: Chance, text: string): string {
+function mutated(chance: SeededGenerator, text: string): string {
   let own = text;
   for (let times = chance.below(4); times > 0; times--) {
     const [from, length] = [chance.below(own.length + 1), chance.below(6)];
     const middle = chance.oneOf([
       '',
       chance.oneOf(SPICE),
-      chance.bytes(6),
+      chance.binaryString(6),
       own.slice(from, from + length).repeat(2),
     ]);
     own = own.slice(0, from) + middle + own.slice(from + length);
@@ -105,8 +105,13 @@ function mutated(chance: Chance, text: string): string {
   return own;
 }
 
-function requestOf(chance: Chance): { request: Heard; body: Buffer; isLoopback: boolean } {
-  const url = chance.below(20) === 0 ? chance.bytes(60) : mutated(chance, chance.oneOf(URLS));
+function requestOf(chance: SeededGenerator): {
+  request: RequestHead;
+  body: Buffer;
+  isLoopback: boolean;
+} {
+  const url =
+    chance.below(20) === 0 ? chance.binaryString(60) : mutated(chance, chance.oneOf(URLS));
   const headers: Record<string, string> = {
     host: 'localhost',
     'content-type': chance.oneOf(TYPES),
@@ -135,7 +140,7 @@ function requestOf(chance: Chance): { request: Heard; body: Buffer; isLoopback: 
 const STATUSES = [200, 400, 401, 403, 404, 405, 415, 422, 429, 503];
 
 /** What a client must be able to rely on, whatever it sent. */
-function requireSound({ status, headers, body, isFeed }: Reply, asked: string): void {
+function requireSound({ status, headers, body, isEventStream }: HttpResponse, asked: string): void {
   const isAsked = asked.includes('status') && status >= 400 && status <= 599;
   if (!STATUSES.includes(status) && !isAsked) throw new Error(`status ${status}: ${body}`);
   for (let n = 0; n < headers.length; n += 2) {
@@ -143,7 +148,7 @@ function requireSound({ status, headers, body, isFeed }: Reply, asked: string): 
     validateHeaderValue(headers[n], headers[n + 1]);
   }
   const type = headers[headers.indexOf('Content-Type') + 1];
-  if (type.endsWith('json') && !isFeed) JSON.parse(body);
+  if (type.endsWith('json') && !isEventStream) JSON.parse(body);
   if (type === 'application/problem+json' && JSON.parse(body).status !== status) {
     throw new Error(`status ${status}, but ${body}`);
   }
@@ -153,25 +158,25 @@ describe('whatever is asked', () => {
   test(
     'there is an answer',
     async () => {
-      const chance = new Chance(SEED);
+      const chance = new SeededGenerator(SEED);
       const failed: unknown[] = [];
       const clock = new VirtualClock(1e9);
-      const { desk } = surfaceWith({
+      const { handler } = createSurface({
         clock,
         limits: {
           api: { bucket: { rate: '1/s', burst: 3 }, deny: 'mallory' },
-          jobs: { adaptive: { fixed: 3 }, holdMax: '1000h', match: { regex: 'c.*' } },
+          jobs: { adaptive: { fixed: 3 }, permitTimeout: '1000h', match: { regex: 'c.*' } },
           slowly: { spacing: { every: '1s' }, match: 'x*', always: true },
         },
         deny: 'eve',
-        keyOf: keyFrom(readHttp({ trustProxy: 1, prefix: 'ip:' }, 'http')),
-        bounds: { keyMax: 64, batchMax: 2 },
+        extractKey: createKeyExtractor(readHttpSection({ trustProxy: 1, prefix: 'ip:' }, 'http')),
+        bounds: { maxKey: 64, maxBatch: 2 },
         onError: (error) => failed.push(error),
       });
       const seen = new Set<number>();
       for (let n = 0; n < COUNT; n++) {
         const { request, body, isLoopback } = requestOf(chance);
-        const reply = await desk.answer(request, isLoopback, body);
+        const reply = await handler.handle(request, isLoopback, body);
         try {
           requireSound(reply, request.url + body.toString('latin1'));
         } catch (error) {
@@ -189,16 +194,16 @@ describe('whatever is asked', () => {
   );
 
   test('a key comes through as the bytes it was', () => {
-    const chance = new Chance(SEED + 1);
+    const chance = new SeededGenerator(SEED + 1);
     for (let n = 0; n < COUNT / 10; n++) {
-      const tag = chance.bytes(20);
-      const escaped = [...tag].map((own) => {
+      const key = chance.binaryString(20);
+      const escaped = [...key].map((own) => {
         const hex = own.charCodeAt(0).toString(16).padStart(2, '0');
         const isPlain = /[\w.~\x80-\xff-]/.test(own) && chance.below(2) === 0;
         return isPlain ? own : `%${chance.below(2) === 0 ? hex : hex.toUpperCase()}`;
       });
       expect(readParameters(`limit=a&key=${escaped.join('')}`, 0, ['key', 'limit'])).toEqual([
-        tag,
+        key,
         'a',
       ]);
     }

@@ -14,113 +14,126 @@ import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Millis } from '../../../../core/clock.ts';
 import {
-  HEADER_BYTES_MAX,
-  HEADERS_MAX,
   HTTP_BOUNDS,
   type HttpBounds,
   idleTimeoutOf,
+  MAX_HEADER_BYTES,
+  MAX_HEADERS,
 } from '../bounds.ts';
-import type { Heard } from '../key.ts';
-import { problem, type Reply } from '../reply.ts';
+import type { RequestHead } from '../key.ts';
+import { type HttpResponse, problemResponse } from '../reply.ts';
 
 /** How often it is looked who is slow. */
-const LOOK_EVERY_MS: Millis = 500;
-const OPTIONS = { maxHeaderSize: HEADER_BYTES_MAX, connectionsCheckingInterval: LOOK_EVERY_MS };
+const TIMEOUT_CHECK_MS: Millis = 500;
+const SERVER_OPTIONS = {
+  maxHeaderSize: MAX_HEADER_BYTES,
+  connectionsCheckingInterval: TIMEOUT_CHECK_MS,
+};
 
 /** A proxy says with these that it asks on behalf of a request: whose body is then none of ours. */
-const FORWARDED = ['x-forwarded-uri', 'x-forwarded-method', 'x-original-uri', 'x-original-method'];
+const FORWARDING_HEADERS = [
+  'x-forwarded-uri',
+  'x-forwarded-method',
+  'x-original-uri',
+  'x-original-method',
+];
 
 /** Whether what is asked for may stand in a body. */
-const hasBody = ({ method, headers }: Heard): boolean =>
+const hasBody = ({ method, headers }: RequestHead): boolean =>
   method === 'POST' &&
   (headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0) &&
-  FORWARDED.every((name) => headers[name] === undefined);
+  FORWARDING_HEADERS.every((name) => headers[name] === undefined);
 
 const NO_BODY = Buffer.alloc(0);
 
-export interface LongWayTold {
+export interface NodeServerHooks {
   /** What a request is told. */
-  answer(request: Heard, isLoopback: boolean, body: Buffer): Reply | Promise<Reply>;
+  handle(
+    request: RequestHead,
+    isLoopback: boolean,
+    body: Buffer,
+  ): HttpResponse | Promise<HttpResponse>;
   /** Hears of every reply before it goes out. */
-  replied(reply: Reply): void;
+  onResponse(reply: HttpResponse): void;
   /** False: after this reply it hangs up. */
-  staysOpen(): boolean;
+  canKeepAlive(): boolean;
   /** A response that has only begun, and goes on once a second. */
-  feeds(response: ServerResponse): void;
+  startEventStream(response: ServerResponse): void;
 }
 
-export class LongWay {
-  readonly #told: LongWayTold;
+export class NodeHttpServer {
+  readonly #hooks: NodeServerHooks;
   /** Whoever comes by loopback, and everybody else. */
-  readonly #here = createServer(OPTIONS, this.#listener(true));
-  readonly #elsewhere = createServer(OPTIONS, this.#listener(false));
-  #bodyMax = HTTP_BOUNDS.bodyMax;
+  readonly #loopbackServer = createServer(SERVER_OPTIONS, this.#createListener(true));
+  readonly #externalServer = createServer(SERVER_OPTIONS, this.#createListener(false));
+  #maxBody = HTTP_BOUNDS.maxBody;
 
-  constructor(told: LongWayTold) {
-    this.#told = told;
-    for (const server of [this.#here, this.#elsewhere]) {
-      server.on('clientError', refuseRaw);
+  constructor(hooks: NodeServerHooks) {
+    this.#hooks = hooks;
+    for (const server of [this.#loopbackServer, this.#externalServer]) {
+      server.on('clientError', rejectUnparsed);
       server.emit('listening'); // from then on it watches who is slow
     }
   }
 
   /** From now on with other bounds. */
-  bind(bounds: HttpBounds): void {
-    this.#bodyMax = bounds.bodyMax;
-    bind(this.#here, bounds);
-    bind(this.#elsewhere, bounds);
+  configure(bounds: HttpBounds): void {
+    this.#maxBody = bounds.maxBody;
+    applyBounds(this.#loopbackServer, bounds);
+    applyBounds(this.#externalServer, bounds);
   }
 
-  take(socket: Socket, isLoopback: boolean): void {
-    (isLoopback ? this.#here : this.#elsewhere).emit('connection', socket);
+  accept(socket: Socket, isLoopback: boolean): void {
+    (isLoopback ? this.#loopbackServer : this.#externalServer).emit('connection', socket);
   }
 
   /** Hangs up where nothing is being asked. */
   closeIdle(): void {
-    this.#here.close();
-    this.#elsewhere.close();
+    this.#loopbackServer.close();
+    this.#externalServer.close();
   }
 
-  #listener(isLoopback: boolean): RequestListener {
+  #createListener(isLoopback: boolean): RequestListener {
     return (request, response) => {
-      if (request.method !== 'GET' && hasBody(request)) this.#hear(request, response, isLoopback);
-      else this.#answer(request, response, isLoopback, NO_BODY);
+      if (request.method !== 'GET' && hasBody(request))
+        this.#readBody(request, response, isLoopback);
+      else this.#handle(request, response, isLoopback, NO_BODY);
     };
   }
 
-  #answer(
+  #handle(
     request: IncomingMessage,
     response: ServerResponse,
     isLoopback: boolean,
     body: Buffer,
   ): void {
-    const reply = this.#told.answer(request, isLoopback, body);
+    const reply = this.#hooks.handle(request, isLoopback, body);
     if (reply instanceof Promise) reply.then((late) => this.#send(response, late));
     else this.#send(response, reply);
   }
 
   /** Takes in a body, up to the bound. */
-  #hear(request: IncomingMessage, response: ServerResponse, isLoopback: boolean): void {
-    const bodyMax = this.#bodyMax;
+  #readBody(request: IncomingMessage, response: ServerResponse, isLoopback: boolean): void {
+    const maxBody = this.#maxBody;
     const chunks: Buffer[] = [];
     let length = 0;
     const tooLong = (): void => {
       request.removeAllListeners('data').removeAllListeners('end');
       response.shouldKeepAlive = false; // what comes behind it is not worth reading
-      this.#send(response, problem(413, `The body has more than ${bodyMax} bytes.`));
+      this.#send(response, problemResponse(413, `The body has more than ${maxBody} bytes.`));
     };
     request.on('error', () => {}); // it hung up: nothing to tell anybody
-    if (Number(request.headers['content-length']) > bodyMax) {
+    if (Number(request.headers['content-length']) > maxBody) {
       tooLong();
       return;
     }
     request.on('data', (chunk: Buffer) => {
       length += chunk.length;
-      if (length <= bodyMax) chunks.push(chunk);
+      if (length <= maxBody) chunks.push(chunk);
       else tooLong();
     });
     request.on('end', () =>
-      this.#answer(
+      this.#handle(
         request,
         response,
         isLoopback,
@@ -129,14 +142,14 @@ export class LongWay {
     );
   }
 
-  #send(response: ServerResponse, reply: Reply): void {
-    const { status, headers, body, isFeed = false } = reply;
-    this.#told.replied(reply);
-    if (!this.#told.staysOpen()) response.shouldKeepAlive = false;
-    if (isFeed) {
+  #send(response: ServerResponse, reply: HttpResponse): void {
+    const { status, headers, body, isEventStream = false } = reply;
+    this.#hooks.onResponse(reply);
+    if (!this.#hooks.canKeepAlive()) response.shouldKeepAlive = false;
+    if (isEventStream) {
       response.writeHead(status, [...headers]);
       response.write(body);
-      this.#told.feeds(response);
+      this.#hooks.startEventStream(response);
       return;
     }
     const length = Buffer.byteLength(body);
@@ -145,18 +158,18 @@ export class LongWay {
   }
 }
 
-function bind(server: Server, bounds: HttpBounds): void {
+function applyBounds(server: Server, bounds: HttpBounds): void {
   server.headersTimeout = bounds.slowMs;
   server.requestTimeout = bounds.slowMs;
   server.keepAliveTimeout = idleTimeoutOf(bounds);
-  server.maxHeadersCount = HEADERS_MAX;
+  server.maxHeadersCount = MAX_HEADERS;
   server.maxRequestsPerSocket = 0; // as many as one likes
 }
 
 /** What is no HTTP, or too much of it, or too slow: answered before there is a request. */
-function refuseRaw({ code }: Pick<NodeJS.ErrnoException, 'code'>, socket: Duplex): void {
+function rejectUnparsed({ code }: Pick<NodeJS.ErrnoException, 'code'>, socket: Duplex): void {
   if (!socket.writable || code === 'ECONNRESET') return void socket.destroy();
-  const { status, headers, body } = problem(...rawProblem(code));
+  const { status, headers, body } = problemResponse(...parseErrorProblem(code));
   const lines = [
     `HTTP/1.1 ${status} ${JSON.parse(body).title}`,
     `${headers[0]}: ${headers[1]}`,
@@ -167,13 +180,14 @@ function refuseRaw({ code }: Pick<NodeJS.ErrnoException, 'code'>, socket: Duplex
 }
 
 /** Whoever comes and never asks is told the same, whoever watches it. */
-export const refuseSilent = (socket: Duplex): void => refuseRaw({ code: TOO_SLOW }, socket);
+export const rejectTimedOut = (socket: Duplex): void =>
+  rejectUnparsed({ code: REQUEST_TIMEOUT }, socket);
 
-const TOO_SLOW = 'ERR_HTTP_REQUEST_TIMEOUT';
+const REQUEST_TIMEOUT = 'ERR_HTTP_REQUEST_TIMEOUT';
 
-function rawProblem(code: string | undefined): [number, string] {
+function parseErrorProblem(code: string | undefined): [number, string] {
   if (code === 'HPE_HEADER_OVERFLOW')
-    return [431, `Headers of more than ${HEADER_BYTES_MAX} bytes.`];
-  if (code === TOO_SLOW) return [408, 'The request did not come in time.'];
+    return [431, `Headers of more than ${MAX_HEADER_BYTES} bytes.`];
+  if (code === REQUEST_TIMEOUT) return [408, 'The request did not come in time.'];
   return [400, 'That is no HTTP request.'];
 }

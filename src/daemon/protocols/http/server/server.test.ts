@@ -4,38 +4,38 @@ import { once } from 'node:events';
 import { connect } from 'node:net';
 import { afterEach, describe, expect, test } from 'vitest';
 import {
-  type Asked,
-  type Given,
-  type Served,
-  serve,
-  somebodyElse,
-  surfaceWith,
+  createSurface,
+  type HttpRequestOptions,
+  type RunningSurface,
+  type SurfaceOptions,
+  serveSurface,
+  unavailableBackend,
 } from '../../../../../test/support/http-surface.ts';
 import { deny } from '../../../../core/decision.ts';
 import { VirtualClock } from '../../../../testing/index.ts';
-import { readHttp } from '../../../config/http.ts';
-import { keyFrom } from '../key.ts';
+import { readHttpSection } from '../../../config/http.ts';
+import { createKeyExtractor } from '../key.ts';
 
-const open: Served[] = [];
+const open: RunningSurface[] = [];
 
 afterEach(async () => {
   await Promise.all(open.splice(0).map((own) => own.stop()));
 });
 
-async function served(given: Given = {}, isLoopback = true): Promise<Served> {
+async function served(given: SurfaceOptions = {}, isLoopback = true): Promise<RunningSurface> {
   const clock = new VirtualClock(1e6);
-  const own = await serve(surfaceWith({ clock, ...given }), isLoopback);
+  const own = await serveSurface(createSurface({ clock, ...given }), isLoopback);
   open.push(own);
   return own;
 }
 
-const post = (body: unknown, headers: Asked['headers'] = {}): Asked => ({
+const post = (body: unknown, headers: HttpRequestOptions['headers'] = {}): HttpRequestOptions => ({
   method: 'POST',
   headers: { 'content-type': 'application/json', ...headers },
   body: JSON.stringify(body),
 });
 
-const form = (body: string): Asked => ({
+const form = (body: string): HttpRequestOptions => ({
   method: 'POST',
   headers: { 'content-type': 'application/x-www-form-urlencoded' },
   body,
@@ -45,8 +45,8 @@ const PROBLEM = 'application/problem+json';
 
 describe('a check', () => {
   test('is told what is left, and then to come back later', async () => {
-    const { ask } = await served();
-    const first = await ask('/check?limit=api&key=alice');
+    const { sendRequest } = await served();
+    const first = await sendRequest('/check?limit=api&key=alice');
     expect(first.status).toBe(200);
     expect(first.json).toEqual({ verdict: 'allow', remaining: 2 });
     expect(first.headers).toMatchObject({
@@ -54,8 +54,8 @@ describe('a check', () => {
       'ratelimit-policy': '"api";q=3;w=3',
       ratelimit: '"api";r=2;t=1',
     });
-    expect((await ask('/check?key=alice&cost=2')).json.remaining).toBe(0);
-    const refused = await ask('/check?key=alice');
+    expect((await sendRequest('/check?key=alice&cost=2')).json.remaining).toBe(0);
+    const refused = await sendRequest('/check?key=alice');
     expect(refused.status).toBe(429);
     expect(refused.headers).toMatchObject({
       'content-type': PROBLEM,
@@ -71,76 +71,78 @@ describe('a check', () => {
       retryAfterMs: 1000,
       limit: 'api',
     });
-    expect((await ask('/check?key=bob')).status).toBe(200);
-    const large = await ask('/check?key=bob&cost=9');
+    expect((await sendRequest('/check?key=bob')).status).toBe(200);
+    const large = await sendRequest('/check?key=bob&cost=9');
     expect(large.headers.ratelimit).toBe('"api";r=2');
     expect(large.json).toMatchObject({ remaining: 2, retryAfterMs: null }); // as the header has it
   });
 
   test('comes with any method, as proxies send them, and then no body counts', async () => {
-    const { ask } = await served({
-      keyOf: keyFrom(readHttp({ key: { header: 'X-Real-IP' } }, 'http')),
+    const { sendRequest } = await served({
+      extractKey: createKeyExtractor(readHttpSection({ key: { header: 'X-Real-IP' } }, 'http')),
     });
     const headers = { 'x-real-ip': '192.0.2.1', 'x-forwarded-method': 'PUT' };
-    expect((await ask('/check', { method: 'HEAD', headers })).text).toBe('');
-    expect((await ask('/check', { method: 'DELETE', headers })).status).toBe(200);
+    expect((await sendRequest('/check', { method: 'HEAD', headers })).text).toBe('');
+    expect((await sendRequest('/check', { method: 'DELETE', headers })).status).toBe(200);
     const forged = { ...post({ key: 'bob' }), headers: { ...headers, 'x-forwarded-uri': '/' } };
-    expect((await ask('/check', forged)).status).toBe(200);
-    expect((await ask('/check', { method: 'OPTIONS', headers })).status).toBe(429);
-    expect((await ask('/check', { headers: { 'x-real-ip': '192.0.2.2' } })).status).toBe(200);
+    expect((await sendRequest('/check', forged)).status).toBe(200);
+    expect((await sendRequest('/check', { method: 'OPTIONS', headers })).status).toBe(429);
+    expect((await sendRequest('/check', { headers: { 'x-real-ip': '192.0.2.2' } })).status).toBe(
+      200,
+    );
   });
 
   test('comes as a form or as JSON, and means the same key in bytes', async () => {
-    const { ask } = await served();
-    expect((await ask('/check', form('key=caf%C3%A9'))).json.remaining).toBe(2);
-    expect((await ask('/check', post({ key: 'café' }))).json.remaining).toBe(1);
-    expect((await ask('/check?key=caf%C3%A9')).json.remaining).toBe(0);
-    expect((await ask('/check?key=caf%E9')).json.remaining).toBe(2); // other bytes, another key
+    const { sendRequest } = await served();
+    expect((await sendRequest('/check', form('key=caf%C3%A9'))).json.remaining).toBe(2);
+    expect((await sendRequest('/check', post({ key: 'café' }))).json.remaining).toBe(1);
+    expect((await sendRequest('/check?key=caf%C3%A9')).json.remaining).toBe(0);
+    expect((await sendRequest('/check?key=caf%E9')).json.remaining).toBe(2); // other bytes, another key
   });
 
   test('can be refused with another status, for those who understand no other', async () => {
-    const { ask } = await served();
-    const refused = await ask('/check?key=alice&cost=4&status=403');
+    const { sendRequest } = await served();
+    const refused = await sendRequest('/check?key=alice&cost=4&status=403');
     expect([refused.status, refused.json.status]).toEqual([403, 403]);
     expect(refused.headers['retry-after']).toBeUndefined(); // it can never fit
     expect(refused.json.retryAfterMs).toBeNull();
-    expect((await ask('/check?key=alice&cost=3&status=403')).status).toBe(200);
-    const later = await ask('/check?key=alice&status=403');
+    expect((await sendRequest('/check?key=alice&cost=3&status=403')).status).toBe(200);
+    const later = await sendRequest('/check?key=alice&status=403');
     expect([later.status, later.headers['retry-after']]).toEqual([403, '1']);
   });
 
   test('meets several limits at once and hears of all of them', async () => {
-    const { ask } = await served({
+    const { sendRequest } = await served({
       limits: {
         user: { bucket: { rate: '1/s', burst: 3 } },
         all: { bucket: { rate: '1/s', burst: 2 }, per: 'limit', always: true },
       },
     });
-    const first = await ask('/check?key=alice');
+    const first = await sendRequest('/check?key=alice');
     expect(first.headers.ratelimit).toBe('"user";r=2;t=1, "all";r=1;t=1');
     expect(first.json.remaining).toBe(1);
-    await ask('/check?key=bob');
-    const refused = await ask('/check?key=carol');
+    await sendRequest('/check?key=bob');
+    const refused = await sendRequest('/check?key=carol');
     expect(refused.json).toMatchObject({ limit: 'all', 'violated-policies': ['all'] });
   });
 
   test('says nothing of a limit that only counts', async () => {
-    const { ask } = await served({
+    const { sendRequest } = await served({
       limits: { api: { bucket: { rate: '1/s', burst: 1 }, shadow: true } },
     });
-    await ask('/check?key=alice');
-    const second = await ask('/check?key=alice');
+    await sendRequest('/check?key=alice');
+    const second = await sendRequest('/check?key=alice');
     expect([second.status, second.headers.ratelimit]).toEqual([200, undefined]);
     expect(second.json).toEqual({ verdict: 'allow' });
   });
 
   test('that is refused as nobody could be asked says nothing of what is left', async () => {
     const redis = { url: 'redis://127.0.0.1' };
-    const { ask } = await served({
+    const { sendRequest } = await served({
       limits: { api: { bucket: { rate: '1/s', burst: 3 }, redis } },
-      share: somebodyElse(deny(500)),
+      backend: unavailableBackend(deny(500)),
     });
-    const { status, headers, json } = await ask('/check?key=a');
+    const { status, headers, json } = await sendRequest('/check?key=a');
     expect([status, headers['retry-after'], headers.ratelimit]).toEqual([503, '1', undefined]);
     expect(json).toMatchObject({
       type: 'https://iana.org/assignments/http-problem-types#temporary-reduced-capacity',
@@ -152,48 +154,48 @@ describe('a check', () => {
       retryAfterMs: 500,
     });
     expect(json).not.toHaveProperty('remaining');
-    expect((await ask('/check?key=a&status=403')).status).toBe(403); // as nginx wants it
-    const batch = await ask('/batch', post([{ key: 'a' }]));
+    expect((await sendRequest('/check?key=a&status=403')).status).toBe(403); // as nginx wants it
+    const batch = await sendRequest('/batch', post([{ key: 'a' }]));
     expect(batch.json).toEqual([
       { verdict: 'deny', retryAfterMs: 500, limit: 'api', reason: 'unavailable' },
     ]);
   });
 
   test('is told of a limit whose decider is out of reach, when it is looked at', async () => {
-    const { ask } = await served({
+    const { sendRequest } = await served({
       limits: { far: { bucket: { rate: '1/s' }, redis: { url: 'redis://127.0.0.1' } } },
-      share: somebodyElse(deny(500)),
+      backend: unavailableBackend(deny(500)),
     });
-    const { json } = await ask('/inspect?key=a');
-    expect(json.limits).toEqual([{ name: 'far', isReachable: false }]);
+    const { json } = await sendRequest('/inspect?key=a');
+    expect(json.limits).toEqual([{ name: 'far', isAvailable: false }]);
   });
 
   test('that nobody could be asked about accuses no other limit', async () => {
-    const { ask } = await served({
+    const { sendRequest } = await served({
       limits: {
         far: { bucket: { rate: '1/s' }, redis: { url: 'redis://127.0.0.1' } },
         near: { bucket: { rate: '1/s', burst: 3 }, always: true },
       },
-      share: somebodyElse(deny(500)),
+      backend: unavailableBackend(deny(500)),
     });
-    const { status, headers, json } = await ask('/check?key=a');
+    const { status, headers, json } = await sendRequest('/check?key=a');
     expect([status, headers.ratelimit]).toEqual([503, expect.stringMatching(/^"near";r=3/)]);
     expect(json['violated-policies']).toEqual(['far']);
   });
 
   test('that a part of the limit refused here while its decider is away is over the limit', async () => {
-    const { ask } = await served({
+    const { sendRequest } = await served({
       limits: { api: { bucket: { rate: '1/s' }, redis: { url: 'redis://127.0.0.1' } } },
-      share: somebodyElse(deny(500), [], 'local'),
+      backend: unavailableBackend(deny(500), [], 'local'),
     });
-    const { status, json } = await ask('/check?key=a');
+    const { status, json } = await sendRequest('/check?key=a');
     expect([status, json.reason]).toEqual([429, undefined]);
   });
 
   test('of a key on a list is not counted', async () => {
-    const { ask } = await served({ deny: 'eve', allow: 'root' });
-    expect((await ask('/check?key=root&cost=99')).json).toEqual({ verdict: 'allow' });
-    const denied = await ask('/check?key=eve');
+    const { sendRequest } = await served({ deny: 'eve', allow: 'root' });
+    expect((await sendRequest('/check?key=root&cost=99')).json).toEqual({ verdict: 'allow' });
+    const denied = await sendRequest('/check?key=eve');
     expect(denied.status).toBe(403);
     expect(denied.json).toMatchObject({
       detail: 'The key is on the deny list (eve).',
@@ -201,18 +203,18 @@ describe('a check', () => {
       reason: 'deny-list',
       retryAfterMs: null,
     });
-    expect((await ask('/check?key=eve&status=429')).status).toBe(429);
+    expect((await sendRequest('/check?key=eve&status=429')).status).toBe(429);
     const strict = await served({
       unmatched: 'deny',
       limits: { a: { bucket: { rate: 1 }, match: 'a' } },
     });
-    expect((await strict.ask('/check?key=b')).json.reason).toBe('unmatched');
+    expect((await strict.sendRequest('/check?key=b')).json.reason).toBe('unmatched');
   });
 
   test('that makes no sense is refused by name, and takes nothing', async () => {
-    const { ask } = await served();
-    const wrong = async (path: string, asked?: Asked): Promise<string> => {
-      const { status, headers, json } = await ask(path, asked);
+    const { sendRequest } = await served();
+    const wrong = async (path: string, asked?: HttpRequestOptions): Promise<string> => {
+      const { status, headers, json } = await sendRequest(path, asked);
       expect([path, headers['content-type']]).toEqual([path, PROBLEM]);
       expect(json.status).toBe(status);
       return `${status} ${json.detail}`;
@@ -252,13 +254,13 @@ describe('a check', () => {
     expect(await wrong('/check', latin)).toContain('400 expected `body` to be UTF-8, got ');
     const plain = { ...post({}), headers: { 'content-type': 'text/plain' } };
     expect(await wrong('/check', plain)).toContain('415');
-    expect((await ask('/check?key=a')).json.remaining).toBe(2);
+    expect((await sendRequest('/check?key=a')).json.remaining).toBe(2);
   });
 });
 
 describe('a batch', () => {
   test('is answered in order', async () => {
-    const { ask } = await served({ deny: 'eve' });
+    const { sendRequest } = await served({ deny: 'eve' });
     const asked = [
       { key: 'alice', cost: 3 },
       { key: 'alice' },
@@ -271,13 +273,13 @@ describe('a batch', () => {
       { verdict: 'deny', retryAfterMs: null, reason: 'deny-list' },
       { verdict: 'allow', remaining: 2 },
     ];
-    expect((await ask('/batch', post(asked))).json).toEqual(answers);
-    expect((await ask('/check', post([]))).json).toEqual([]);
+    expect((await sendRequest('/batch', post(asked))).json).toEqual(answers);
+    expect((await sendRequest('/check', post([]))).json).toEqual([]);
   });
 
   test('that makes no sense in one place takes nothing in another', async () => {
-    const { ask } = await served({ bounds: { batchMax: 3 } });
-    const wrong = async (body: unknown) => (await ask('/batch', post(body))).json.detail;
+    const { sendRequest } = await served({ bounds: { maxBatch: 3 } });
+    const wrong = async (body: unknown) => (await sendRequest('/batch', post(body))).json.detail;
     expect(await wrong([{ key: 'a' }, { key: 'a', cost: -1 }])).toBe(
       'expected `[1].cost` to be a number of at least 0, got -1',
     );
@@ -290,7 +292,7 @@ describe('a batch', () => {
       'expected `body` to be at most 3 questions at once, got 4',
     );
     expect(await wrong({ key: 'a' })).toBe('expected `body` to be a list of questions, got "one"');
-    expect((await ask('/check?key=a')).json.remaining).toBe(2);
+    expect((await sendRequest('/check?key=a')).json.remaining).toBe(2);
   });
 });
 
@@ -298,89 +300,96 @@ describe('a permit', () => {
   const limits = { jobs: { adaptive: { fixed: 1 } } };
 
   test('is held from a check to its settling', async () => {
-    const { ask } = await served({ limits });
-    const { json } = await ask('/check?key=a&hold=1');
+    const { sendRequest } = await served({ limits });
+    const { json } = await sendRequest('/check?key=a&hold=1');
     expect(json).toMatchObject({ verdict: 'allow', remaining: 0 });
-    const full = await ask('/check?key=a&hold=1');
+    const full = await sendRequest('/check?key=a&hold=1');
     expect([full.status, full.headers['retry-after']]).toEqual([503, '1']);
-    const settled = await ask('/settle', post({ permit: json.permit, outcome: 'ok', rttMs: 5 }));
+    const settled = await sendRequest(
+      '/settle',
+      post({ permit: json.permit, outcome: 'ok', rttMs: 5 }),
+    );
     expect([settled.status, settled.json]).toEqual([200, { settled: true }]);
-    expect((await ask('/settle', post({ permit: json.permit }))).status).toBe(404);
-    expect((await ask('/check?key=a&hold=1')).status).toBe(200);
+    expect((await sendRequest('/settle', post({ permit: json.permit }))).status).toBe(404);
+    expect((await sendRequest('/check?key=a&hold=1')).status).toBe(200);
   });
 
   test('is settled by a form and by a URL too, and by nothing that makes no sense', async () => {
-    const { ask } = await served({ limits: { jobs: { adaptive: { fixed: 3 } } } });
-    const hold = async () => (await ask('/check?key=a&hold=true')).json.permit;
-    expect((await ask('/settle', form(`permit=${await hold()}&outcome=failed`))).status).toBe(200);
+    const { sendRequest } = await served({ limits: { jobs: { adaptive: { fixed: 3 } } } });
+    const hold = async () => (await sendRequest('/check?key=a&hold=true')).json.permit;
+    expect(
+      (await sendRequest('/settle', form(`permit=${await hold()}&outcome=failed`))).status,
+    ).toBe(200);
     const url = `/settle?permit=${await hold()}&used=2&rttMs=1.5`;
-    expect((await ask(url, { method: 'POST' })).status).toBe(200);
+    expect((await sendRequest(url, { method: 'POST' })).status).toBe(200);
     const permit = await hold();
     for (const wrong of [{ outcome: 'fine' }, { used: -1 }, { rttMs: 'x' }, { usd: 1 }]) {
-      expect((await ask('/settle', post({ permit, ...wrong }))).status).toBe(400);
+      expect((await sendRequest('/settle', post({ permit, ...wrong }))).status).toBe(400);
     }
-    expect((await ask('/settle', post({ outcome: 'ok' }))).json.detail).toBe(
+    expect((await sendRequest('/settle', post({ outcome: 'ok' }))).json.detail).toBe(
       'expected `permit` to be a text, got nothing',
     );
-    expect((await ask('/settle', post({ permit }))).status).toBe(200);
+    expect((await sendRequest('/settle', post({ permit }))).status).toBe(200);
   });
 });
 
 describe('whoever looks', () => {
   test('finds what there is', async () => {
-    const { ask } = await served();
-    expect((await ask('/')).text).toContain('sluice 0.0.0');
-    expect((await ask('/limits')).json).toEqual({ api: { bucket: { rate: '1/s', burst: 3 } } });
-    const metrics = await ask('/metrics');
+    const { sendRequest } = await served();
+    expect((await sendRequest('/')).text).toContain('sluice 0.0.0');
+    expect((await sendRequest('/limits')).json).toEqual({
+      api: { bucket: { rate: '1/s', burst: 3 } },
+    });
+    const metrics = await sendRequest('/metrics');
     expect(metrics.headers['content-type']).toBe('text/plain; version=0.0.4; charset=utf-8');
     expect(metrics.text).toBe('up 1\n');
-    expect((await ask('/nothing')).status).toBe(404);
-    expect((await ask('http://localhost/healthz')).text).toBe('ok\n');
-    const wrong = await ask('/limits', { method: 'DELETE' });
+    expect((await sendRequest('/nothing')).status).toBe(404);
+    expect((await sendRequest('http://localhost/healthz')).text).toBe('ok\n');
+    const wrong = await sendRequest('/limits', { method: 'DELETE' });
     expect([wrong.status, wrong.headers.allow]).toEqual([405, 'GET, HEAD']);
-    expect((await ask('/reload')).headers.allow).toBe('POST');
+    expect((await sendRequest('/reload')).headers.allow).toBe('POST');
   });
 
   test('sees how a key stands, and why', async () => {
-    const { ask } = await served({
+    const { sendRequest } = await served({
       deny: 'eve',
       limits: { api: { bucket: { rate: '1/s', burst: 3 }, match: 'caf*' } },
     });
-    await ask('/check?key=caf%C3%A9');
-    const { json } = await ask('/inspect?key=caf%C3%A9');
+    await sendRequest('/check?key=caf%C3%A9');
+    const { json } = await sendRequest('/inspect?key=caf%C3%A9');
     expect(json).toMatchObject({ key: 'café', limits: [{ name: 'api', remaining: 2 }] });
-    expect((await ask('/explain?key=caf%C3%A9')).json).toMatchObject({
+    expect((await sendRequest('/explain?key=caf%C3%A9')).json).toMatchObject({
       key: 'café',
       summary: 'one limit decides',
       limits: [{ name: 'api', isApplied: true, reason: 'matches caf*, is the most specific' }],
     });
-    expect((await ask('/explain?key=eve')).json.summary).toBe(
+    expect((await sendRequest('/explain?key=eve')).json.summary).toBe(
       'always denied: the deny list has eve',
     );
-    expect((await ask('/inspect?key=eve')).json).toEqual({
+    expect((await sendRequest('/inspect?key=eve')).json).toEqual({
       key: 'eve',
       verdict: 'deny',
       reason: 'deny-list',
       by: 'eve',
       limits: [],
     });
-    expect((await ask('/inspect')).status).toBe(400);
-    expect((await ask('/inspect?key=a&limit=nope')).status).toBe(404);
+    expect((await sendRequest('/inspect')).status).toBe(400);
+    expect((await sendRequest('/inspect?key=a&limit=nope')).status).toBe(404);
   });
 
   test('needs a token elsewhere; whoever asks does not', async () => {
-    const { ask } = await served({}, false);
+    const { sendRequest } = await served({}, false);
     for (const path of ['/', '/limits', '/metrics', '/feed', '/inspect?key=a', '/explain?key=a']) {
-      expect([path, (await ask(path)).status]).toEqual([path, 403]);
+      expect([path, (await sendRequest(path)).status]).toEqual([path, 403]);
     }
-    expect((await ask('/reload', { method: 'POST' })).status).toBe(403);
+    expect((await sendRequest('/reload', { method: 'POST' })).status).toBe(403);
     for (const path of ['/check?key=a', '/healthz', '/readyz']) {
-      expect([path, (await ask(path)).status]).toEqual([path, 200]);
+      expect([path, (await sendRequest(path)).status]).toEqual([path, 200]);
     }
     const withToken = await served({ admin: { token: 'secret' } }, false);
     const headers = { authorization: 'Bearer secret' };
-    expect((await withToken.ask('/limits', { headers })).status).toBe(200);
-    expect((await withToken.ask('/limits')).status).toBe(401);
+    expect((await withToken.sendRequest('/limits', { headers })).status).toBe(200);
+    expect((await withToken.sendRequest('/limits')).status).toBe(401);
   });
 
   test('can have the configuration taken in again, but no page of another site can', async () => {
@@ -391,28 +400,31 @@ describe('whoever looks', () => {
         ? { ok: true as const, limits: 2 }
         : { ok: false as const, problems: ['line 3', 'line 4'] };
     };
-    const { ask } = await served({ reload });
-    expect((await ask('/reload', { method: 'POST' })).json).toEqual({ ok: true, limits: 2 });
-    const bad = await ask('/reload', { method: 'POST' });
+    const { sendRequest } = await served({ reload });
+    expect((await sendRequest('/reload', { method: 'POST' })).json).toEqual({
+      ok: true,
+      limits: 2,
+    });
+    const bad = await sendRequest('/reload', { method: 'POST' });
     expect([bad.status, bad.json.detail]).toEqual([422, 'line 3\nline 4']);
     const headers = { origin: 'http://evil.example' };
-    expect((await ask('/reload', { method: 'POST', headers })).status).toBe(403);
-    expect((await ask('/batch', post([{ key: 'a' }], headers))).status).toBe(403);
+    expect((await sendRequest('/reload', { method: 'POST', headers })).status).toBe(403);
+    expect((await sendRequest('/batch', post([{ key: 'a' }], headers))).status).toBe(403);
     expect(times).toBe(2);
   });
 
   test('is not told of what went wrong inside; somebody else is', async () => {
     const errors: unknown[] = [];
-    const { ask } = await served({
+    const { sendRequest } = await served({
       metrics: () => {
         throw new Error('secret');
       },
       reload: () => Promise.reject(new Error('secret')),
       onError: (error) => errors.push(error),
     });
-    const failed = await ask('/metrics');
+    const failed = await sendRequest('/metrics');
     expect([failed.status, failed.text.includes('secret')]).toEqual([500, false]);
-    expect((await ask('/reload', { method: 'POST' })).status).toBe(500);
+    expect((await sendRequest('/reload', { method: 'POST' })).status).toBe(500);
     expect(errors).toHaveLength(2);
   });
 });
@@ -420,22 +432,22 @@ describe('whoever looks', () => {
 describe('a server', () => {
   test('that drains says so, answers, and hangs up', async () => {
     let isReady = true;
-    const { ask } = await served({ isReady: () => isReady });
-    expect((await ask('/readyz')).text).toBe('ready\n');
+    const { sendRequest } = await served({ isReady: () => isReady });
+    expect((await sendRequest('/readyz')).text).toBe('ready\n');
     isReady = false;
-    const draining = await ask('/readyz', { headers: { connection: 'keep-alive' } });
+    const draining = await sendRequest('/readyz', { headers: { connection: 'keep-alive' } });
     expect([draining.status, draining.headers.connection]).toEqual([503, 'close']);
-    expect((await ask('/healthz')).status).toBe(200);
-    expect((await ask('/check?key=a')).status).toBe(200);
+    expect((await sendRequest('/healthz')).status).toBe(200);
+    expect((await sendRequest('/check?key=a')).status).toBe(200);
   });
 
   test('takes no body longer than its bound, announced or not', async () => {
-    const { ask } = await served({ bounds: { bodyMax: 100 } });
+    const { sendRequest } = await served({ bounds: { maxBody: 100 } });
     const long = post([{ key: 'a'.repeat(200) }]);
-    expect((await ask('/batch', long)).status).toBe(413);
+    expect((await sendRequest('/batch', long)).status).toBe(413);
     const chunked = post([{ key: 'a'.repeat(200) }], { 'transfer-encoding': 'chunked' });
-    expect((await ask('/batch', chunked)).status).toBe(413);
-    expect((await ask('/batch', post([{ key: 'a' }]))).status).toBe(200);
+    expect((await sendRequest('/batch', chunked)).status).toBe(413);
+    expect((await sendRequest('/batch', post([{ key: 'a' }]))).status).toBe(200);
   });
 
   /** What comes back for raw bytes, until the other side hangs up. */
@@ -460,15 +472,15 @@ describe('a server', () => {
   });
 
   test('takes no more connections than it may', async () => {
-    const { port, ask } = await served({ bounds: { connectionsMax: 1 } });
+    const { port, sendRequest } = await served({ bounds: { maxConnections: 1 } });
     const first = connect(port, '127.0.0.1');
     await once(first, 'connect');
-    await expect(ask('/healthz')).rejects.toThrow(/hang up|ECONNRESET/);
+    await expect(sendRequest('/healthz')).rejects.toThrow(/hang up|ECONNRESET/);
     first.destroy();
     await once(first, 'close');
     await expect
       .poll(() =>
-        ask('/healthz').then(
+        sendRequest('/healthz').then(
           ({ status }) => status,
           () => 0,
         ),
@@ -477,8 +489,8 @@ describe('a server', () => {
   });
 
   test('that is drained hangs up at once where nothing is being asked', async () => {
-    const surface = surfaceWith({ clock: new VirtualClock() });
-    const { port } = await serve(surface);
+    const surface = createSurface({ clock: new VirtualClock() });
+    const { port } = await serveSurface(surface);
     const idle = connect(port, '127.0.0.1', () => {
       idle.write('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n');
     });
@@ -491,31 +503,31 @@ describe('a server', () => {
   });
 
   test('goes by a new configuration from one request to the next', async () => {
-    const surface = surfaceWith({ clock: new VirtualClock() });
-    const own = await serve(surface);
+    const surface = createSurface({ clock: new VirtualClock() });
+    const own = await serveSurface(surface);
     open.push(own);
-    expect((await own.ask('/limits')).status).toBe(200);
-    surface.change({ admin: { token: 'secret' }, bounds: { keyMax: 3 } });
-    expect((await own.ask('/limits')).status).toBe(401);
-    expect((await own.ask('/check?key=alice')).status).toBe(400);
+    expect((await own.sendRequest('/limits')).status).toBe(200);
+    surface.configure({ admin: { token: 'secret' }, bounds: { maxKey: 3 } });
+    expect((await own.sendRequest('/limits')).status).toBe(401);
+    expect((await own.sendRequest('/check?key=alice')).status).toBe(400);
   });
 
   test('lets go who asks and asks and never reads', async () => {
     const clock = new VirtualClock();
-    const surface = surfaceWith({ clock });
-    const own = await serve(surface);
+    const surface = createSurface({ clock });
+    const own = await serveSurface(surface);
     open.push(own);
     const deaf = connect(own.port, '127.0.0.1').pause();
     deaf.on('error', () => {});
     deaf.write('GET / HTTP/1.1\r\nHost: localhost\r\n\r\n'.repeat(20_000));
-    await expect.poll(() => surface.counts.answered[200]).toBeGreaterThan(100);
+    await expect.poll(() => surface.counts.responsesByStatus[200]).toBeGreaterThan(100);
     for (let n = 0; surface.counts.slow === 0 && n < 100; n++) {
       await new Promise((later) => setTimeout(later, 20)); // what the system can still take, it takes
       clock.advance(10_000);
     }
     expect(surface.counts.slow).toBe(1);
-    expect(surface.counts.answered[200]).toBeLessThan(20_000); // it was not read any further
-    expect((await own.ask('/healthz')).status).toBe(200);
+    expect(surface.counts.responsesByStatus[200]).toBeLessThan(20_000); // it was not read any further
+    expect((await own.sendRequest('/healthz')).status).toBe(200);
   });
 
   test('answers many questions on one connection, in their order', async () => {
@@ -533,31 +545,31 @@ describe('a server', () => {
   });
 
   test('counts what it answered', async () => {
-    const surface = surfaceWith({ clock: new VirtualClock() });
-    const own = await serve(surface);
+    const surface = createSurface({ clock: new VirtualClock() });
+    const own = await serveSurface(surface);
     open.push(own);
-    await own.ask('/check?key=a&cost=3');
-    await own.ask('/check?key=a');
-    await own.ask('/healthz');
+    await own.sendRequest('/check?key=a&cost=3');
+    await own.sendRequest('/check?key=a');
+    await own.sendRequest('/healthz');
     expect(surface.counts).toMatchObject({
       accepted: 3,
       refused: 0,
-      answered: { 200: 2, 429: 1 },
-      feed: { listeners: 0, slow: 0 },
+      responsesByStatus: { 200: 2, 429: 1 },
+      eventStream: { subscribers: 0, slow: 0 },
     });
   });
 
   test('tells whoever listens what happened, until it closes', async () => {
     const clock = new VirtualClock();
-    const surface = surfaceWith({ clock, bounds: { feedMax: 1 } });
-    const own = await serve(surface);
+    const surface = createSurface({ clock, bounds: { maxSubscribers: 1 } });
+    const own = await serveSurface(surface);
     open.push(own);
     const response = await fetch(`http://127.0.0.1:${own.port}/feed`);
     expect(response.headers.get('content-type')).toBe('text/event-stream');
     const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
     expect((await reader?.read())?.value).toContain('event: snapshot\ndata: {');
-    expect((await own.ask('/feed')).status).toBe(503);
-    await own.ask('/check?key=a');
+    expect((await own.sendRequest('/feed')).status).toBe(503);
+    await own.sendRequest('/check?key=a');
     clock.advance(1000);
     expect((await reader?.read())?.value).toMatch(/^event: second\ndata: .*"allowed":1/);
     const drained = surface.drain(1000);

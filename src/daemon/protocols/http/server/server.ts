@@ -1,7 +1,7 @@
 /**
  * HTTP on sockets: connections taken over with a bound on everything, and hung up in the end.
  *
- *     const surface = httpSurface(setting, now);
+ *     const surface = createHttpServer(setting, now);
  *     createServer((socket) => surface.accept(socket, isLoopback)).listen(7612, '127.0.0.1');
  *
  * Each begins on the short way (`connection.ts`), which is for plain checks, and goes the long one
@@ -9,28 +9,29 @@
  */
 
 import type { Socket } from 'node:net';
-import { alarm, type Clock, type HeldClock, type Millis } from '../../../../core/clock.ts';
-import { canBeHeardInPlace } from '../../../server/read-buffer.ts';
-import type { AccessSetting } from '../access.ts';
+import { type BatchClock, type Clock, type Millis, schedule } from '../../../../core/clock.ts';
+import { canReuseReadBuffer } from '../../../server/read-buffer.ts';
+import type { AdminAccess } from '../access.ts';
 import { HTTP_BOUNDS, type HttpBounds, idleTimeoutOf } from '../bounds.ts';
-import { Feed, type FeedCounts } from '../events-stream.ts';
-import { Desk, type DeskSetting } from '../handler.ts';
-import type { Heard, KeyOf } from '../key.ts';
-import type { Reply } from '../reply.ts';
-import { ShortWay, type ShortWayTold } from './fast-path/connection.ts';
-import { ReplyWriter } from './fast-path/parse.ts';
-import { LongWay, refuseSilent } from './node-server.ts';
+import { EventStream, type EventStreamCounts } from '../events-stream.ts';
+import { CheckHandler, type CheckHandlerContext } from '../handler.ts';
+import type { KeyExtractor, RequestHead } from '../key.ts';
+import type { HttpResponse } from '../reply.ts';
+import { FastPathConnection, type FastPathHooks } from './fast-path/connection.ts';
+import { ResponseWriter } from './fast-path/parse.ts';
+import { NodeHttpServer, rejectTimedOut } from './node-server.ts';
 
 /** What stays as long as the daemon does. */
-export interface HttpSetting extends Omit<DeskSetting, 'bounds' | 'feed' | 'admin' | 'keyOf'> {
-  readonly clock: Clock | HeldClock;
+export interface HttpContext
+  extends Omit<CheckHandlerContext, 'bounds' | 'eventStream' | 'admin' | 'extractKey'> {
+  readonly clock: Clock | BatchClock;
 }
 
 /** What a configuration says, until the next one does. */
-export interface HttpNow {
-  readonly admin: AccessSetting;
+export interface HttpSettings {
+  readonly admin: AdminAccess;
   /** Where the key of a check comes from that names none; undefined: it has to. */
-  readonly keyOf?: KeyOf | undefined;
+  readonly extractKey?: KeyExtractor | undefined;
   readonly bounds?: Partial<HttpBounds> | undefined;
 }
 
@@ -43,52 +44,52 @@ export interface HttpCounts {
   /** Let go because they did not read their answers. */
   readonly slow: number;
   /** Answers by status. */
-  readonly answered: Readonly<Record<number, number>>;
-  readonly feed: FeedCounts;
+  readonly responsesByStatus: Readonly<Record<number, number>>;
+  readonly eventStream: EventStreamCounts;
 }
 
 /** One more than the largest status there is. */
-const STATUSES = 600;
+const STATUS_SLOTS = 600;
 
-export const httpSurface = (setting: HttpSetting, now: HttpNow): HttpSurface =>
-  new HttpSurface(setting, now);
+export const createHttpServer = (context: HttpContext, settings: HttpSettings): HttpServer =>
+  new HttpServer(context, settings);
 
-export class HttpSurface {
-  readonly #setting: HttpSetting;
-  readonly #held: HeldClock | undefined;
-  readonly #feed: Feed;
-  readonly #answered = new Float64Array(STATUSES);
+export class HttpServer {
+  readonly #context: HttpContext;
+  readonly #batchClock: BatchClock | undefined;
+  readonly #eventStream: EventStream;
+  readonly #responsesByStatus = new Float64Array(STATUS_SLOTS);
   /** Connections, and which of them have begun the short way. */
-  readonly #open = new Map<Socket, ShortWay | undefined>();
+  readonly #open = new Map<Socket, FastPathConnection | undefined>();
   /** Of these, who had answers waiting at the last look, and how much had gone out by then. */
-  #behind = new Map<Socket, number>();
-  #cancelLook = (): void => {};
-  readonly #longWay: LongWay;
+  #unsentAtLastPoll = new Map<Socket, number>();
+  #cancelPoll = (): void => {};
+  readonly #nodeServer: NodeHttpServer;
   /** For whoever comes by loopback, and everybody else. */
-  readonly #shortHere = this.#shortWay(true);
-  readonly #shortElsewhere = this.#shortWay(false);
-  readonly #writer = new ReplyWriter();
+  readonly #loopbackFastPath = this.#fastPathHooks(true);
+  readonly #externalFastPath = this.#fastPathHooks(false);
+  readonly #writer = new ResponseWriter();
   #accepted = 0;
   #refused = 0;
   #slow = 0;
   #bounds = HTTP_BOUNDS;
-  #desk: Desk;
+  #handler: CheckHandler;
 
-  constructor(setting: HttpSetting, now: HttpNow) {
-    this.#setting = setting;
-    this.#held = 'hold' in setting.clock ? setting.clock : undefined;
-    this.#feed = new Feed(setting.gate.shelf, setting.clock);
-    this.#longWay = new LongWay({
-      answer: (...asked) => this.#answer(...asked),
-      replied: ({ status }) => void this.#answered[status]++,
-      staysOpen: () => setting.isReady(),
-      feeds: (response) => this.#feed.add(response),
+  constructor(context: HttpContext, settings: HttpSettings) {
+    this.#context = context;
+    this.#batchClock = 'freeze' in context.clock ? context.clock : undefined;
+    this.#eventStream = new EventStream(context.router.registry, context.clock);
+    this.#nodeServer = new NodeHttpServer({
+      handle: (...asked) => this.#handle(...asked),
+      onResponse: ({ status }) => void this.#responsesByStatus[status]++,
+      canKeepAlive: () => context.isReady(),
+      startEventStream: (response) => this.#eventStream.add(response),
     });
-    this.#desk = this.#deskFor(now);
+    this.#handler = this.#createHandler(settings);
   }
 
   get counts(): HttpCounts {
-    const seen = [...this.#answered].flatMap((count, status) =>
+    const seen = [...this.#responsesByStatus].flatMap((count, status) =>
       count > 0 ? [[status, count] as const] : [],
     );
     return {
@@ -96,54 +97,57 @@ export class HttpSurface {
       accepted: this.#accepted,
       refused: this.#refused,
       slow: this.#slow,
-      answered: Object.fromEntries(seen),
-      feed: this.#feed.counts,
+      responsesByStatus: Object.fromEntries(seen),
+      eventStream: this.#eventStream.counts,
     };
   }
 
   /** What a request is told, without a socket. */
-  get desk(): Desk {
-    return this.#desk;
+  get handler(): CheckHandler {
+    return this.#handler;
   }
 
   /** From now on by another configuration. */
-  change(now: HttpNow): void {
-    this.#desk = this.#deskFor(now);
+  configure(settings: HttpSettings): void {
+    this.#handler = this.#createHandler(settings);
   }
 
   /** Takes over a connection; `isLoopback` if nobody but this host can have made it. */
   accept(socket: Socket, isLoopback: boolean): void {
-    if (this.#open.size >= this.#bounds.connectionsMax) {
+    if (this.#open.size >= this.#bounds.maxConnections) {
       this.#refused++;
       socket.destroy();
       return;
     }
     this.#accepted++;
-    if (this.#open.size === 0) this.#lookLater();
-    const own = this.#takeOver(socket, isLoopback);
+    if (this.#open.size === 0) this.#schedulePoll();
+    const own = this.#adopt(socket, isLoopback);
     own.once('close', () => this.#open.delete(own));
   }
 
   /** The socket to go on with. */
-  #takeOver(socket: Socket, isLoopback: boolean): Socket {
-    if (!canBeHeardInPlace(socket)) {
+  #adopt(socket: Socket, isLoopback: boolean): Socket {
+    if (!canReuseReadBuffer(socket)) {
       this.#open.set(socket, undefined);
-      this.#longWay.take(socket, isLoopback);
+      this.#nodeServer.accept(socket, isLoopback);
       return socket;
     }
-    const way = new ShortWay(socket, isLoopback ? this.#shortHere : this.#shortElsewhere);
-    this.#open.set(way.socket, way);
-    return way.socket;
+    const connection = new FastPathConnection(
+      socket,
+      isLoopback ? this.#loopbackFastPath : this.#externalFastPath,
+    );
+    this.#open.set(connection.socket, connection);
+    return connection.socket;
   }
 
   /** Answers what was asked, and hangs up. Replies ask to, once `isReady` says no. */
   async drain(withinMs: Millis): Promise<void> {
-    this.#feed.close();
-    const { clock } = this.#setting;
+    this.#eventStream.close();
+    const { clock } = this.#context;
     const ended = [...this.#open.keys()].map(
       (socket) => new Promise((end) => socket.once('close', end)),
     );
-    const cancel = alarm(
+    const cancel = schedule(
       clock,
       clock.now() + withinMs,
       () => {
@@ -151,7 +155,7 @@ export class HttpSurface {
       },
       true,
     );
-    this.#longWay.closeIdle();
+    this.#nodeServer.closeIdle();
     for (const [socket, shortWay] of this.#open) {
       if (socket.bytesRead === 0)
         socket.destroy(); // never asked
@@ -161,60 +165,75 @@ export class HttpSurface {
     cancel();
   }
 
-  #deskFor({ admin, keyOf, bounds }: HttpNow): Desk {
+  #createHandler({ admin, extractKey, bounds }: HttpSettings): CheckHandler {
     this.#bounds = { ...HTTP_BOUNDS, ...bounds };
-    this.#feed.listenersMax = this.#bounds.feedMax;
-    this.#longWay.bind(this.#bounds);
-    return new Desk({ ...this.#setting, admin, keyOf, bounds: this.#bounds, feed: this.#feed });
+    this.#eventStream.maxSubscribers = this.#bounds.maxSubscribers;
+    this.#nodeServer.configure(this.#bounds);
+    return new CheckHandler({
+      ...this.#context,
+      admin,
+      extractKey,
+      bounds: this.#bounds,
+      eventStream: this.#eventStream,
+    });
   }
 
-  #answer(request: Heard, isLoopback: boolean, body: Buffer): Reply | Promise<Reply> {
-    this.#held?.hold(); // a check decides and tells of it at one instant
-    const reply = this.#desk.answer(request, isLoopback, body);
-    this.#held?.letGo();
+  #handle(
+    request: RequestHead,
+    isLoopback: boolean,
+    body: Buffer,
+  ): HttpResponse | Promise<HttpResponse> {
+    this.#batchClock?.freeze(); // a check decides and tells of it at one instant
+    const reply = this.#handler.handle(request, isLoopback, body);
+    this.#batchClock?.unfreeze();
     return reply;
   }
 
-  #shortWay(isLoopback: boolean): ShortWayTold {
+  #fastPathHooks(isLoopback: boolean): FastPathHooks {
     return {
-      answer: (check) => this.#answerHere(check),
-      handedOver: (socket) => this.#longWay.take(socket, isLoopback),
-      silent: refuseSilent,
+      handle: (check) => this.#handleLocally(check),
+      onHandOff: (socket) => this.#nodeServer.accept(socket, isLoopback),
+      onRequestTimeout: rejectTimedOut,
       bounds: () => this.#bounds,
     };
   }
 
   /** The bytes of an answer, if nobody else has a say in it and the connection stays open. */
-  #answerHere(check: Heard): string | undefined {
-    if (!this.#setting.isReady()) return undefined;
-    this.#held?.hold();
-    const reply = this.#desk.answerHere(check);
-    const now = this.#setting.clock.now();
-    this.#held?.letGo();
+  #handleLocally(check: RequestHead): string | undefined {
+    if (!this.#context.isReady()) return undefined;
+    this.#batchClock?.freeze();
+    const reply = this.#handler.handleLocally(check);
+    const now = this.#context.clock.now();
+    this.#batchClock?.unfreeze();
     if (reply === undefined) return undefined;
-    this.#answered[reply.status]++;
+    this.#responsesByStatus[reply.status]++;
     return this.#writer.write(reply, now, idleTimeoutOf(this.#bounds));
   }
 
   /** Lets go who has answers waiting and has read none since the last look. */
-  #look(): void {
-    const before = this.#behind;
-    this.#behind = new Map();
+  #dropSlowReaders(): void {
+    const before = this.#unsentAtLastPoll;
+    this.#unsentAtLastPoll = new Map();
     for (const socket of this.#open.keys()) {
       if (socket.writableLength === 0) continue;
       const sent = socket.bytesWritten - socket.writableLength;
-      if (before.get(socket) !== sent) this.#behind.set(socket, sent);
+      if (before.get(socket) !== sent) this.#unsentAtLastPoll.set(socket, sent);
       else {
         this.#slow++;
         socket.destroy();
       }
     }
-    if (this.#open.size > 0) this.#lookLater();
+    if (this.#open.size > 0) this.#schedulePoll();
   }
 
-  #lookLater(): void {
-    const { clock } = this.#setting;
-    this.#cancelLook();
-    this.#cancelLook = alarm(clock, clock.now() + this.#bounds.slowMs, () => this.#look(), false);
+  #schedulePoll(): void {
+    const { clock } = this.#context;
+    this.#cancelPoll();
+    this.#cancelPoll = schedule(
+      clock,
+      clock.now() + this.#bounds.slowMs,
+      () => this.#dropSlowReaders(),
+      false,
+    );
   }
 }

@@ -5,17 +5,17 @@ import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { setImmediate as turn } from 'node:timers/promises';
 import { afterEach, describe, expect, test } from 'vitest';
 import {
-  type Given,
-  type Served,
-  serve,
-  somebodyElse,
-  surfaceWith,
+  createSurface,
+  type RunningSurface,
+  type SurfaceOptions,
+  serveSurface,
+  unavailableBackend,
 } from '../../../../../../test/support/http-surface.ts';
 import { allow } from '../../../../../core/decision.ts';
 import { VirtualClock } from '../../../../../testing/index.ts';
 import { HTTP_BOUNDS } from '../../bounds.ts';
-import type { HttpSurface } from '../server.ts';
-import { ShortWay, type ShortWayTold } from './connection.ts';
+import type { HttpServer } from '../server.ts';
+import { FastPathConnection, type FastPathHooks } from './connection.ts';
 
 const open: { stop(): unknown }[] = [];
 
@@ -23,9 +23,11 @@ afterEach(async () => {
   await Promise.all(open.splice(0).map((own) => own.stop()));
 });
 
-async function served(given: Given = {}): Promise<{ surface: HttpSurface; own: Served }> {
-  const surface = surfaceWith({ clock: new VirtualClock(1e9), ...given });
-  const own = await serve(surface);
+async function served(
+  given: SurfaceOptions = {},
+): Promise<{ surface: HttpServer; own: RunningSurface }> {
+  const surface = createSurface({ clock: new VirtualClock(1e9), ...given });
+  const own = await serveSurface(surface);
   open.push(own);
   return { surface, own };
 }
@@ -114,7 +116,8 @@ describe('a connection on the short way', () => {
     const { surface, own } = await served({ clock, limits: MANY });
     const { socket } = await client(own.port);
     socket.pause();
-    const answered = () => Object.values(surface.counts.answered).reduce((sum, n) => sum + n, 0);
+    const answered = () =>
+      Object.values(surface.counts.responsesByStatus).reduce((sum, n) => sum + n, 0);
     for (let asked = 0; answered() === asked; asked++) {
       socket.write(CHECK); // each alone, so that none is cut in two and all of them go the short way
       const isAnswered = () => answered() > asked;
@@ -156,7 +159,7 @@ describe('a connection on the short way', () => {
       socket.resetAndDestroy();
     }
     await expect.poll(() => surface.counts.open).toBe(0);
-    expect((await own.ask('/healthz')).status).toBe(200);
+    expect((await own.sendRequest('/healthz')).status).toBe(200);
   });
 
   test('goes by a new configuration from one request to the next', async () => {
@@ -164,7 +167,7 @@ describe('a connection on the short way', () => {
     const { socket, answers, heard } = await client(own.port);
     socket.write(CHECK);
     await answers(1);
-    surface.change({ admin: {}, bounds: { keyMax: 0, idleMs: 7000 } });
+    surface.configure({ admin: {}, bounds: { maxKey: 0, idleMs: 7000 } });
     socket.write(CHECK);
     expect(await answers(2)).toEqual(['200', '400']);
     expect(heard()).toContain('Keep-Alive: timeout=7');
@@ -172,7 +175,7 @@ describe('a connection on the short way', () => {
 
   test('takes the long way where somebody else decides, and is asked for once', async () => {
     const asks: string[] = [];
-    const { own } = await served({ limits: SHARED, share: somebodyElse(allow(1), asks) });
+    const { own } = await served({ limits: SHARED, backend: unavailableBackend(allow(1), asks) });
     const { socket, answers } = await client(own.port);
     socket.write(CHECK + CHECK);
     expect(await answers(2)).toEqual(['200', '200']);
@@ -182,9 +185,12 @@ describe('a connection on the short way', () => {
 
 describe('a connection', () => {
   /** A client of a short way alone, which says this to every check. */
-  async function shortWay(answer: () => string, handedOver: ShortWayTold['handedOver'] = never) {
-    const told = { answer, handedOver, silent: never, bounds: () => HTTP_BOUNDS };
-    const server = createServer({ allowHalfOpen: true }, (socket) => new ShortWay(socket, told));
+  async function shortWay(handle: () => string, onHandOff: FastPathHooks['onHandOff'] = never) {
+    const told = { handle, onHandOff, onRequestTimeout: never, bounds: () => HTTP_BOUNDS };
+    const server = createServer(
+      { allowHalfOpen: true },
+      (socket) => new FastPathConnection(socket, told),
+    );
     await new Promise<void>((ready) => server.listen(0, '127.0.0.1', ready));
     open.push({ stop: () => server.close() });
     return client((server.address() as AddressInfo).port);

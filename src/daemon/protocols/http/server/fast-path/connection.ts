@@ -10,30 +10,30 @@
  */
 
 import type { Socket } from 'node:net';
-import { heardInPlace } from '../../../../server/read-buffer.ts';
+import { reuseReadBuffer } from '../../../../server/read-buffer.ts';
 import { type HttpBounds, idleTimeoutOf } from '../../bounds.ts';
-import type { Heard } from '../../key.ts';
-import { readPlain } from './parse.ts';
+import type { RequestHead } from '../../key.ts';
+import { tryParseCheck } from './parse.ts';
 
-export interface ShortWayTold {
+export interface FastPathHooks {
   /** The bytes of the answer to a check; undefined: not to be answered here, and nothing was taken. */
-  answer(check: Heard): string | undefined;
+  handle(check: RequestHead): string | undefined;
   /** All that comes from now on is somebody else's affair. */
-  handedOver(socket: Socket): void;
+  onHandOff(socket: Socket): void;
   /** It came, and asked nothing in time. */
-  silent(socket: Socket): void;
+  onRequestTimeout(socket: Socket): void;
   bounds(): HttpBounds;
 }
 
-export class ShortWay {
+export class FastPathConnection {
   readonly socket: Socket;
-  readonly #told: ShortWayTold;
-  #isHandedOver = false;
+  readonly #hooks: FastPathHooks;
+  #isHandedOff = false;
 
-  constructor(accepted: Socket, told: ShortWayTold) {
-    this.#told = told;
-    this.socket = heardInPlace(accepted, (chunk) => this.#hear(chunk));
-    this.socket.setTimeout(told.bounds().slowMs);
+  constructor(accepted: Socket, hooks: FastPathHooks) {
+    this.#hooks = hooks;
+    this.socket = reuseReadBuffer(accepted, (chunk) => this.#onData(chunk));
+    this.socket.setTimeout(hooks.bounds().slowMs);
     this.socket.on('timeout', this.#onTimeout);
     this.socket.on('drain', this.#onDrain);
     this.socket.on('end', this.#onEnd);
@@ -42,44 +42,44 @@ export class ShortWay {
 
   /** Hangs up, as nothing is being asked here; unless it has been handed over. */
   finish(): void {
-    if (!this.#isHandedOver) this.socket.destroySoon();
+    if (!this.#isHandedOff) this.socket.destroySoon();
   }
 
-  #hear(chunk: Buffer): boolean {
+  #onData(chunk: Buffer): boolean {
     const { socket } = this;
     // Node's server reads below the socket; whoever else takes it reads the socket.
-    if (this.#isHandedOver) return socket.push(Buffer.from(chunk));
+    if (this.#isHandedOff) return socket.push(Buffer.from(chunk));
     if (socket.writableEnded) return true; // it was told goodbye
     let answered = 0;
     let answers = '';
     while (answered < chunk.length) {
-      const check = readPlain(chunk, answered, socket);
+      const check = tryParseCheck(chunk, answered, socket);
       if (check === undefined) break;
-      const answer = this.#told.answer(check);
+      const answer = this.#hooks.handle(check);
       if (answer === undefined) break;
       answers += answer;
       answered = check.end;
     }
     if (answers !== '' && !socket.write(answers, 'latin1')) socket.pause();
-    if (answered < chunk.length) this.#handOver(chunk.subarray(answered));
-    else this.#mayIdle();
+    if (answered < chunk.length) this.#handOff(chunk.subarray(answered));
+    else this.#startIdleTimeout();
     return true;
   }
 
   /** From now on it may be as silent as between two requests. */
-  #mayIdle(): void {
-    const idleMs = idleTimeoutOf(this.#told.bounds());
+  #startIdleTimeout(): void {
+    const idleMs = idleTimeoutOf(this.#hooks.bounds());
     if (this.socket.timeout !== idleMs) this.socket.setTimeout(idleMs);
   }
 
-  #handOver(rest: Buffer): void {
+  #handOff(rest: Buffer): void {
     const { socket } = this;
-    this.#isHandedOver = true;
+    this.#isHandedOff = true;
     socket.off('timeout', this.#onTimeout).off('drain', this.#onDrain).off('end', this.#onEnd);
     socket.setTimeout(0);
     socket.pause();
     socket.unshift(Buffer.from(rest)); // the chunk is read into again
-    this.#told.handedOver(socket);
+    this.#hooks.onHandOff(socket);
     socket.off('error', this.#onError);
     socket.resume();
   }
@@ -87,7 +87,7 @@ export class ShortWay {
   /** Who does not read its answers is somebody else's affair: that shows in what waits to be sent. */
   readonly #onTimeout = (): void => {
     const { socket } = this;
-    if (socket.bytesRead === 0 && !socket.writableEnded) this.#told.silent(socket);
+    if (socket.bytesRead === 0 && !socket.writableEnded) this.#hooks.onRequestTimeout(socket);
     else if (socket.writableLength === 0) socket.destroy();
   };
 

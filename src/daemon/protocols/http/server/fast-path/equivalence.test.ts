@@ -11,14 +11,18 @@ import { createServer, type IncomingHttpHeaders } from 'node:http';
 import { type AddressInfo, connect, Socket } from 'node:net';
 import { setImmediate as turn } from 'node:timers/promises';
 import { afterEach, describe, expect, test } from 'vitest';
-import { Chance } from '../../../../../../test/support/chance.ts';
-import { type Given, serve, surfaceWith } from '../../../../../../test/support/http-surface.ts';
+import { SeededGenerator } from '../../../../../../test/support/chance.ts';
+import {
+  createSurface,
+  type SurfaceOptions,
+  serveSurface,
+} from '../../../../../../test/support/http-surface.ts';
 import { VirtualClock } from '../../../../../testing/index.ts';
-import { readHttp } from '../../../../config/http.ts';
-import { HEADER_BYTES_MAX, HEADERS_MAX } from '../../bounds.ts';
-import { keyFrom } from '../../key.ts';
-import type { HttpSurface } from '../server.ts';
-import { readPlain } from './parse.ts';
+import { readHttpSection } from '../../../../config/http.ts';
+import { MAX_HEADER_BYTES, MAX_HEADERS } from '../../bounds.ts';
+import { createKeyExtractor } from '../../key.ts';
+import type { HttpServer } from '../server.ts';
+import { tryParseCheck } from './parse.ts';
 
 const COUNT = Number(process.env.FUZZ ?? 100_000);
 const SEED = Number(process.env.FUZZ_SEED ?? 1);
@@ -31,13 +35,13 @@ afterEach(async () => {
 });
 
 interface Side {
-  readonly surface: HttpSurface;
+  readonly surface: HttpServer;
   readonly port: number;
 }
 
-async function side(given: Given, take?: (socket: Socket) => Socket): Promise<Side> {
-  const surface = surfaceWith({ clock: new VirtualClock(1e9), ...given });
-  const own = await serve(surface, true, take);
+async function side(given: SurfaceOptions, take?: (socket: Socket) => Socket): Promise<Side> {
+  const surface = createSurface({ clock: new VirtualClock(1e9), ...given });
+  const own = await serveSurface(surface, true, take);
   open.push(own);
   return { surface, port: own.port };
 }
@@ -157,8 +161,8 @@ const ODD_HEADERS = ['Content-Length: 0', 'Content-Length: 5', 'Content-Length: 
     'X-A:',
   ])
   .concat([
-    `X-Long: ${'a'.repeat(HEADER_BYTES_MAX)}`,
-    Array(HEADERS_MAX).fill('X-N: 1').join('\r\n'),
+    `X-Long: ${'a'.repeat(MAX_HEADER_BYTES)}`,
+    Array(MAX_HEADERS).fill('X-N: 1').join('\r\n'),
   ]);
 
 const BODIES = ['', '', 'hello', '5\r\nhello\r\n0\r\n\r\n', '0\r\n\r\n'].concat([
@@ -182,7 +186,7 @@ const SPICE = [
 ];
 
 /** Bytes of a request: a sensible one if nothing odd is wanted. */
-function requestOf(chance: Chance, isOdd: boolean): string {
+function requestOf(chance: SeededGenerator, isOdd: boolean): string {
   const odd = (): boolean => isOdd && chance.below(3) === 0;
   const method = odd() ? chance.oneOf(['POST', 'HEAD', 'get', 'PUT', '', '\r\nGET', 'GE']) : 'GET';
   const url = odd() ? chance.oneOf(ODD_URLS) : chance.oneOf(URLS);
@@ -190,8 +194,8 @@ function requestOf(chance: Chance, isOdd: boolean): string {
     ? chance.oneOf(['HTTP/1.0', 'HTTP/1.2', 'http/1.1', 'HTTP/1.1 ', ''])
     : 'HTTP/1.1';
   const host = odd() ? chance.oneOf([[], ['host:'], ['Host: a', 'Host: a']]) : ['Host: localhost'];
-  const extra = new Set(chance.some(HEADERS, 4));
-  const headers = [...host, ...extra, ...(odd() ? chance.some(ODD_HEADERS, 2) : [])];
+  const extra = new Set(chance.sampleOf(HEADERS, 4));
+  const headers = [...host, ...extra, ...(odd() ? chance.sampleOf(ODD_HEADERS, 2) : [])];
   if (odd()) headers.reverse();
   const space = odd() ? chance.oneOf(['  ', '\t']) : ' ';
   const lines = [`${method}${space}${url} ${version}`, ...headers, '', ''];
@@ -199,13 +203,13 @@ function requestOf(chance: Chance, isOdd: boolean): string {
   return lines.join(end) + (odd() ? chance.oneOf(BODIES) : '');
 }
 
-function mutated(chance: Chance, text: string): string {
+function mutated(chance: SeededGenerator, text: string): string {
   const at = chance.below(text.length + 1);
   const middle = chance.oneOf(['', chance.oneOf(SPICE), String.fromCharCode(chance.below(256))]);
   return text.slice(0, at) + middle + text.slice(at + chance.below(3));
 }
 
-function pipelineOf(chance: Chance): string {
+function pipelineOf(chance: SeededGenerator): string {
   const oddFrom = chance.below(4); // sensible ones first, as otherwise all goes the long way
   const requests = Array.from({ length: 1 + chance.below(4) }, (_, n) =>
     requestOf(chance, n >= oddFrom),
@@ -215,7 +219,7 @@ function pipelineOf(chance: Chance): string {
 }
 
 /** In one piece, at each request's end, or anywhere. */
-function cut(chance: Chance, text: string): string[] {
+function cut(chance: SeededGenerator, text: string): string[] {
   const way = chance.below(3);
   if (way === 0) return [text];
   if (way === 1) return text.split(/(?<=\r\n\r\n)/);
@@ -231,10 +235,12 @@ const LIMITS = {
   jobs: { adaptive: { fixed: 3 }, match: 'c-*' },
 };
 
-const GIVEN: readonly Given[] = [
+const GIVEN: readonly SurfaceOptions[] = [
   { limits: LIMITS, deny: ['eve', 'déj*'], bounds: { idleMs: 5000.5 } },
-  { keyOf: keyFrom(readHttp({ trustProxy: 1 }, 'http')) },
-  { keyOf: keyFrom(readHttp({ key: { header: 'X-Forwarded-For' } }, 'http')) },
+  { extractKey: createKeyExtractor(readHttpSection({ trustProxy: 1 }, 'http')) },
+  {
+    extractKey: createKeyExtractor(readHttpSection({ key: { header: 'X-Forwarded-For' } }, 'http')),
+  },
 ];
 
 describe('the short way', () => {
@@ -243,7 +249,7 @@ describe('the short way', () => {
       `says what the long one says, whatever is asked (${n})`,
       async () => {
         const [short, long] = [await side(given), await side(given, asOther)];
-        const chance = new Chance(SEED + n);
+        const chance = new SeededGenerator(SEED + n);
         const seen = { short: 0, both: 0, long: 0 };
         for (let round = 0; round < COUNT / 100; round++) {
           const text = pipelineOf(chance);
@@ -251,7 +257,9 @@ describe('the short way', () => {
           const told = await Promise.all([short, long].map(({ port }) => toldBy(port, pieces)));
           try {
             requireSame(heardIn(told[0]), heardIn(told[1]));
-            expect(short.surface.counts.answered).toEqual(long.surface.counts.answered);
+            expect(short.surface.counts.responsesByStatus).toEqual(
+              long.surface.counts.responsesByStatus,
+            );
           } catch (error) {
             throw new Error(JSON.stringify({ pieces, told }), { cause: error });
           }
@@ -269,7 +277,7 @@ describe('the short way', () => {
 function plainEnd(piece: string): number {
   const bytes = Buffer.from(piece, 'latin1');
   let end = 0;
-  for (let check = readPlain(bytes, 0, {}); check; check = readPlain(bytes, end, {})) {
+  for (let check = tryParseCheck(bytes, 0, {}); check; check = tryParseCheck(bytes, end, {})) {
     ({ end } = check);
   }
   return end;
@@ -286,12 +294,12 @@ describe('a plain check', () => {
       });
       await new Promise<void>((ready) => node.listen(0, '127.0.0.1', ready));
       open.push({ stop: () => node.close() });
-      const chance = new Chance(SEED + 10);
+      const chance = new SeededGenerator(SEED + 10);
       const read: object[] = [];
       let text = '';
       for (let n = 0; n < COUNT / 5; n++) {
         const request = mutated(chance, requestOf(chance, chance.below(2) === 0));
-        const plain = readPlain(Buffer.from(request, 'latin1'), 0, {});
+        const plain = tryParseCheck(Buffer.from(request, 'latin1'), 0, {});
         if (plain === undefined) continue;
         read.push({ url: plain.url, headers: { ...plain.headers } });
         text += request.slice(0, plain.end);

@@ -1,13 +1,13 @@
 /** What is a plain check, and what is left to Node. That both read it alike is for `ways.test.ts`. */
 
 import { describe, expect, test } from 'vitest';
-import { HEADER_BYTES_MAX, HEADERS_MAX } from '../../bounds.ts';
-import { type PlainCheck, ReplyWriter, readPlain } from './parse.ts';
+import { MAX_HEADER_BYTES, MAX_HEADERS } from '../../bounds.ts';
+import { type ParsedCheck, ResponseWriter, tryParseCheck } from './parse.ts';
 
 const FIRST = 'GET /check?key=a HTTP/1.1';
 
-const read = (text: string): PlainCheck | undefined =>
-  readPlain(Buffer.from(text, 'latin1'), 0, { remoteAddress: '::1' });
+const read = (text: string): ParsedCheck | undefined =>
+  tryParseCheck(Buffer.from(text, 'latin1'), 0, { remoteAddress: '::1' });
 
 const withLines = (...lines: string[]): string => [...lines, '', ''].join('\r\n');
 
@@ -27,14 +27,14 @@ describe('a plain check', () => {
   test('is read to its end and no further', () => {
     const text = withLines(FIRST, 'Host: localhost', 'X-Real-IP:192.0.2.1');
     const bytes = Buffer.from(`before${text}GET /che`);
-    expect(readPlain(bytes, 6, {})).toEqual({
+    expect(tryParseCheck(bytes, 6, {})).toEqual({
       method: 'GET',
       url: '/check?key=a',
       headers: { host: 'localhost', 'x-real-ip': '192.0.2.1' },
       socket: {},
       end: 6 + text.length,
     });
-    expect(readPlain(bytes, 6 + text.length, {})).toBeUndefined();
+    expect(tryParseCheck(bytes, 6 + text.length, {})).toBeUndefined();
     for (let n = 0; n < text.length; n++) expect(read(text.slice(0, n))).toBeUndefined();
   });
 
@@ -97,16 +97,16 @@ describe('a plain check', () => {
   });
 
   test('is no longer than Node takes it', () => {
-    expect(read(headOf(HEADER_BYTES_MAX))?.end).toBe(HEADER_BYTES_MAX);
-    expect(read(headOf(HEADER_BYTES_MAX + 1))).toBeUndefined();
-    expect(isPlain(...numbered(HEADERS_MAX - 1))).toBe(true);
-    expect(isPlain(...numbered(HEADERS_MAX))).toBe(false);
+    expect(read(headOf(MAX_HEADER_BYTES))?.end).toBe(MAX_HEADER_BYTES);
+    expect(read(headOf(MAX_HEADER_BYTES + 1))).toBeUndefined();
+    expect(isPlain(...numbered(MAX_HEADERS - 1))).toBe(true);
+    expect(isPlain(...numbered(MAX_HEADERS))).toBe(false);
   });
 });
 
 describe('an answer', () => {
   test('is dated by the second, and told in bytes', () => {
-    const writer = new ReplyWriter();
+    const writer = new ResponseWriter();
     const reply = { status: 499, headers: ['A', 'b'], body: 'é' };
     const head = 'HTTP/1.1 499 unknown\r\nA: b\r\nContent-Length: 2\r\n';
     const rest = 'Connection: keep-alive\r\n';
