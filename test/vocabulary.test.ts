@@ -22,21 +22,30 @@ const METAPHORS = new Set([
 ]);
 
 /** Where each subject is explained, and the term a reader searches for. */
-const TERMS: readonly (readonly [term: RegExp, ...paths: string[]])[] = [
-  [/token bucket/i, 'README.md', 'docs/limits.md', 'src/policies/bucket.ts'],
-  [/sliding window/i, 'README.md', 'docs/limits.md', 'src/policies/window.ts'],
-  [/\bGCRA\b/, 'docs/limits.md', 'src/policies/gcra.ts', 'src/policies/spacing.ts'],
-  [/rate limit/i, 'README.md', 'ARCHITECTURE.md', 'docs/library.md'],
-  [/concurrency limit/i, 'README.md', 'docs/limits.md', 'src/policies/concurrency.ts'],
-  [/Retry-After/, 'docs/http.md', 'docs/fetch.md', 'src/limiter/cooldowns.ts'],
-  [/fail(?:s|ing)?[ -]open/i, 'docs/redis.md', 'docs/http.md', 'docs/client.md'],
-  [/circuit breaker/i, 'docs/redis.md', 'src/backends/circuit-breaker.ts'],
-  [/gossip/i, 'docs/peers.md', 'src/backends/peers/protocol.ts'],
-  [/anti-entropy/i, 'docs/peers.md', 'src/backends/peers/anti-entropy.ts'],
-  [/quorum/i, 'docs/etcd.md', 'src/backends/etcd/backend.ts'],
-  [/jitter/i, 'docs/adaptive.md', 'docs/library.md', 'src/throttle/retry.ts'],
-  [/evict/i, 'docs/limits.md', 'src/backends/local/table.ts'],
-  [/overshoot/i, 'docs/accuracy.md', 'docs/peers.md', 'src/simulator/peers/figures.ts'],
+const TERMS: readonly { readonly term: RegExp; readonly paths: readonly string[] }[] = [
+  { term: /token bucket/i, paths: ['README.md', 'docs/limits.md', 'src/policies/bucket.ts'] },
+  { term: /sliding window/i, paths: ['README.md', 'docs/limits.md', 'src/policies/window.ts'] },
+  {
+    term: /\bGCRA\b/,
+    paths: ['docs/limits.md', 'src/policies/gcra.ts', 'src/policies/spacing.ts'],
+  },
+  { term: /rate limit/i, paths: ['README.md', 'ARCHITECTURE.md', 'docs/library.md'] },
+  {
+    term: /concurrency limit/i,
+    paths: ['README.md', 'docs/limits.md', 'src/policies/concurrency.ts'],
+  },
+  { term: /Retry-After/, paths: ['docs/http.md', 'docs/fetch.md', 'src/limiter/cooldowns.ts'] },
+  { term: /fail(?:s|ing)?[ -]open/i, paths: ['docs/redis.md', 'docs/http.md', 'docs/client.md'] },
+  { term: /circuit breaker/i, paths: ['docs/redis.md', 'src/backends/circuit-breaker.ts'] },
+  { term: /gossip/i, paths: ['docs/peers.md', 'src/backends/peers/protocol.ts'] },
+  { term: /anti-entropy/i, paths: ['docs/peers.md', 'src/backends/peers/anti-entropy.ts'] },
+  { term: /quorum/i, paths: ['docs/etcd.md', 'src/backends/etcd/backend.ts'] },
+  { term: /jitter/i, paths: ['docs/adaptive.md', 'docs/library.md', 'src/throttle/retry.ts'] },
+  { term: /evict/i, paths: ['docs/limits.md', 'src/backends/local/table.ts'] },
+  {
+    term: /overshoot/i,
+    paths: ['docs/accuracy.md', 'docs/peers.md', 'src/simulator/peers/figures.ts'],
+  },
 ];
 
 const filesIn = (root: string, extension: RegExp): string[] =>
@@ -103,7 +112,7 @@ describe('vocabulary', () => {
     expect(named).toEqual([]);
   });
 
-  test.each(TERMS)('%s stands where its subject is explained', (term, ...paths) => {
+  test.each(TERMS)('$term stands where its subject is explained', ({ term, paths }) => {
     const missing = paths.filter((path) => !term.test(readFileSync(path, 'utf8')));
     expect(missing).toEqual([]);
   });

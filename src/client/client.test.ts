@@ -402,7 +402,7 @@ describe('the end', () => {
     timeout: 20_000,
   }, async () => {
     const { port } = await daemon();
-    const work = `console.log(await sluice.check('a'), await sluice.check('a', 9));`;
+    const work = `console.log(await sluice.isAllowed('a'), await sluice.isAllowed('a', 9));`;
     const args = ['--input-type=module', '-e', program(port, work)];
     const { stdout } = await run(process.execPath, args, { timeout: 10_000 });
     expect(stdout).toBe('true false\n');
@@ -417,7 +417,7 @@ describe('the end', () => {
   });
 
   test('nor for a daemon that is not there', { timeout: 20_000 }, async () => {
-    const work = `console.log(await sluice.check('a'));`;
+    const work = `console.log(await sluice.isAllowed('a'));`;
     const args = ['--input-type=module', '-e', program(await freePort(), work)];
     expect((await run(process.execPath, args, { timeout: 10_000 })).stdout).toBe('true\n');
   });
