@@ -12,6 +12,7 @@ import { OptionReader } from '../core/options.ts';
 import { seededRandom } from '../core/random.ts';
 import { LIMIT_KINDS, limiter } from '../limiter/limiter.ts';
 import type { Limiter } from '../limiter/sync-limiter.ts';
+import { roundFloat } from './chart/format.ts';
 import {
   type Command,
   EXIT_OK,
@@ -270,10 +271,6 @@ const formatValue = (value: unknown): string =>
 
 const formatId = (fields: OptionReader): string =>
   fields.names().includes('id') ? ` (${formatValue(fields.get('id'))})` : '';
-
-/** Without the dust that sums of fractions gather. */
-const roundFloat = (value: number): number =>
-  Number.isInteger(value) ? value : Number(value.toPrecision(12));
 
 function printTable(rows: readonly TraceRow[], terminal: Terminal): void {
   const atWidth = maxWidth(rows, ({ record }) => String(record.at), 5);

@@ -5,17 +5,18 @@ import { RAMP_MODES, type RampMode } from '../policies/ramp.ts';
 import { simulateRamp } from './ramp.ts';
 
 const options = (mode: RampMode) => ({ min: 10, max: 110, over: '10s', mode });
-const pools = (mode: RampMode, asked: readonly number[], pods = 1) =>
-  simulateRamp(options(mode), asked, pods).map(({ pool }) => pool);
+const pools = (mode: RampMode, requested: readonly number[], pods = 1) =>
+  simulateRamp(options(mode), requested, pods).map(({ pool }) => pool);
 
-describe('the ramp, second by second', () => {
+describe('ramp simulation', () => {
   for (const { id, mode, min, max, overSeconds, thresholdPercent, rows } of tables) {
-    test(`hands out the pools of the original's table ${id}`, () => {
+    test(`has the pools of the original's table ${id}`, () => {
       const over = `${overSeconds}s`;
-      const asked = rows.map(({ used }) => used ?? 0);
-      const seconds = simulateRamp({ min, max, over, mode, threshold: thresholdPercent }, asked);
+      const requested = rows.map(({ used }) => used ?? 0);
+      const threshold = thresholdPercent;
+      const seconds = simulateRamp({ min, max, over, mode, threshold }, requested);
       rows.forEach((row, n) => {
-        // The original leaves a cell empty where it does not say what would have been there.
+        // The original has empty cells where it does not define the pool.
         if (row.pool !== null)
           expect(seconds[n]).toMatchObject({ second: row.second, pool: row.pool });
         expect(seconds[n].used).toBe(row.used ?? 0);
@@ -23,51 +24,51 @@ describe('the ramp, second by second', () => {
     });
   }
 
-  // The same traffic in four modes: two good seconds, two silent ones, a weak one, a good one.
-  test('each mode makes something else of a silence and of a weak second', () => {
-    const asked = [99, 99, 0, 0, 15, 99];
-    expect(pools('scheduled', asked)).toEqual([10, 20, 30, 40, 50, 60]);
-    expect(pools('relaxed', asked)).toEqual([10, 20, 30, 30, 30, 40]);
-    expect(pools('only-if-used', asked)).toEqual([10, 20, 30, 30, 30, 30]);
-    expect(pools('go-back-n', asked)).toEqual([10, 20, 30, 20, 10, 20]);
+  // The pool is used up twice, then two seconds without calls, then used in part, then used up.
+  test('the modes differ after a pause and after a second with unused tokens', () => {
+    const requested = [99, 99, 0, 0, 15, 99];
+    expect(pools('scheduled', requested)).toEqual([10, 20, 30, 40, 50, 60]);
+    expect(pools('relaxed', requested)).toEqual([10, 20, 30, 30, 30, 40]);
+    expect(pools('only-if-used', requested)).toEqual([10, 20, 30, 30, 30, 30]);
+    expect(pools('go-back-n', requested)).toEqual([10, 20, 30, 20, 10, 20]);
   });
 
-  test('to look at a silent second is not to call in it', () => {
+  test('reading the pool of a second without calls does not count as a call', () => {
     const silent = simulateRamp(options('relaxed'), [99, 0, 0, 0])[3];
-    expect(silent).toEqual({ second: 4, asked: 0, pool: 20, used: 0, remaining: 20 });
+    expect(silent).toEqual({ second: 4, requested: 0, pool: 20, used: 0, remaining: 20 });
   });
 
-  test('a fraction of a token is neither used nor left', () => {
+  test('a fraction of a token is neither used nor remaining', () => {
     const [, second] = simulateRamp({ min: 10, max: 100, over: '7s' }, [99, 99]);
     expect(second).toMatchObject({ used: 22, remaining: 0 });
     expect(second.pool).toBeCloseTo(22.86, 2);
   });
 });
 
-describe('a pool shared by pods', () => {
-  test('is handed out to the last token, though it cannot be divided evenly', () => {
+describe('ramp simulation with several pods', () => {
+  test('pods use all tokens of a pool that does not divide evenly', () => {
     for (const mode of RAMP_MODES) {
       const alone = simulateRamp(options(mode), Array(12).fill(200));
       expect(simulateRamp(options(mode), Array(12).fill(200), 7)).toEqual(alone);
     }
   });
 
-  test('asks for every call once, though the calls cannot be divided evenly either', () => {
+  test('every call is requested once if calls do not divide evenly', () => {
     const used = simulateRamp(options('scheduled'), [8, 8, 8], 3).map((second) => second.used);
     expect(used).toEqual([8, 8, 8]);
   });
 
-  test('hands out no more than it holds, whatever is asked and by how many', () => {
+  test('never uses more than the pool, for any traffic and number of pods', () => {
     const traffic = fc.array(fc.integer({ min: 0, max: 150 }), { minLength: 1, maxLength: 40 });
     fc.assert(
       fc.property(
         fc.constantFrom(...RAMP_MODES),
         traffic,
         fc.integer({ min: 1, max: 5 }),
-        (mode, asked, pods) => {
-          for (const second of simulateRamp(options(mode), asked, pods)) {
-            expect(second.used).toBeLessThanOrEqual(second.asked);
-            // Pods judge their own part, so their copies differ by a turn at the remainder each.
+        (mode, requested, pods) => {
+          for (const second of simulateRamp(options(mode), requested, pods)) {
+            expect(second.used).toBeLessThanOrEqual(second.requested);
+            // Each pod divides its own copy of the pool, so each may get the remainder once.
             expect(second.used).toBeLessThanOrEqual(second.pool + pods - 1);
             expect(second.pool).toBeGreaterThanOrEqual(10);
             expect(second.pool).toBeLessThanOrEqual(110);

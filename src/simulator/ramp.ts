@@ -1,9 +1,8 @@
 /**
- * The ramp on virtual time: so many calls wanted in each second in, what the pool did out.
+ * Simulates the ramp policy: requested calls per second in, tokens of the pool and tokens used out.
  *
- * The policy is the real one, asked once a second by every pod, as a reader of batches would: give
- * me up to n. With several pods each has its own copy of the rule and an even part of the calls;
- * there is nobody who holds the whole pool, so what is shown is what the copies add up to.
+ * Every pod calls `takeUpTo` once per second, as a reader of batches does. Each of several pods has its own copy of
+ * the policy's state and an even part of the calls. No pod holds the whole pool, so the result is the sum over pods.
  */
 
 import { type Policy, type State, takeUpTo } from '../policies/policy.ts';
@@ -12,15 +11,14 @@ import { type RampOptions, ramp } from '../policies/ramp.ts';
 export { RAMP_MODES, type RampMode, type RampOptions } from '../policies/ramp.ts';
 
 export interface RampSecond {
-  /** 1 is the first. */
+  /** From 1. */
   readonly second: number;
-  /** Calls that were wanted; 0 is a second in which nobody asked. */
-  readonly asked: number;
-  /** Tokens there were; in a second in which nobody asked, those that would have been there. */
+  /** Calls; 0 in a second without calls. */
+  readonly requested: number;
+  /** Tokens in the pool; in a second without calls, those that a call would have found. */
   readonly pool: number;
-  /** Tokens that were taken. */
   readonly used: number;
-  /** Tokens that were not. Only whole ones are handed out, so a fraction of the pool is neither. */
+  /** Whole tokens that were not used. A fraction of a token is neither used nor remaining. */
   readonly remaining: number;
 }
 
@@ -31,12 +29,12 @@ interface Pod {
 
 export function simulateRamp(
   options: RampOptions,
-  asked: readonly number[],
+  requested: readonly number[],
   podCount = 1,
 ): RampSecond[] {
   const policy = ramp(options, '');
   const pods = Array.from({ length: podCount }, (_, rank) => createPod(policy, rank, podCount));
-  return asked.map((calls, n) => simulateSecond(policy, pods, n + 1, calls));
+  return requested.map((calls, n) => simulateSecond(policy, pods, n + 1, calls));
 }
 
 function createPod(policy: Policy, rank: number, podCount: number): Pod {
@@ -50,24 +48,24 @@ function simulateSecond(
   policy: Policy,
   pods: readonly Pod[],
   second: number,
-  asked: number,
+  requested: number,
 ): RampSecond {
   const now = second * 1000;
   let used = 0;
   let remaining = 0;
   let pools = 0;
   for (const { rank, state } of pods) {
-    const wanted = podCalls(asked, pods.length, rank, second);
-    // Not to ask is not the same as to ask for nothing: only an ask counts as a call.
-    if (wanted > 0) used += takeUpTo(policy, state, 0, wanted, now);
-    const view = policy.keyState(state, 0, now);
-    remaining += view.remaining;
-    pools += view.pool ?? 0;
+    const calls = podCalls(requested, pods.length, rank, second);
+    // No call is different from a call for 0 tokens: the policy counts the latter as activity.
+    if (calls > 0) used += takeUpTo(policy, state, 0, calls, now);
+    const { remaining: unused, pool = 0 } = policy.keyState(state, 0, now);
+    remaining += unused;
+    pools += pool;
   }
-  return { second, asked, pool: pools / pods.length, used, remaining };
+  return { second, requested, pool: pools / pods.length, used, remaining };
 }
 
-/** An even part. Who gets one call more changes with the second, so that no pod is always last. */
+/** An even part of the calls. The remainder goes to other pods in each second, so that no pod is always last. */
 function podCalls(calls: number, podCount: number, rank: number, second: number): number {
   const turn = (rank + second) % podCount;
   return Math.floor(calls / podCount) + (turn < calls % podCount ? 1 : 0);

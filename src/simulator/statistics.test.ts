@@ -2,12 +2,12 @@ import { describe, expect, test } from 'vitest';
 import { jainIndex, mean, meanPairwiseCorrelation, standardDeviation } from './statistics.ts';
 
 describe('statistics', () => {
-  test('the middle, and how far from it', () => {
+  test('mean and standard deviation', () => {
     expect(mean([2, 4, 4, 4, 5, 5, 7, 9])).toBe(5);
     expect(standardDeviation([2, 4, 4, 4, 5, 5, 7, 9])).toBe(2);
   });
 
-  test('those who march are 1, however long their legs; those who see-saw are -1', () => {
+  test('correlation: 1 for proportional series, -1 for opposite series', () => {
     expect(
       meanPairwiseCorrelation([
         [1, 2, 3, 2],
@@ -23,7 +23,7 @@ describe('statistics', () => {
     ).toBeCloseTo(-1, 12);
   });
 
-  test('the mean over all pairs is what looking at each pair gives', () => {
+  test('correlation: equals the mean of the correlations of all pairs', () => {
     const series = [
       [1, 3, 2, 5],
       [2, 2, 4, 1],
@@ -37,7 +37,7 @@ describe('statistics', () => {
     expect(meanPairwiseCorrelation(series)).toBeCloseTo(mean(pairs), 12);
   });
 
-  test('who never moves marches with nobody', () => {
+  test('correlation: 0 without two series that vary', () => {
     expect(
       meanPairwiseCorrelation([
         [1, 1, 1],
@@ -47,7 +47,7 @@ describe('statistics', () => {
     expect(meanPairwiseCorrelation([])).toBe(0);
   });
 
-  test('Jain: all alike is 1, all to one of four is a quarter', () => {
+  test('Jain index: 1 for equal amounts, 1/4 if one of four gets everything', () => {
     expect(jainIndex([7, 7, 7])).toBe(1);
     expect(jainIndex([0, 8, 0, 0])).toBe(0.25);
     expect(jainIndex([0, 0])).toBe(1);

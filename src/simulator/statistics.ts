@@ -1,4 +1,4 @@
-/** What many numbers have in common: their middle, how far they stray, whether they move together. */
+/** Mean, standard deviation, correlation and fairness. */
 
 export const sum = (values: readonly number[]): number => values.reduce((a, b) => a + b, 0);
 
@@ -10,14 +10,16 @@ export function standardDeviation(values: readonly number[]): number {
 }
 
 /**
- * The mean correlation over all pairs. With every series brought to mean 0 and deviation 1, the
- * variance of their sum is n + n (n - 1) times it, so no pair needs to be looked at.
+ * The mean correlation over all pairs of series. Constant series do not count.
+ *
+ * With every series standardised (mean 0, deviation 1), the variance of their sum is n + n (n - 1) times that mean.
+ * This takes linear time instead of a loop over all pairs.
  */
 export function meanPairwiseCorrelation(series: readonly (readonly number[])[]): number {
-  const moving = series.filter((values) => standardDeviation(values) > 0).map(standardised);
-  const n = moving.length;
+  const varying = series.filter((values) => standardDeviation(values) > 0).map(standardised);
+  const n = varying.length;
   if (n < 2) return 0;
-  const total = moving[0].map((_, at) => sum(moving.map((values) => values[at])));
+  const total = varying[0].map((_, at) => sum(varying.map((values) => values[at])));
   return (standardDeviation(total) ** 2 - n) / (n * (n - 1));
 }
 
@@ -26,8 +28,8 @@ function standardised(values: readonly number[]): number[] {
   return values.map((value) => (value - middle) / spread);
 }
 
-/** Jain's index of fairness. */
-export function jainIndex(shares: readonly number[]): number {
-  const squares = sum(shares.map((share) => share ** 2));
-  return squares === 0 ? 1 : sum(shares) ** 2 / (shares.length * squares);
+/** Jain's fairness index: 1 if all amounts are equal, 1/n if one of n gets everything. */
+export function jainIndex(amounts: readonly number[]): number {
+  const squares = sum(amounts.map((amount) => amount ** 2));
+  return squares === 0 ? 1 : sum(amounts) ** 2 / (amounts.length * squares);
 }

@@ -1,17 +1,18 @@
 /**
- * The simulation TChannel's design was argued with: nine seconds of busy replies, then none.
+ * The simulation from TChannel's design document: nine seconds of busy replies, then recovery.
  *
  *     time   1 ──────────── 9   10   11 ─────────────────── 31
  *            │ busy replies │    │   │ recovering: until     │
- *            │ cut the limit│    │   │ nothing is throttled, │
- *            └──────────────┘    │   │ or time is up         │
- *                      no step ──┘   └───────────────────────┘
+ *            │ halve the    │    │   │ nothing is throttled  │
+ *            │ limit        │    │   │ or the time is up     │
+ *            └──────────────┘    │   └───────────────────────┘
+ *                      no step ──┘
  *
- * Each step is a second: send what the limit lets through, count the busy replies, move the limit.
- * How the limit moves is the rule of the live policy (`busyRule`), not a copy of it. What is told
- * here is only the traffic, and the original's habits, which its printed figures depend on: it
- * sends whole calls while the service is busy and fractions of calls afterwards, and it rounds
- * figures down when it prints them and at no other time.
+ * Each step is a second: send what the limit allows, count the busy replies, move the limit. The limit moves by the
+ * rule of the production policy (`busyRule`).
+ *
+ * The output must match the original byte for byte, so two of its properties are kept. It sends whole calls while the
+ * service is busy and fractions of calls afterwards. It truncates numbers when it prints them, and never before.
  */
 
 import { type BusyRule, busyRule, UNLIMITED } from '../policies/busy.ts';
@@ -19,29 +20,29 @@ import { type BusyRule, busyRule, UNLIMITED } from '../policies/busy.ts';
 export const TRAFFIC_SHAPES = ['steady', 'flappy', 'linear_grow', 'linear_decrease'] as const;
 export type TrafficShape = (typeof TRAFFIC_SHAPES)[number];
 
-/** So many a second at the start, and how that changes with time. */
+/** Calls per second at the start, and their change over time. */
 export interface Flow {
   readonly start: number;
   readonly shape: TrafficShape;
 }
 
-/** What the client would like to send, and how much of it the service would answer with busy. */
+/** The client's demand, and how many calls the service would refuse as busy. */
 export interface Traffic {
   readonly rps: Flow;
   readonly busy: Flow;
 }
 
-/** Either a recover rate (3: every second four times as much) or a recover value (so much more). */
+/** A recover rate (3: the limit is four times as high after a second) or a recover value (calls per second added). */
 export type Recovery = { readonly recoverRate: number } | { readonly recoverValue: number };
 
 export interface SimulatedSecond {
   readonly time: number;
-  /** What the client would like to send. Sent and throttled add up to it. */
+  /** The client's demand: sent + throttled. */
   readonly rps: number;
   readonly sent: number;
   readonly throttled: number;
   readonly busy: number;
-  /** The limit these calls met. It is moved only when they are over. */
+  /** The limit during this second; it changes at the end of it. */
   readonly limit: number;
 }
 
@@ -51,11 +52,11 @@ export interface TchannelRun {
   readonly maxLimit: number;
   readonly busy: readonly SimulatedSecond[];
   readonly recovering: readonly SimulatedSecond[];
-  /** When nothing was throttled any more; undefined if that took too long. */
+  /** The first second without throttling; undefined if that took too long. */
   readonly convergedAt: number | undefined;
 }
 
-/** The traffic of the original's four runs, each known by the name of one shape in it. */
+/** The traffic of the original's four runs. */
 export const PATTERNS: Readonly<Record<TrafficShape, Traffic>> = {
   steady: {
     rps: { start: 5000, shape: 'steady' },
@@ -75,24 +76,24 @@ export const PATTERNS: Readonly<Record<TrafficShape, Traffic>> = {
   },
 };
 
-/** The second in which nothing happens but the service getting well; speed is counted from here. */
+/** The service is healthy from this second on, which has no step of its own. Convergence time counts from here. */
 export const HEALTHY_AT = 10;
 
-/** Whoever is back by then has converged. */
+/** The last second that counts as converged. */
 const CONVERGED_BY = 30;
 
-/** One second more is looked at, too late to count. */
+/** The original prints one second more, which does not count. */
 const MAX_TIME = 31;
 
-/** More calls than the largest limit would be throttled for ever. */
+/** Calls above the highest limit would be throttled for ever. */
 export const MAX_CALLS = UNLIMITED;
 
-/** How fast the linear shapes move, in calls a second every second. */
+/** Slope of the linear shapes, in calls per second per second. */
 const SLOPE_PER_SECOND = 100;
 
 const FLAPPY_EVERY = 3;
 
-/** So many a second at `time`. A decrease ends at nothing: nobody sends less than no calls. */
+/** Calls per second at `time`. A decrease ends at 0. */
 export function flowAt({ start, shape }: Flow, time: number): number {
   switch (shape) {
     case 'steady':
@@ -106,20 +107,19 @@ export function flowAt({ start, shape }: Flow, time: number): number {
   }
 }
 
-/** Tells what happens to this traffic under one way of recovering. */
 export function simulateTchannel(traffic: Traffic, recovery: Recovery): TchannelRun {
   const rule = busyRule(recovery, '');
   const busy = busySeconds(traffic, rule);
   const recovering = recoveringSeconds(traffic, rule, busy);
   const { time, throttled } = recovering.at(-1) ?? { time: HEALTHY_AT, throttled: 0 };
-  const isBack = throttled === 0 && time <= CONVERGED_BY;
+  const isConverged = throttled === 0 && time <= CONVERGED_BY;
   return {
     traffic,
     recovery,
     maxLimit: rule.max,
     busy,
     recovering,
-    convergedAt: isBack ? time : undefined,
+    convergedAt: isConverged ? time : undefined,
   };
 }
 
@@ -129,13 +129,13 @@ function busySeconds(traffic: Traffic, rule: BusyRule): SimulatedSecond[] {
     const rps = flowAt(traffic.rps, time);
     const limit = limitAfter(seconds.at(-1), rule);
     const sent = Math.floor(Math.min(rps, limit));
-    const busy = Math.min(flowAt(traffic.busy, time), sent); // only what was sent can be refused
+    const busy = Math.min(flowAt(traffic.busy, time), sent); // only sent calls can be refused
     seconds.push({ time, rps, sent, throttled: rps - sent, busy, limit });
   }
   return seconds;
 }
 
-/** Nothing to recover from is recovered at once, without a single second of it. */
+/** Empty if nothing was throttled at the end of the busy phase. */
 function recoveringSeconds(
   traffic: Traffic,
   rule: BusyRule,
@@ -153,22 +153,22 @@ function recoveringSeconds(
   return seconds;
 }
 
-/** The limit that follows from how the last second went. */
+/** The limit that follows from the last second. */
 function limitAfter(last: SimulatedSecond | undefined, rule: BusyRule): number {
   return last === undefined ? rule.max : rule.halve(rule.grow(last.limit), last.busy);
 }
 
-/** The story in the original's words, one line each. */
-export function formatRun(story: TchannelRun): string[] {
-  const { traffic, maxLimit, busy, recovering } = story;
+/** The run in the original's output format. */
+export function formatRun(run: TchannelRun): string[] {
+  const { traffic, maxLimit, busy, recovering } = run;
   const { rps, busy: refused } = traffic;
   return [
-    `started with ${formatRecovery(story.recovery)}`,
+    `started with ${formatRecovery(run.recovery)}`,
     `start rps=${rps.start} (${rps.shape}) throttled=0 busy=${refused.start} (${refused.shape}) limit=${maxLimit}`,
     ...busy.map((second) => `    --- ${formatSecond(second)}`),
     '    ++++ recovering',
     ...recovering.map((second) => `    +++ ${formatSecond(second)}`),
-    `    ${formatOutcome(story)}`,
+    `    ${formatOutcome(run)}`,
   ];
 }
 
@@ -179,8 +179,8 @@ function formatRecovery(recovery: Recovery): string {
 }
 
 function formatSecond({ time, sent, throttled, busy, limit }: SimulatedSecond): string {
-  const [rps, held, refused, most] = [sent, throttled, busy, limit].map(Math.trunc);
-  return `time=${time} rps=${rps} throttled=${held} busy=${refused} limit=${most}`;
+  const [rps, dropped, refused, maxRps] = [sent, throttled, busy, limit].map(Math.trunc);
+  return `time=${time} rps=${rps} throttled=${dropped} busy=${refused} limit=${maxRps}`;
 }
 
 export function formatOutcome({ convergedAt }: TchannelRun): string {

@@ -2,23 +2,23 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { Timeline } from './timeline.ts';
 
-test('things happen in time, and at one instant in the order they were arranged', () => {
+test('timeline: runs callbacks in order of time, and of scheduling within an instant', () => {
   const timeline = new Timeline();
-  const story: string[] = [];
-  const say = (what: string) => () => story.push(`${timeline.now} ${what}`);
-  timeline.scheduleAfter(20, say('late'));
-  timeline.scheduleAfter(10, say('first'));
-  timeline.scheduleAfter(10, say('second'));
-  timeline.scheduleAfter(10, () => timeline.scheduleAfter(0, say('third, arranged on the spot')));
+  const log: string[] = [];
+  const record = (name: string) => () => log.push(`${timeline.now} ${name}`);
+  timeline.scheduleAfter(20, record('late'));
+  timeline.scheduleAfter(10, record('first'));
+  timeline.scheduleAfter(10, record('second'));
+  timeline.scheduleAfter(10, () => timeline.scheduleAfter(0, record('third, scheduled meanwhile')));
 
   expect(timeline.runNextInstant()).toBe(true);
-  expect(story).toEqual(['10 first', '10 second', '10 third, arranged on the spot']);
+  expect(log).toEqual(['10 first', '10 second', '10 third, scheduled meanwhile']);
   expect(timeline.runNextInstant()).toBe(true);
-  expect(story.at(-1)).toBe('20 late');
+  expect(log.at(-1)).toBe('20 late');
   expect(timeline.runNextInstant()).toBe(false);
 });
 
-test('whatever is arranged comes in order', () => {
+test('timeline: keeps the order for any delays', () => {
   fc.assert(
     fc.property(fc.array(fc.nat(50), { maxLength: 200 }), (spans) => {
       const timeline = new Timeline();

@@ -1,8 +1,8 @@
 /**
- * Virtual time: things happen at whole milliseconds, in the order they were arranged.
+ * Virtual time: runs scheduled callbacks in order of time.
  *
- * A turn is one instant: everything due then is done in the order it was set, and only when the
- * whole turn is over does time move on.
+ * Callbacks of the same instant run in the order in which they were scheduled, including those scheduled meanwhile.
+ * Time moves on when all of them are done.
  */
 
 import type { Millis } from '../core/clock.ts';
@@ -21,12 +21,11 @@ export class Timeline {
     (a, b) => a.at < b.at || (a.at === b.at && a.sequence < b.sequence),
   );
 
-  /** Arranges for something to happen `span` from now. */
-  scheduleAfter(span: Millis, act: () => void): void {
-    this.#timers.push({ at: this.now + span, sequence: this.#nextSequence++, callback: act });
+  scheduleAfter(delayMs: Millis, callback: () => void): void {
+    this.#timers.push({ at: this.now + delayMs, sequence: this.#nextSequence++, callback });
   }
 
-  /** Moves to the next instant at which anything is due, and does all of it. False if nothing is. */
+  /** Moves to the next instant with a callback and runs all callbacks of that instant. False if there is none. */
   runNextInstant(): boolean {
     const first = this.#timers.peek();
     if (first === undefined) return false;

@@ -20,7 +20,7 @@ const panel: Panel = {
   ],
   markers: [
     { at: 2, name: 'slower' },
-    { at: 9.5, name: 'well again' },
+    { at: 9.5, name: 'recovered' },
   ],
 };
 
@@ -29,14 +29,14 @@ const draw = (count: number): string =>
 
 const heightOf = (svg: string): number => Number(/ height="(\d+)" role/.exec(svg)?.[1]);
 
-/** Where a text starts or ends, from the left and from the top. */
+/** The anchors of a text, from the left and from the top. */
 const placesOf = (svg: string, words: string): [number, number][] =>
   [...svg.matchAll(/<text x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]*)</g)]
-    .filter(([, , , said]) => said === words)
+    .filter(([, , , text]) => text === words)
     .map(([, x, y]) => [Number(x), Number(y)]);
 
-describe('panels in SVG', () => {
-  test('stand two side by side', () => {
+describe('SVG panels', () => {
+  test('are arranged in two columns', () => {
     expect(placesOf(draw(3), 'A &amp; B')).toEqual([
       [20, 70],
       [460, 70],
@@ -44,35 +44,35 @@ describe('panels in SVG', () => {
     ]);
   });
 
-  test('say once what the colours mean, in the cell that is left over', () => {
+  test('an odd number of panels: one legend in the free cell', () => {
     const svg = draw(3);
     expect(placesOf(svg, 'limit, calls')).toEqual([[538, 450]]);
     expect(placesOf(svg, 'the same in all')).toHaveLength(1);
     expect(heightOf(svg)).toBe(heightOf(draw(4)) - (heightOf(draw(2)) - heightOf(draw(1))));
   });
 
-  test('or below all of them, where there is none left over', () => {
+  test('an even number of panels: the legend is below all panels', () => {
     const [[, top]] = placesOf(draw(2), 'limit, calls');
     expect(top).toBeGreaterThan(heightOf(draw(1)));
     expect(top).toBeLessThan(heightOf(draw(2)));
   });
 
-  test('give each series its own colour, over all rows', () => {
+  test('every series has its own colour over all rows', () => {
     const strokes = [...draw(1).matchAll(/fill="none" stroke="([^"]+)"/g)].map(
       ([, colour]) => colour,
     );
     expect(new Set(strokes).size).toBe(2);
   });
 
-  test('name a mark on its right, and on its left where there is no room', () => {
+  test('a marker is labelled on its right, or on its left if that does not fit', () => {
     const svg = draw(1);
     // 0 to 10 seconds are 64 to 430 from the left.
     expect(placesOf(svg, 'slower')).toEqual([[142.2, 112]]);
-    expect(placesOf(svg, 'well again')).toEqual([[406.7, 112]]);
-    expect(svg).toMatch(/text-anchor="end">well again/);
+    expect(placesOf(svg, 'recovered')).toEqual([[406.7, 112]]);
+    expect(svg).toMatch(/text-anchor="end">recovered/);
   });
 
-  test('let no text become markup, and are never out of numbers', () => {
+  test('text is escaped, and no number is NaN', () => {
     expect(draw(1)).toContain('falls to &lt;one&gt;');
     expect(draw(1)).not.toMatch(/href|NaN|Infinity|undefined/);
     expect(drawPanels({ title: '', panels: [], notes: [] })).not.toMatch(/NaN|undefined/);

@@ -1,20 +1,21 @@
 /**
- * Draws many small pictures as one SVG, two side by side: the same things seen in several situations.
+ * Draws small multiples as one SVG, two panels side by side: the same series in several scenarios.
  *
  *     title
  *     ┌ panel title            ┐ ┌ …                      ┐
- *     │ what to see in it      │ │                        │
- *     │ calls ┤ ▁▂▄┆ changed   │ │                        │   a mark is a dashed line, named at its top
- *     │    ms ┤ ───┆───        │ │                        │   rows share the time below them
+ *     │ caption                │ │                        │
+ *     │ calls ┤ ▁▂▄┆ marker    │ │                        │   a marker is a dashed line with its name on top
+ *     │    ms ┤ ───┆───        │ │                        │   rows share the time axis below them
  *     └       └──────────── s  ┘ └                        ┘
- *     ┌ …                      ┐   what the colours mean, once
+ *     ┌ …                      ┐   one legend
  *
- * Every row of every panel shows the same series, so that one legend is enough.
+ * All panels have the same rows and series, so one legend is enough.
  */
 
 import { type Axis, inDrawOrder, type Series } from './chart.ts';
 import {
   type Box,
+  coloursOf,
   formatPixels,
   MUTED_COLOUR,
   seriesPath,
@@ -25,7 +26,7 @@ import {
   yGrid,
 } from './plot.ts';
 
-/** An instant at which something happened. */
+/** An event on the time axis. */
 export interface EventMarker {
   readonly at: number;
   readonly name: string;
@@ -34,13 +35,13 @@ export interface EventMarker {
 export interface Row {
   readonly y: Axis;
   readonly series: readonly Series[];
-  /** In pixels. Default: the first row is what the panel is about, the others are beside it. */
+  /** In pixels. Default: a tall first row, low further rows. */
   readonly height?: number;
 }
 
 export interface Panel {
   readonly title: string;
-  /** What to see in it, in one line. */
+  /** One line below the title: the result. */
   readonly caption: string;
   readonly x: Axis;
   readonly rows: readonly Row[];
@@ -50,7 +51,7 @@ export interface Panel {
 export interface Panels {
   readonly title: string;
   readonly panels: readonly Panel[];
-  /** What is the same in all of them, in short lines beside the legend. */
+  /** Short lines beside the legend, about all panels. */
   readonly notes: readonly string[];
 }
 
@@ -59,13 +60,13 @@ const WIDTH = 900;
 const TITLE_HEIGHT = 52;
 const CELL = { left: 20, width: 440 };
 
-/** Where the plots of a cell stand in it; above them its words, below them the time. */
+/** Margins of the plots in a cell: title and caption above, the time axis below. */
 const PLOT = { left: 44, width: 366, top: 72, below: 42 };
 const ROW_HEIGHTS = [110, 46];
 const ROW_GAP = 30;
 
-/** Lighter than in a large chart, so that a line on top of an area is seen; told apart by all eyes. */
-const COLOURS = {
+/** Lighter than in a large chart, so that a line over an area stays visible. */
+const PANEL_COLOURS = {
   shade: ['#e0e6ec'],
   bars: ['#a3c4e6', '#e8b98f'],
   line: ['#d55e00', '#009e73', '#cc79a7'],
@@ -74,18 +75,17 @@ const COLOURS = {
 
 export function drawPanels({ title, panels, notes }: Panels): string {
   const cellHeight = panelHeight(panels[0]?.rows ?? []);
-  const placeOf = (n: number): CellOrigin => ({
+  const originOf = (n: number): CellOrigin => ({
     left: CELL.left + (n % COLUMNS) * CELL.width,
     top: TITLE_HEIGHT + Math.floor(n / COLUMNS) * cellHeight,
   });
-  // In the cell that is left over, or else below all of them.
-  const place = placeOf(panels.length);
-  const key = legend(panels, notes, place, panels.length % COLUMNS === 0);
+  // In the free cell of the last line, or below all panels.
+  const key = legend(panels, notes, originOf(panels.length), panels.length % COLUMNS === 0);
   const height = Math.max(
     TITLE_HEIGHT + Math.ceil(panels.length / COLUMNS) * cellHeight,
-    key.below,
+    key.bottom,
   );
-  const parts = panels.flatMap((panel, n) => drawPanel(panel, placeOf(n)));
+  const parts = panels.flatMap((panel, n) => drawPanel(panel, originOf(n)));
   return svgDocument(title, WIDTH, height, [...parts, ...key.parts]);
 }
 
@@ -102,22 +102,21 @@ function panelHeight(rows: readonly Row[]): number {
   return PLOT.top + plots - ROW_GAP + PLOT.below;
 }
 
-/** A colour for each series of a panel, over all its rows, so that none is used twice. */
-function coloursOf(rows: readonly Row[]): string[][] {
-  const used = { shade: 0, bars: 0, line: 0, curve: 0 };
-  return rows.map(({ series }) =>
-    series.map(({ style }) => COLOURS[style][used[style]++ % COLOURS[style].length]),
+/** One colour per series over all rows of a panel. */
+const panelColours = (rows: readonly Row[]): Map<Series, string> =>
+  coloursOf(
+    rows.flatMap(({ series }) => series),
+    PANEL_COLOURS,
   );
-}
 
 function drawPanel(panel: Panel, { left, top }: CellOrigin): string[] {
-  const colours = coloursOf(panel.rows);
+  const colours = panelColours(panel.rows);
   const boxes = boxesOf(panel.rows, left + PLOT.left, top + PLOT.top);
   const last = boxes[boxes.length - 1];
   return [
     textElement(left, top + 18, panel.title, 'font-size="14" font-weight="600"'),
     textElement(left, top + 38, panel.caption, `fill="${MUTED_COLOUR}"`),
-    ...panel.rows.flatMap((row, r) => drawRow(panel, row, colours[r], boxes[r])),
+    ...panel.rows.flatMap((row, r) => drawRow(panel, row, colours, boxes[r])),
     ...xAxis(panel.x, last, 8),
     textElement(
       last.left + last.width + 14,
@@ -140,20 +139,25 @@ function boxesOf(rows: readonly Row[], left: number, top: number): Box[] {
   });
 }
 
-function drawRow({ x }: Panel, { y, series }: Row, colours: readonly string[], box: Box): string[] {
+function drawRow(
+  { x }: Panel,
+  { y, series }: Row,
+  colours: ReadonlyMap<Series, string>,
+  box: Box,
+): string[] {
   const paths = (isShade: boolean) =>
     inDrawOrder(series)
       .filter(({ style }) => (style === 'shade') === isShade)
-      .map((one) => seriesPath(one, colours[series.indexOf(one)], { x, y }, box));
+      .map((one) => seriesPath(one, colours.get(one), { x, y }, box));
   return [
     ...paths(true),
-    ...yGrid(y, box, box.height > 100 ? 5 : 3), // over the shades, which would hide it
+    ...yGrid(y, box, box.height > 100 ? 5 : 3), // over the shades, which would cover it
     ...paths(false),
     textElement(box.left - PLOT.left, box.top - 12, y.label, MUTED_FILL),
   ];
 }
 
-/** A dashed line through all rows; its name stands above, to the left if there is no room to the right. */
+/** A dashed line through all rows, with its name above: to the right, or to the left if that does not fit. */
 function drawMarker({ markers, x }: Panel, m: number, boxes: readonly Box[]): string {
   const [first, last] = [boxes[0], boxes[boxes.length - 1]];
   const across = xOf(markers[m].at, x, first);
@@ -169,33 +173,35 @@ function drawMarker({ markers, x }: Panel, m: number, boxes: readonly Box[]): st
 
 const DASHED_STROKE = `stroke="${MUTED_COLOUR}" stroke-width="1.5" stroke-dasharray="4 3"`;
 
-/** What the colours mean, and under it or beside it what is the same in all panels. */
+/** The series and their colours, with the notes below or, in a wide legend, beside them. */
 function legend(
   panels: readonly Panel[],
   notes: readonly string[],
   { left: cell, top }: CellOrigin,
   isWide: boolean,
-): { parts: string[]; below: number } {
+): { parts: string[]; bottom: number } {
   const rows = panels[0]?.rows ?? [];
-  const colours = coloursOf(rows).flat();
-  const series = rows.flatMap((row) => row.series.map((one) => ({ ...one, unit: row.y.label })));
+  const colours = panelColours(rows);
+  const entries = rows.flatMap((row) =>
+    row.series.map((series) => ({ series, unit: row.y.label })),
+  );
   const left = cell + PLOT.left;
   const [from, step] = [top + (isWide ? 24 : PLOT.top), 26];
-  const swatches = series.map(({ name, style, unit }, n) => {
-    const tall = style === 'line' ? 3 : 12;
+  const swatches = entries.map(({ series, unit }, n) => {
+    const tall = series.style === 'line' ? 3 : 12;
     const y = from + n * step;
-    const swatch = `<rect x="${left}" y="${y - 4 - tall / 2}" width="24" height="${tall}" fill="${colours[n]}"/>`;
-    return swatch + textElement(left + 34, y, `${name}, ${unit}`);
+    const swatch = `<rect x="${left}" y="${y - 4 - tall / 2}" width="24" height="${tall}" fill="${colours.get(series)}"/>`;
+    return swatch + textElement(left + 34, y, `${series.name}, ${unit}`);
   });
-  const end = from + series.length * step;
+  const end = from + entries.length * step;
   const beside = isWide ? { left: left + CELL.width, top: from } : { left, top: end + 40 };
   return {
     parts: [
       ...swatches,
       `<path d="M${left + 12} ${end - 13}v18" ${DASHED_STROKE}/>`,
-      textElement(left + 34, end, 'something happens'),
+      textElement(left + 34, end, 'event'),
       ...notes.map((note, n) => textElement(beside.left, beside.top + n * 20, note, MUTED_FILL)),
     ],
-    below: Math.max(end, beside.top + (notes.length - 1) * 20) + 24,
+    bottom: Math.max(end, beside.top + (notes.length - 1) * 20) + 24,
   };
 }

@@ -1,10 +1,18 @@
 /**
- * The parts every SVG picture is made of: axes, steps and areas in a box, and text that is safe to write.
+ * SVG elements of charts: axes, grid, step lines, areas, escaped text.
  *
- * svg.ts puts charts one under the other, panels.ts small ones side by side.
+ * svg.ts stacks charts, panels.ts arranges small ones in two columns.
  */
 
-import { type Axis, type Chart, formatShort, positionOf, type Series, ticksOf } from './chart.ts';
+import {
+  type Axis,
+  type Chart,
+  positionOf,
+  type Series,
+  type SeriesStyle,
+  ticksOf,
+} from './chart.ts';
+import { formatShort, roundTo } from './format.ts';
 
 export interface Box {
   readonly left: number;
@@ -16,12 +24,19 @@ export interface Box {
 const TEXT_COLOUR = '#1f2933';
 export const MUTED_COLOUR = '#5b6770';
 const GRID_COLOUR = '#d9dfe5';
-const SHADE_COLOURS = ['#e0e6ec', '#dcebdf'];
-const BAR_COLOURS = ['#4a86c5', '#7fae7a'];
-/** Told apart by eyes that do not see all colours, too (after Okabe and Ito). */
+/** Safe for colour-blind readers (after Okabe and Ito). */
 const LINE_COLOURS = ['#d55e00', '#0072b2', '#009e73', '#cc79a7', '#56b4e9', '#e69f00', '#5b6770'];
 
-/** A whole picture: its words are read aloud to those who cannot see it, and its ground is white in any mode. */
+type Palettes = Readonly<Record<SeriesStyle, readonly string[]>>;
+
+const PALETTES: Palettes = {
+  shade: ['#e0e6ec', '#dcebdf'],
+  bars: ['#4a86c5', '#7fae7a'],
+  line: LINE_COLOURS,
+  curve: LINE_COLOURS,
+};
+
+/** A complete SVG: with a title for screen readers, and a white background in dark mode too. */
 export function svgDocument(title: string, width: number, height: number, parts: string[]): string {
   return `${[
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" role="img" font-family="system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif" font-size="13" fill="${TEXT_COLOUR}">`,
@@ -33,17 +48,13 @@ export function svgDocument(title: string, width: number, height: number, parts:
   ].join('\n')}\n`;
 }
 
-/** What a series is drawn against. */
 export type Axes = Pick<Chart, 'x' | 'y'>;
 
-/** Each look has its own colours, handed out in the order of the series. */
-export function coloursOf(series: readonly Series[]): Map<Series, string> {
-  const palettes = {
-    shade: SHADE_COLOURS,
-    bars: BAR_COLOURS,
-    line: LINE_COLOURS,
-    curve: LINE_COLOURS,
-  };
+/** Assigns the colours of each style's palette in the order of the series. */
+export function coloursOf(
+  series: readonly Series[],
+  palettes: Palettes = PALETTES,
+): Map<Series, string> {
   const used = { shade: 0, bars: 0, line: 0, curve: 0 };
   return new Map(
     series.map((one) => {
@@ -66,57 +77,57 @@ export function seriesPath(
   box: Box,
 ): string {
   if (style === 'curve') return curvePath(points, colour, axes, box);
-  const stretches = segmentsOf(points, axes.x.to);
+  const segments = segmentsOf(points, axes.x.to);
   if (style === 'line') {
-    const d = stretches.map((stretch) => stepPath(stretch, axes, box)).join('');
+    const d = segments.map((segment) => stepPath(segment, axes, box)).join('');
     return `<path d="${d}" fill="none" stroke="${colour}" stroke-width="2.5" stroke-linejoin="round"/>`;
   }
   const floor = formatPixels(box.top + box.height);
-  const areas = stretches.map((stretch) => {
-    const [[begin]] = stretch.points;
-    return `${stepPath(stretch, axes, box)}V${floor}H${formatPixels(xOf(begin, axes.x, box))}Z`;
+  const areas = segments.map((segment) => {
+    const [[begin]] = segment.points;
+    return `${stepPath(segment, axes, box)}V${floor}H${formatPixels(xOf(begin, axes.x, box))}Z`;
   });
   return `<path d="${areas.join('')}" fill="${colour}"/>`;
 }
 
-/** A dot for each thing measured; the slopes between only lead the eye from one to the next. */
+/** One dot per measurement, joined by straight lines. */
 function curvePath(
   points: Series['points'],
   colour: string | undefined,
   axes: Axes,
   box: Box,
 ): string {
-  const dots = segmentsOf(points, axes.x.to).map((stretch) =>
-    stretch.points.map(([x, y]) => [
+  const dots = segmentsOf(points, axes.x.to).map((segment) =>
+    segment.points.map(([x, y]) => [
       formatPixels(xOf(x, axes.x, box)),
       formatPixels(yOf(y, axes.y, box)),
     ]),
   );
-  const d = dots.map((stretch) => `M${stretch.map((dot) => dot.join(' ')).join('L')}`).join('');
+  const d = dots.map((segment) => `M${segment.map((dot) => dot.join(' ')).join('L')}`).join('');
   return [
     `<path d="${d}" fill="none" stroke="${colour}" stroke-width="2" stroke-linejoin="round"/>`,
     ...dots.flat().map(([x, y]) => `<circle cx="${x}" cy="${y}" r="3.5" fill="${colour}"/>`),
   ].join('');
 }
 
-/** Steps, not slopes: a value holds until the next one. */
-function stepPath({ points, end }: Segment, { x: across, y: up }: Axes, box: Box): string {
+/** A step line: a value holds until the next one. */
+function stepPath({ points, end }: Segment, axes: Axes, box: Box): string {
   const [first, ...rest] = points.map(([x, y]) => ({
-    x: formatPixels(xOf(x, across, box)),
-    y: formatPixels(yOf(y, up, box)),
+    x: formatPixels(xOf(x, axes.x, box)),
+    y: formatPixels(yOf(y, axes.y, box)),
   }));
-  const turns = rest.map(({ x, y }) => `H${x}V${y}`).join('');
-  return `M${first.x} ${first.y}${turns}H${formatPixels(xOf(end, across, box))}`;
+  const steps = rest.map(({ x, y }) => `H${x}V${y}`).join('');
+  return `M${first.x} ${first.y}${steps}H${formatPixels(xOf(end, axes.x, box))}`;
 }
 
-/** Points that follow each other without a gap, and where the last of them ends. */
+/** Points without a gap between them, and where the last value ends. */
 interface Segment {
   readonly points: [x: number, y: number][];
   end: number;
 }
 
 function segmentsOf(points: Series['points'], end: number): Segment[] {
-  const stretches: Segment[] = [];
+  const segments: Segment[] = [];
   let current: Segment | undefined;
   for (const [x, y] of points) {
     if (y === undefined) {
@@ -126,14 +137,14 @@ function segmentsOf(points: Series['points'], end: number): Segment[] {
       current.points.push([x, y]);
     } else {
       current = { points: [[x, y]], end };
-      stretches.push(current);
+      segments.push(current);
     }
   }
-  return stretches;
+  return segments;
 }
 
-export function yGrid(y: Axis, box: Box, most: number): string[] {
-  return ticksOf(y, most).flatMap((tick) => {
+export function yGrid(y: Axis, box: Box, maxTicks: number): string[] {
+  return ticksOf(y, maxTicks).flatMap((tick) => {
     const at = formatPixels(yOf(tick, y, box));
     return [
       `<path d="M${box.left} ${at}h${box.width}" stroke="${GRID_COLOUR}"/>`,
@@ -147,12 +158,11 @@ export function yGrid(y: Axis, box: Box, most: number): string[] {
   });
 }
 
-/** The line the plot stands on, with round values under it. */
-export function xAxis(x: Axis, box: Box, most: number): string[] {
+export function xAxis(x: Axis, box: Box, maxTicks: number): string[] {
   const floor = box.top + box.height;
   return [
     `<path d="M${box.left} ${floor}h${box.width}" stroke="${MUTED_COLOUR}"/>`,
-    ...ticksOf(x, most).flatMap((tick) => {
+    ...ticksOf(x, maxTicks).flatMap((tick) => {
       const at = formatPixels(xOf(tick, x, box));
       return [
         `<path d="M${at} ${floor}v5" stroke="${MUTED_COLOUR}"/>`,
@@ -167,12 +177,12 @@ export function xAxis(x: Axis, box: Box, most: number): string[] {
   ];
 }
 
-export function textElement(x: number | string, y: number, words: string, more = ''): string {
-  return `<text x="${x}" y="${y}"${more && ` ${more}`}>${escapeXml(words)}</text>`;
+export function textElement(x: number | string, y: number, text: string, attributes = ''): string {
+  return `<text x="${x}" y="${y}"${attributes && ` ${attributes}`}>${escapeXml(text)}</text>`;
 }
 
-/** A tenth of a pixel is finer than anybody sees, and keeps the file small. */
-export const formatPixels = (value: number): string => String(Math.round(value * 10) / 10);
+/** A tenth of a pixel: below what is visible, and short enough to keep the file small. */
+export const formatPixels = (value: number): string => String(roundTo(value, 1));
 
 const XML_ENTITIES: Readonly<Record<string, string>> = {
   '&': '&amp;',
@@ -182,5 +192,5 @@ const XML_ENTITIES: Readonly<Record<string, string>> = {
   "'": '&apos;',
 };
 
-const escapeXml = (words: string): string =>
-  words.replace(/[&<>"']/g, (sign) => XML_ENTITIES[sign]);
+const escapeXml = (text: string): string =>
+  text.replace(/[&<>"']/g, (character) => XML_ENTITIES[character]);

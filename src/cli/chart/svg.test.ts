@@ -4,10 +4,10 @@ import { drawSvg } from './svg.ts';
 
 const chart: Chart = {
   title: 'limit <of> "A & B"',
-  x: { label: 'time, in seconds', from: 0, to: 10 },
+  x: { label: 'time (s)', from: 0, to: 10 },
   y: { label: 'calls/s', from: 0, to: 100 },
   series: [
-    { name: 'wanted', style: 'shade', points: [[0, 100]] },
+    { name: 'demand', style: 'shade', points: [[0, 100]] },
     {
       name: 'sent',
       style: 'line',
@@ -23,7 +23,7 @@ const chart: Chart = {
 
 const svg = drawSvg({ title: "it's <b>", charts: [chart] });
 
-/** Every tag that opens closes again, in order: what a strict reader of XML asks for first. */
+/** Tags that are not closed, in order: XML parsers reject them. */
 function unclosedTags(text: string): string[] {
   const open: string[] = [];
   for (const [, close, name, alone] of text.matchAll(/<(\/?)([a-z]+)[^>]*?(\/?)>/g)) {
@@ -33,27 +33,27 @@ function unclosedTags(text: string): string[] {
   return open;
 }
 
-describe('a picture in SVG', () => {
-  test('says everything needed to read it', () => {
-    for (const words of ['calls/s', 'time, in seconds', 'wanted', 'sent', 'busy', '>100<']) {
+describe('SVG chart', () => {
+  test('has axis labels, series names, phases and ticks', () => {
+    for (const words of ['calls/s', 'time (s)', 'demand', 'sent', 'busy', '>100<']) {
       expect(svg).toContain(words);
     }
   });
 
-  test('lets no text become markup', () => {
+  test('escapes text', () => {
     expect(svg).toContain('limit &lt;of&gt; &quot;A &amp; B&quot;');
     expect(svg).toContain('<title>it&apos;s &lt;b&gt;</title>');
     expect(svg).not.toContain('<b>');
     expect(unclosedTags(svg)).toEqual([]);
   });
 
-  test('draws values as steps, and leaves a gap where there is none', () => {
+  test('a line is drawn in steps, with a gap where there is no value', () => {
     const [, d] = /<path d="([^"]+)" fill="none" stroke="#d55e00"/.exec(svg) ?? [];
     // 0 to 10 are 64 to 836 from the left; 50 is half way up, and 100 at the top.
     expect(d).toBe('M64 266H372.8M527.2 106H836');
   });
 
-  test('draws a curve as dots with slopes between, and breaks it where nothing was measured', () => {
+  test('a curve is drawn as joined dots, with a gap where there is no value', () => {
     const points = [
       [0, 0],
       [5, 50],
@@ -68,18 +68,18 @@ describe('a picture in SVG', () => {
     expect(unclosedTags(drawn)).toEqual([]);
   });
 
-  test('closes a shade at the floor', () => {
+  test('a shade is closed at the x axis', () => {
     expect(svg).toContain('d="M64 106H836V426H64Z"');
   });
 
-  test('puts several charts one under the other', () => {
+  test('several charts are stacked', () => {
     const two = drawSvg({ title: 'two', charts: [chart, chart] });
-    const heights = [...two.matchAll(/y="(\d+)"[^>]*>time, in seconds/g)].map(([, y]) => Number(y));
+    const heights = [...two.matchAll(/y="(\d+)"[^>]*>time \(s\)/g)].map(([, y]) => Number(y));
     expect(heights).toEqual([293, 555]);
     expect(unclosedTags(two)).toEqual([]);
   });
 
-  test('refers to nothing outside itself, and is never out of numbers', () => {
+  test('has no external reference and no NaN', () => {
     expect(svg).not.toMatch(/href|url\(|@import|NaN|Infinity|undefined/);
     const empty = drawSvg({ title: '', charts: [{ ...chart, series: [] }] });
     expect(empty).not.toMatch(/NaN|undefined/);

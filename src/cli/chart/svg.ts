@@ -1,16 +1,15 @@
 /**
- * Draws charts as one SVG picture, one under the other: for a README, a ticket, a slide.
+ * Draws charts as one SVG, one below the other.
  *
  *     title
  *     ┌ chart title                              legend ┐
  *     │ y label                                         │
  *     │  ┤▒▒▒▒▒▒▒▒▒▒▒▒┆                                 │   phases are bands behind the plot,
- *     │  ┤▒▒ busy ▒▒▒▒┆  recovering                     │   named at their top
+ *     │  ┤▒▒ busy ▒▒▒▒┆  recovering                     │   with their names on top
  *     │  └────────────────────────────────────── x label│
  *     └ … the next chart
  *
- * The text is an ordinary string without a reference to anything outside it: it can be kept,
- * compared and opened anywhere.
+ * The SVG refers to no external resource.
  */
 
 import { type Chart, inDrawOrder, type Phase, type Series, type SeriesStyle } from './chart.ts';
@@ -36,15 +35,14 @@ const WIDTH = 860;
 const MARGIN = { left: 64, right: 24 };
 const TITLE_HEIGHT = 48;
 
-/** Above a plot its title, legend and y label; below it the x labels. */
+/** Title, legend and y label above a plot, x labels below it. */
 const HEAD_HEIGHT = 58;
 const FOOT_HEIGHT = 54;
 
-/** A single chart may be tall; of several, all should be seen at once. */
+/** A single chart is tall; several are low, so that all fit on one screen. */
 const SINGLE_PLOT_HEIGHT = 320;
 const PLOT_HEIGHT = 150;
 
-/** Behind the stretches of time that have a name. */
 const BAND_COLOUR = '#f8f9fa';
 
 export function drawSvg({ title, charts }: Picture): string {
@@ -71,7 +69,7 @@ function drawPlot(chart: Chart, box: Box): string[] {
     ...legend(chart.series, colours, box),
     ...(chart.phases ?? []).flatMap((phase) => phaseBand(phase, chart, box)),
     ...paths(['shade']),
-    // The grid lies over the shades, which would hide it, and behind the rest.
+    // The grid is drawn over the shades, which would cover it, and behind everything else.
     ...yGrid(chart.y, box, box.height > PLOT_HEIGHT ? 7 : 5),
     ...paths(['bars', 'line', 'curve']),
     ...(chart.phases ?? []).map((phase) => phaseLabel(phase, chart, box)),
@@ -92,11 +90,11 @@ function phaseLabel({ name, from, to }: Phase, { x }: Chart, box: Box): string {
 }
 
 function xLabel({ x }: Chart, { left, top, width, height }: Box): string {
-  const faint = `text-anchor="middle" fill="${MUTED_COLOUR}"`;
-  return textElement(left + width / 2, top + height + 37, x.label, faint);
+  const attributes = `text-anchor="middle" fill="${MUTED_COLOUR}"`;
+  return textElement(left + width / 2, top + height + 37, x.label, attributes);
 }
 
-/** From the right edge to the left; text is measured by counting, which is near enough. */
+/** From right to left. The width of a text is estimated from its number of characters. */
 function legend(series: readonly Series[], colours: Map<Series, string>, box: Box): string[] {
   let right = box.left + box.width;
   return [...series].reverse().map((one) => {

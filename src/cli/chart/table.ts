@@ -1,6 +1,6 @@
-/** Tables of plain text: what stands under each other is compared. */
+/** Tables of plain text. */
 
-/** Columns flush right, the first `names` of them flush left, each as wide as its widest cell. */
+/** Aligns columns to the right, the first `names` of them to the left. */
 export function alignColumns(
   rows: readonly (readonly string[])[],
   gap: string,

@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest';
 import type { Chart, Point, SeriesStyle } from './chart.ts';
 import { drawChart, drawStack, horizontalBar } from './terminal.ts';
 
-const wanted = { name: 'wanted', style: 'shade', points: [[1, 100]] } as const;
+const demand = { name: 'demand', style: 'shade', points: [[1, 100]] } as const;
 const sent = {
   name: 'sent',
   style: 'bars',
@@ -18,7 +18,7 @@ const chart: Chart = {
   title: 'a recovery',
   x: { label: 's', from: 1, to: 4 },
   y: { label: 'calls/s', from: 0, to: 100 },
-  series: [wanted, sent],
+  series: [demand, sent],
   phases: [
     { name: 'busy', from: 1, to: 3 },
     { name: 'ok', from: 3, to: 4 },
@@ -36,11 +36,11 @@ const only = (style: SeriesStyle, points: readonly Point[], to = 4): Chart => ({
 const line = (drawn: Chart): string =>
   drawChart(drawn, { columns: drawn.x.to + 2, rows: 1 })[2].slice(3);
 
-describe('a chart in the terminal', () => {
-  test('is drawn with everything needed to read it', () => {
+describe('terminal chart', () => {
+  test('has a title, a legend, axes and phases', () => {
     expect(drawChart(chart, { columns: 26, rows: 4 })).toEqual([
       'a recovery',
-      'calls/s  █ sent  ░ wanted',
+      'calls/s  █ sent  ░ demand',
       '100 ┤░░░░░░░░░░░░░░███████',
       '    │░░░░░░░░░░░░░░███████',
       ' 50 ┤░░░░░░░██████████████',
@@ -51,21 +51,21 @@ describe('a chart in the terminal', () => {
     ]);
   });
 
-  test('gives every second the same width, whatever is left over', () => {
+  test('every second has the same width at any number of columns', () => {
     for (const columns of [20, 21, 22]) {
       const [, , top] = drawChart(chart, { columns, rows: 4 });
       expect(top).toBe('100 ┤░░░░░░░░░░█████');
     }
   });
 
-  test('fills a bar by eighths, and shows the smallest amount as something', () => {
+  test('a bar is filled by eighths, and a value above 0 is visible', () => {
     const rising = [1, 2, 3, 4, 5, 6, 7, 8].map((n): Point => [n, n]);
     expect(line(only('bars', [[0, 0], ...rising], 9))).toBe('▁▂▃▄▅▆▇█');
     expect(line(only('bars', [[1, 0.001]], 11))).toBe('▁▁▁▁▁▁▁▁▁▁');
     expect(line(only('bars', [[1, 0]], 11))).toBe('');
   });
 
-  test('holds a value until the next, and shows where there is none', () => {
+  test('a value holds until the next one, with a gap where there is no value', () => {
     const points: Point[] = [
       [2, 8],
       [5, undefined],
@@ -74,13 +74,13 @@ describe('a chart in the terminal', () => {
     expect(line(only('bars', points, 11))).toBe(' ███   ███');
   });
 
-  test('shows the peak where many values share a column', () => {
-    const calm = Array.from({ length: 1000 }, (_, n): Point => [1 + n / 100, n === 555 ? 8 : 1]);
-    expect(line(only('bars', calm, 11))).toBe('▁▁▁▁▁█▁▁▁▁');
+  test('a column with many values shows the highest', () => {
+    const points = Array.from({ length: 1000 }, (_, n): Point => [1 + n / 100, n === 555 ? 8 : 1]);
+    expect(line(only('bars', points, 11))).toBe('▁▁▁▁▁█▁▁▁▁');
   });
 
   // From second 1 on, twenty tenths of a second end at 3.0000000000000004.
-  test('starts a second in its own column, despite floating-point dust', () => {
+  test('a second starts in its own column despite floating-point noise', () => {
     const points: Point[] = [
       [1, 1],
       [3, 8],
@@ -89,12 +89,12 @@ describe('a chart in the terminal', () => {
     expect(row.slice(3)).toBe('▁'.repeat(20) + '█'.repeat(10));
   });
 
-  test('cuts a title that is too long, and says so', () => {
-    const [title] = drawChart({ ...chart, title: 'a very long story' }, { columns: 12, rows: 1 });
+  test('a title that is too long is truncated with an ellipsis', () => {
+    const [title] = drawChart({ ...chart, title: 'a very long title' }, { columns: 12, rows: 1 });
     expect(title).toBe('a very long…');
   });
 
-  test('lets a line stand before bars, and bars before shade, in whatever order they come', () => {
+  test('a line is drawn over bars, and bars over shade, in any order of series', () => {
     const series = [
       { name: '', style: 'line', points: [[3, 8]] },
       { name: '', style: 'bars', points: [[2, 8]] },
@@ -103,7 +103,7 @@ describe('a chart in the terminal', () => {
     expect(line({ ...only('bars', [], 11), series })).toBe('░█━━━━━━━━');
   });
 
-  test('on a logarithmic axis tells 1 from 10 from 100', () => {
+  test('log axis: 1, 10 and 100 have different heights', () => {
     const y = { label: '', from: 0, to: 100, scale: 'log' } as const;
     const heights = [1, 10, 100].map((value) => {
       const drawn = drawChart({ ...only('bars', [[1, value]]), y }, { columns: 40, rows: 8 });
@@ -115,14 +115,14 @@ describe('a chart in the terminal', () => {
     expect(labels.join('\n').match(/\d+ [┤┼]/g)).toEqual(['100 ┤', '10 ┤', '1 ┤', '0 ┼']);
   });
 
-  test('stacks: says what the looks mean once, and the times once', () => {
+  test('stacked charts have one legend and one x axis label', () => {
     const text = drawStack([chart, chart], { columns: 26, rows: 4 }).join('\n');
     expect(text.match(/a recovery/g)).toHaveLength(2);
     expect(text.match(/█ sent/g)).toHaveLength(1);
     expect(text.match(/ {2}s {2}1/g)).toHaveLength(1);
   });
 
-  test('never runs over the edge, whatever it is given', () => {
+  test('never exceeds its size for any data', () => {
     const points = fc.array(
       fc.tuple(
         fc.double({ min: 0, max: 100, noNaN: true }),
@@ -135,8 +135,8 @@ describe('a chart in the terminal', () => {
         fc.constantFrom<SeriesStyle>('shade', 'bars', 'line'),
         fc.integer({ min: 20, max: 200 }),
         fc.integer({ min: 1, max: 20 }),
-        (some, style, columns, rows) => {
-          const sorted = some.toSorted(([a], [b]) => a - b);
+        (unsorted, style, columns, rows) => {
+          const sorted = unsorted.toSorted(([a], [b]) => a - b);
           const lines = drawChart(only(style, sorted, 60), { columns, rows });
           expect(Math.max(...lines.map((text) => text.length))).toBeLessThanOrEqual(columns);
           expect(lines).toHaveLength(rows + 4);
@@ -146,8 +146,8 @@ describe('a chart in the terminal', () => {
   });
 });
 
-describe('a bar in the row of a table', () => {
-  test('is dark for what was used and light for what was left', () => {
+describe('horizontal bar', () => {
+  test('is dark for the used part and light for the rest', () => {
     expect(horizontalBar(5, 10, 20, 8)).toBe('██░░');
     expect(horizontalBar(20, 20, 20, 8)).toBe('████████');
     expect(horizontalBar(1, 20, 20, 8)).toBe('▍░░░░░░░');

@@ -1,11 +1,11 @@
 /**
- * Draws a chart with characters, so that it can be read wherever the command can be run: over ssh,
- * in a log, in a bug report. No colour, therefore: what is what is told by how dense it is.
+ * Draws a chart with characters, so that it can be read over ssh, in a log or in a bug report. Series differ by
+ * density instead of colour.
  *
- *     calls/s  █ sent  ░ wanted
+ *     calls/s  █ sent  ░ demand
  *        100 ┤░░░░░░░░░░▄▄▄▄▄▄
  *            │░░░░░░░░░░██████          a cell of a bar is filled by eighths,
- *         50 ┤░░░░░▂▂▂▂▂██████          so ten rows tell eighty heights apart
+ *         50 ┤░░░░░▂▂▂▂▂██████          so ten rows show eighty heights
  *            │▁▁▁▁▁█████▇▇▇▇▇▇
  *          0 ┼┬─────────┬─────
  *          s  1         3
@@ -14,7 +14,6 @@
 
 import {
   type Chart,
-  formatShort,
   inDrawOrder,
   type Phase,
   positionOf,
@@ -22,11 +21,12 @@ import {
   type SeriesStyle,
   ticksOf,
 } from './chart.ts';
+import { formatShort } from './format.ts';
 
 export interface CanvasSize {
-  /** How wide everything may be, labels included. */
+  /** Width, labels included. */
   readonly columns: number;
-  /** How high the plot is, without title and axes. */
+  /** Height of the plot, without title and axes. */
   readonly rows: number;
 }
 
@@ -41,12 +41,9 @@ const SWATCH: Readonly<Record<SeriesStyle, string>> = {
   curve: '━',
 };
 
-export const drawChart = (chart: Chart, room: CanvasSize): string[] => drawStack([chart], room);
+export const drawChart = (chart: Chart, size: CanvasSize): string[] => drawStack([chart], size);
 
-/**
- * Charts with the same axes and the same looks, one under the other: what the looks mean is said
- * above the first, the times stand below the last.
- */
+/** Draws charts with the same axes and styles one below the other, with one legend on top and one x axis label. */
 export function drawStack(charts: readonly Chart[], { columns, rows }: CanvasSize): string[] {
   return charts
     .flatMap((chart, n) => {
@@ -62,18 +59,18 @@ export function drawStack(charts: readonly Chart[], { columns, rows }: CanvasSiz
     .map((line) => truncate(line.trimEnd(), columns));
 }
 
-/** A bar on its side for the row of a table, `columns` long if full: so much of so much is dark. */
-export function horizontalBar(dark: number, whole: number, full: number, columns: number): string {
-  const [darkEighths, wholeEighths] = [dark, whole].map((value) =>
-    eighthsOf(full > 0 ? Math.min(1, value / full) : 0, columns),
+/** A horizontal bar for a row of a table: `used` is dark, the rest up to `total` light; `max` is `columns` long. */
+export function horizontalBar(used: number, total: number, max: number, columns: number): string {
+  const [usedEighths, totalEighths] = [used, total].map((value) =>
+    eighthsOf(max > 0 ? Math.min(1, value / max) : 0, columns),
   );
-  const bar = '█'.repeat(Math.floor(darkEighths / 8)) + HORIZONTAL_EIGHTHS[darkEighths % 8];
-  return bar.padEnd(Math.round(wholeEighths / 8), '░');
+  const bar = '█'.repeat(Math.floor(usedEighths / 8)) + HORIZONTAL_EIGHTHS[usedEighths % 8];
+  return bar.padEnd(Math.round(totalEighths / 8), '░');
 }
 
 const HORIZONTAL_EIGHTHS = ['', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
 
-/** A position in eighths of a cell. Whatever is more than nothing is drawn as more than nothing. */
+/** A position in eighths of a cell. A value above 0 gets at least one. */
 function eighthsOf(position: number, cells: number): number {
   return position > 0 ? Math.max(1, Math.round(position * cells * 8)) : 0;
 }
@@ -87,12 +84,12 @@ const legend = (series: readonly Series[]): string =>
     .map(({ name, style }) => `${SWATCH[style]} ${name}`)
     .join('  ');
 
-/** How the width is divided: labels to the left, an axis, the plot. */
+/** Layout: labels to the left, an axis, the plot. */
 interface Frame {
   readonly gutter: number;
   readonly width: number;
   readonly rows: number;
-  /** The y labels by the row whose upper edge is that value: -1 is the x axis. */
+  /** y labels, by the row whose upper edge has that value; -1 is the x axis. */
   readonly labels: ReadonlyMap<number, string>;
 }
 
@@ -110,15 +107,15 @@ function plotLines(chart: Chart, { gutter, labels, rows, width }: Frame): string
   return [...plot, `${(labels.get(-1) ?? '').padStart(gutter)} ${xAxis(chart, width)}`];
 }
 
-/** Every second gets the same number of columns if it can get any: uneven bars look like data. */
-function plotWidth({ x }: Chart, room: number): number {
-  const columns = Math.max(PLOT_COLUMNS_MIN, room);
+/** Every unit of x gets the same number of columns if possible: bars of unequal width look like data. */
+function plotWidth({ x }: Chart, available: number): number {
+  const columns = Math.max(PLOT_COLUMNS_MIN, available);
   const units = x.to - x.from;
   const each = Math.floor(columns / units);
   return Number.isInteger(units) && each >= 1 ? units * each : columns;
 }
 
-/** A plain axis is labelled at the very edges of rows, where a value can be read off exactly. */
+/** A linear axis is labelled at the edges of rows, where a value can be read exactly. */
 function labelsByRow({ y }: Chart, rows: number): Map<number, string> {
   const edges = Array.from({ length: Math.ceil(rows / 2) }, (_, n) => rows - 2 * n);
   const values =
@@ -168,23 +165,21 @@ function paintLine(position: number, rows: number): [row: number, glyph: string]
 const paintColumn = (height: number, glyph: string): [row: number, glyph: string][] =>
   Array.from({ length: height }, (_, row) => [row, glyph]);
 
-/**
- * What a series says in each column: the highest value of that stretch of time, because a peak
- * that is averaged away is a peak nobody sees.
- */
+/** The value of a series in each column: the highest within the column, because an average hides peaks. */
 function columnValues({ x }: Chart, { points }: Series, width: number): (number | undefined)[] {
   const step = (x.to - x.from) / width;
-  const dust = step * 1e-6; // thirds of a second do not add up to seconds
+  const epsilon = step * 1e-6; // thirds of a second do not add up to whole seconds
   const values: (number | undefined)[] = [];
-  let held: number | undefined;
+  let current: number | undefined;
   let next = 0;
   for (let n = 0; n < width; n++) {
     const begin = x.from + n * step;
-    for (; next < points.length && points[next][0] <= begin + dust; next++) held = points[next][1];
-    let highest = held;
-    for (; next < points.length && points[next][0] < begin + step - dust; next++) {
-      held = points[next][1];
-      if (held !== undefined) highest = Math.max(highest ?? held, held);
+    for (; next < points.length && points[next][0] <= begin + epsilon; next++)
+      current = points[next][1];
+    let highest = current;
+    for (; next < points.length && points[next][0] < begin + step - epsilon; next++) {
+      current = points[next][1];
+      if (current !== undefined) highest = Math.max(highest ?? current, current);
     }
     values.push(highest);
   }
@@ -226,7 +221,7 @@ function phaseLine(chart: Chart, phases: readonly Phase[], { gutter, width }: Fr
   }, start);
 }
 
-/** `├── name ──┤`, or as much of it as fits. */
+/** `├── name ──┤`, truncated if it does not fit. */
 function phaseBracket(name: string, columns: number): string {
   if (columns < 2) return '│'.repeat(columns);
   const inside = columns - 2;

@@ -1,4 +1,4 @@
-/** `sluice simulate adaptive FILE`: the adaptive limit against simulated servers. */
+/** `sluice simulate adaptive FILE`: compares the adaptive limit with expected ranges, on simulated servers. */
 
 import { type CaseResult, runCase } from '../../simulator/adaptive/run.ts';
 import { type Case, readSuites, type Suite } from '../../simulator/adaptive/suite.ts';
@@ -15,28 +15,31 @@ import {
 
 const help = `usage: sluice simulate adaptive FILE [--case NAME] [--seed N] [--json]
 
-Runs every case of FILE on virtual time: the adaptive limit sends to a
-simulated server, and what came out (calls in flight, rate, limit, round-trip
-times, all weighted by time) is compared with the ranges the file expects.
-What is missed is told; with --case what holds is told as well.
+Runs every case of FILE on virtual time: a client with an adaptive concurrency
+limit sends to a simulated server. Calls in flight, rate, limit and round-trip
+times, weighted by time, are compared with the expected ranges of the file.
+Prints the ranges that are missed; with --case all ranges.
 
-FILE holds suites of cases; a suite's layering says where the limiter stands:
-retry(limiter(timeout(server))), limiter(retry(timeout(server))) or
-limiter(retry(measure(timeout(server)))).
+FILE has suites of cases. The layering of a suite places the limiter:
 
-  --case NAME   only the cases of this name, with every figure
-  --seed N      another seed for the servers' jitter (default 1)
-  --json        one line a case: {suite, case, ok, held, of,
+  retry(limiter(timeout(server)))           one permit per attempt
+  limiter(retry(timeout(server)))           one permit and one timing per call
+  limiter(retry(measure(timeout(server))))  one permit per call, every attempt
+                                            timed
+
+  --case NAME   only the cases of this name, with every range
+  --seed N      seed of the servers' jitter (default 1)
+  --json        one line per case: {suite, case, ok, held, of,
                 missed: [{range, lo, hi, got}]}
 
-Exit code 0 if every range holds, 1 if any is missed, 2 if the file makes no
-sense.
+Exit code 0 if every range holds, 1 if one is missed, 2 if the file is invalid.
 
+example:
   sluice simulate adaptive test/vectors/arc-cases.json --case slow-link`;
 
 export const simulateAdaptive: Command = {
   name: 'adaptive',
-  summary: 'the adaptive limit against simulated servers',
+  summary: 'adaptive concurrency against simulated servers, with expected ranges',
   help,
 
   run(args, terminal) {
@@ -97,14 +100,14 @@ function printCase(
     terminal.print(`       ${range}: ${got}, within ${lo} to ${hi}`);
   }
   for (const { range, lo, hi, got } of failed) {
-    const came = Number.isFinite(got) ? `got ${got}` : 'but nothing was measured';
-    terminal.print(`       ${range}: expected ${lo} to ${hi}, ${came}`);
+    const measured = Number.isFinite(got) ? `${got}` : 'no measurement';
+    terminal.print(`       ${range}: expected ${lo} to ${hi}, got ${measured}`);
   }
-  if (!isFinished) terminal.print('       gave up after a day of virtual time');
+  if (!isFinished) terminal.print('       not finished after one day of virtual time');
 }
 
 function noCasesMessage(wanted: string | undefined, cases: readonly { name: string }[]): string {
-  if (wanted === undefined) return 'expected FILE to hold cases, got none';
+  if (wanted === undefined) return 'expected FILE to contain cases, got none';
   const names = [...new Set(cases.map(({ name }) => name))].join(', ');
   return `expected \`--case\` to be one of ${names}, got "${wanted}"`;
 }

@@ -1,14 +1,15 @@
-/** What simulations take on their command line in the same words. */
+/** Flags and outputs that several simulations share. */
 
 import { parseDuration } from '../../core/duration.ts';
-import { parseUnitless, UsageError } from '../framework/command.ts';
+import { drawSvg, type Picture } from '../chart/svg.ts';
+import { parseUnitless, type Terminal, UsageError, writeTextFile } from '../framework/command.ts';
 
-/** A simulation is told everything by options. */
+/** A simulation has options only. */
 export function requireNoPositionals([word]: readonly string[]): void {
   if (word !== undefined) throw new UsageError(`expected options only, got "${word}"; see --help`);
 }
 
-/** A span of time within bounds, told in milliseconds. */
+/** A duration within bounds, in milliseconds. */
 export function durationFlag(
   name: string,
   text: string | undefined,
@@ -23,8 +24,21 @@ export function durationFlag(
   );
 }
 
-/** A number of seconds, in a pattern. */
+export const SEED_RANGE = { min: 0, max: 2 ** 31, integer: true };
+
+/** A number of seconds in a regular expression. */
 export const SECONDS_PATTERN = String.raw`(\d+(?:\.\d+)?)`;
 
 export const secondsToMs = (seconds: string | undefined): number =>
   Math.round(Number(seconds) * 1000);
+
+/** `--svg FILE`. The message goes to standard error, because standard output may be parsed. */
+export function writeSvg(
+  file: string | undefined,
+  picture: () => Picture,
+  terminal: Terminal,
+): void {
+  if (file === undefined) return;
+  writeTextFile(file, drawSvg(picture()));
+  terminal.error(`wrote ${file}`);
+}

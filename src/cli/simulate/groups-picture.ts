@@ -1,4 +1,4 @@
-/** Regions that keep one limit, as a picture: what each got over time, in each of the ways to keep it. */
+/** Draws the admitted rate of each region over time, one chart per design. */
 
 import type { Design, RegionsOptions, RegionsRun } from '../../simulator/groups/run.ts';
 import { type Chart, type Point, roundAxisEnd } from '../chart/chart.ts';
@@ -10,27 +10,27 @@ export interface DesignRun {
 }
 
 const TITLES: Readonly<Record<Design, string>> = {
-  groups: 'groups that steal from each other',
+  groups: 'groups that borrow from each other',
   even: 'even division',
   redis: 'one bucket in the first region',
 };
 
-/** What is shown as one step. */
+/** Width of a step. */
 const STEP_MS = 500;
 
-/** For so long the burst is seen: it would make all the rest small. */
+/** The first steps contain the burst. The y axis ignores them, or the rest of the chart would be flat. */
 const BURST_STEPS = 4;
 
-export function pictureOf(options: RegionsOptions, played: readonly DesignRun[]): Picture {
+export function pictureOf(options: RegionsOptions, runs: readonly DesignRun[]): Picture {
   const { rate, regions, rttMs } = options;
   return {
     title: `${rate} calls/s over ${regions.length} regions, ${rttMs} ms apart`,
-    charts: played.map((own) => chartOf(options, own, yAxisEnd(options, played))),
+    charts: runs.map((run) => chartOf(options, run, yAxisEnd(options, runs))),
   };
 }
 
-function yAxisEnd({ spanMs, rate }: RegionsOptions, played: readonly DesignRun[]): number {
-  const totals = played.flatMap(({ run }) => ratesOf([...run.admitted.values()].flat(), spanMs));
+function yAxisEnd({ spanMs, rate }: RegionsOptions, runs: readonly DesignRun[]): number {
+  const totals = runs.flatMap(({ run }) => ratesOf([...run.admitted.values()].flat(), spanMs));
   const later = totals.filter((_, n) => n % stepCount(spanMs) >= BURST_STEPS);
   return roundAxisEnd([rate, ...later.map(([, y]) => y ?? 0)]);
 }
@@ -40,10 +40,14 @@ function chartOf(options: RegionsOptions, { design, run }: DesignRun, top: numbe
   const end = spanMs / 1000;
   return {
     title: TITLES[design],
-    x: { label: 'time, in seconds', from: 0, to: end },
-    y: { label: 'calls/s let through', from: 0, to: top },
+    x: { label: 'time (s)', from: 0, to: end },
+    y: { label: 'allowed calls/s', from: 0, to: top },
     series: [
-      { name: 'all', style: 'shade', points: ratesOf([...run.admitted.values()].flat(), spanMs) },
+      {
+        name: 'all regions',
+        style: 'shade',
+        points: ratesOf([...run.admitted.values()].flat(), spanMs),
+      },
       ...[...run.admitted].map(([name, times]) => ({
         name,
         style: 'line' as const,

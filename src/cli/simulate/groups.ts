@@ -1,4 +1,4 @@
-/** `sluice simulate groups`: a limit over regions far apart, on virtual time, kept in three ways. */
+/** `sluice simulate groups`: one limit over distant regions, in three designs. */
 
 import { MAX_AMOUNT } from '../../core/options.ts';
 import { figuresOf, type RegionsFigures } from '../../simulator/groups/figures.ts';
@@ -11,7 +11,7 @@ import {
   type RegionsOptions,
   simulateRegions,
 } from '../../simulator/groups/run.ts';
-import { drawSvg } from '../chart/svg.ts';
+import { formatPercent } from '../chart/format.ts';
 import { alignColumns } from '../chart/table.ts';
 import {
   type Command,
@@ -20,10 +20,16 @@ import {
   rangeFlag,
   readArgs,
   UsageError,
-  writeTextFile,
 } from '../framework/command.ts';
-import { durationFlag, requireNoPositionals, SECONDS_PATTERN, secondsToMs } from './flags.ts';
-import { pictureOf } from './groups-picture.ts';
+import {
+  durationFlag,
+  requireNoPositionals,
+  SECONDS_PATTERN,
+  SEED_RANGE,
+  secondsToMs,
+  writeSvg,
+} from './flags.ts';
+import { type DesignRun, pictureOf } from './groups-picture.ts';
 
 const DEFAULT_REGIONS = ['eu:300', 'us:30', 'ap:30'];
 const MAX_REGIONS = 20;
@@ -33,56 +39,58 @@ const MAX_WAIT_MS = 60_000;
 
 const help = `usage: sluice simulate groups [options]
 
-A limit is kept over regions far apart. Calls come to each by chance, at a pace
-of its own, and the limit is kept in three ways beside each other:
+Simulates one rate limit (a token bucket) over distant regions. Calls arrive at
+random, with a rate per region. Three designs run on the same load:
 
-  groups  each region has its part of the limit, and a busy one steals what
-          quieter ones do not need: the real code, on virtual time
-  even    each region has its part, and that is that
-  redis   one bucket in the first region, which all others ask from afar
+  groups  each region has a part of the limit and borrows what other regions
+          do not need: the production code on virtual time
+  even    each region has a part of the limit, without borrowing
+  redis   one bucket in the first region, which all regions query
 
-Told is
+Columns:
 
-  used    calls let through, as a part of what the limit allows or, if that is
-          less, of what was asked for
-  excess  calls beyond burst + rate x span in the worst of all spans. For groups
-          it can never exceed rate x deadline; if it does, the exit code is 1
-  answer  how long a call waits to be told, on average
-          and what each region got, in calls a second
+  utilisation  allowed calls, in percent of what the limit allows or, if that
+               is less, of the demand
+  overshoot    calls above burst + rate x span, in the worst of all spans. The
+               bound for groups is rate x deadline; above it the exit code is 1
+  latency      mean time until a call is decided
+  (region)     allowed calls per second in each region
 
   --region NAME:LOAD[:WEIGHT[:MIN]]
-                    a region, how many calls a second are asked for there, how
-                    much of the limit it has compared to others (default 1),
-                    and at least which part (default 0); once for each
+                    a region: its demand in calls per second, its weight when
+                    the limit is divided (default 1), its minimum part from 0
+                    to 1 (default 0); repeatable
                     (default ${DEFAULT_REGIONS.join(', ')})
-  --rate N          calls a second over all regions (default 300)
-  --burst N         calls at once (default 300)
-  --rtt TIME        there and back between any two regions (default 80ms)
-  --link A-B=TIME   there and back between these two; once for each
-  --jitter X        how much longer a way takes at most, as a part (default 0.1)
-  --reserve X       what part of its burst a region keeps for itself (default 0.5)
-  --deadline TIME   what takes longer has failed (default 500ms)
-  --cut NAME@A-B    from second A to B nobody reaches this region, and it reaches
-                    nobody; once for each
-  --span TIME       how long (default 60s, at most 1h)
-  --seed N          another story (default 1)
+  --rate N          limit in calls per second, all regions (default 300)
+  --burst N         burst, all regions (default 300)
+  --rtt TIME        round-trip time between any two regions (default 80ms)
+  --link A-B=TIME   round-trip time between these two; repeatable
+  --jitter X        delays take up to this fraction longer (default 0.1)
+  --reserve X       fraction of its burst that a region does not lend
+                    (default 0.5)
+  --deadline TIME   timeout of a request to another region (default 500ms)
+  --cut NAME@A-B    network partition: this region is cut off from second A to
+                    B; repeatable
+  --span TIME       simulated time (default 60s, at most 1h)
+  --seed N          seed of the random numbers (default 1)
 
-  --svg FILE        also write a picture: what each region got over time
-  --json            all figures as one line instead
+  --svg FILE        also draw the allowed rate of each region over time
+  --json            all figures as one line of JSON
 
+examples:
   sluice simulate groups
   sluice simulate groups --cut eu@20-35 --svg split.svg
   sluice simulate groups --region eu:400 --region us:10 --region ap:10:1:0.1 --link eu-ap=250ms`;
 
 export const simulateGroups: Command = {
   name: 'groups',
-  summary: 'regions far apart that keep one limit, and steal from each other',
+  summary: 'one limit over distant regions that borrow from each other',
   help,
 
   async run(args, terminal) {
     const flags = readFlags(args);
     const options = readRegionsOptions(flags);
-    const runs = [];
+    const runs: (DesignRun & DesignFigures)[] = [];
     for (const design of DESIGNS) {
       terminal.progress?.(`${design} ...`);
       const run = await simulateRegions(design, options);
@@ -91,10 +99,7 @@ export const simulateGroups: Command = {
     terminal.progress?.('');
     if (flags.json) terminal.print(JSON.stringify(Object.fromEntries(runs.map(jsonEntryOf))));
     else for (const line of tableOf(options, runs)) terminal.print(line);
-    if (flags.svg !== undefined) {
-      writeTextFile(flags.svg, drawSvg(pictureOf(options, runs)));
-      terminal.error(`wrote ${flags.svg}`);
-    }
+    writeSvg(flags.svg, () => pictureOf(options, runs), terminal);
     const [{ figures }] = runs;
     return figures.overshootCalls <= figures.bound ? EXIT_OK : EXIT_CHECK_FAILED;
   },
@@ -115,36 +120,37 @@ function tableOf(options: RegionsOptions, runs: readonly DesignFigures[]): strin
   const loads = regions.map(({ name, load }) => `${name} ${load}/s`).join(', ');
   const names = regions.map(({ name }) => name);
   const [{ figures }] = runs;
-  const rows = runs.map(({ design, figures: own }) => [
+  const rows = runs.map(({ design, figures: result }) => [
     design,
-    `${(own.utilisation * 100).toFixed(1)} %`,
-    own.overshootCalls.toFixed(1),
-    `${own.answerMs.toFixed(0)} ms`,
-    ...names.map((name) => `${(own.rates.get(name) ?? 0).toFixed(1)}/s`),
+    formatPercent(result.utilisation, 1),
+    result.overshootCalls.toFixed(1),
+    `${result.answerMs.toFixed(0)} ms`,
+    ...names.map((name) => `${(result.rates.get(name) ?? 0).toFixed(1)}/s`),
   ]);
+  const isHeld = figures.overshootCalls <= figures.bound;
   return [
     `${rate} calls/s, burst ${burst}, over ${regions.length} regions ${rttMs} ms apart, for ${spanMs / 1000} s`,
-    `asked for: ${loads}`,
+    `demand: ${loads}`,
     '',
-    ...alignColumns([['', 'used', 'excess', 'answer', ...names], ...rows], '  ', 1),
+    ...alignColumns([['', 'utilisation', 'overshoot', 'latency', ...names], ...rows], '  ', 1),
     '',
-    `excess of groups is bounded by ${figures.bound.toFixed(0)}: rate x deadline${figures.overshootCalls <= figures.bound ? '' : ': BROKEN'}`,
+    `bound on the overshoot of groups: ${figures.bound.toFixed(0)} (rate x deadline)${isHeld ? '' : ': EXCEEDED'}`,
   ];
 }
 
 function readFlags(args: readonly string[]) {
   const text = { type: 'string' } as const;
-  const several = { type: 'string', multiple: true } as const;
+  const repeatable = { type: 'string', multiple: true } as const;
   const { values, positionals } = readArgs(args, {
-    region: several,
+    region: repeatable,
     rate: text,
     burst: text,
     rtt: text,
-    link: several,
+    link: repeatable,
     jitter: text,
     reserve: text,
     deadline: text,
-    cut: several,
+    cut: repeatable,
     span: text,
     seed: text,
     svg: text,
@@ -161,29 +167,27 @@ function readRegionsOptions(flags: Flags): RegionsOptions {
   const regions = (flags.region ?? DEFAULT_REGIONS).map(readRegion);
   const names = regions.map(({ name }) => name);
   if (regions.length < 2 || regions.length > MAX_REGIONS || new Set(names).size < names.length) {
-    throw new UsageError(
-      `expected 2 to ${MAX_REGIONS} regions, each by another name, got ${names}`,
-    );
+    throw new UsageError(`expected 2 to ${MAX_REGIONS} regions with different names, got ${names}`);
   }
-  const part = { min: 0, max: 1 };
-  const wait = { min: 0, max: MAX_WAIT_MS };
+  const fraction = { min: 0, max: 1 };
+  const delay = { min: 0, max: MAX_WAIT_MS };
   const options: RegionsOptions = {
     regions,
     rate: rangeFlag('rate', flags.rate, 300, { min: 0.001, max: MAX_AMOUNT }),
     burst: rangeFlag('burst', flags.burst, 300, { min: 1, max: MAX_AMOUNT }),
-    rttMs: durationFlag('rtt', flags.rtt, 80, wait),
+    rttMs: durationFlag('rtt', flags.rtt, 80, delay),
     links: (flags.link ?? []).map((text) => readLink(text, names)),
-    jitter: rangeFlag('jitter', flags.jitter, 0.1, part),
-    reserve: rangeFlag('reserve', flags.reserve, 0.5, part),
+    jitter: rangeFlag('jitter', flags.jitter, 0.1, fraction),
+    reserve: rangeFlag('reserve', flags.reserve, 0.5, fraction),
     deadlineMs: durationFlag('deadline', flags.deadline, 500, { min: 1, max: MAX_WAIT_MS }),
     outages: (flags.cut ?? []).map((text) => readCut(text, names, spanMs)),
     spanMs,
-    seed: rangeFlag('seed', flags.seed, 1, { min: 0, max: 2 ** 31, integer: true }),
+    seed: rangeFlag('seed', flags.seed, 1, SEED_RANGE),
   };
   const calls = (regions.reduce((sum, { load }) => sum + load, 0) * spanMs) / 1000;
   if (calls <= MAX_CALLS) return options;
   throw new UsageError(
-    `expected at most ${MAX_CALLS} calls, got ${Math.round(calls)}: loads x span`,
+    `expected at most ${MAX_CALLS} calls, got ${Math.round(calls)} (all loads x span); reduce a load or --span`,
   );
 }
 
@@ -195,7 +199,7 @@ function readRegion(text: string): Region {
     return { name, load: Number(load), weight: Number(weight), min: Number(min) };
   }
   throw new UsageError(
-    `expected \`--region\` to be a name and its calls a second, and maybe its weight and its least part from 0 to 1, such as eu:300:2:0.1, got "${text}"`,
+    `expected \`--region\` to be NAME:LOAD[:WEIGHT[:MIN]] with calls per second and a minimum part from 0 to 1, such as eu:300:2:0.1, got "${text}"`,
   );
 }
 
@@ -216,6 +220,6 @@ function readCut(text: string, names: readonly string[], spanMs: number): Region
   const cut = { region, fromMs: secondsToMs(from), toMs: secondsToMs(to) };
   if (names.includes(region) && cut.fromMs < cut.toMs && cut.toMs <= spanMs) return cut;
   throw new UsageError(
-    `expected \`--cut\` to be one of the regions ${names.join(', ')} and two seconds of the ${spanMs / 1000} there are, such as ${names[0]}@20-35, got "${text}"`,
+    `expected \`--cut\` to be one of the regions ${names.join(', ')} and two seconds from 0 to ${spanMs / 1000}, such as ${names[0]}@20-35, got "${text}"`,
   );
 }

@@ -1,8 +1,9 @@
-/** A run of a fleet as lines for a terminal: how exact, how even, how fast, at what cost. */
+/** Prints the results of a simulated fleet: overshoot, fairness, convergence, control traffic. */
 
 import type { FleetFigures } from '../../simulator/peers/figures.ts';
 import { type FleetOptions, PEERS } from '../../simulator/peers/fleet.ts';
 import { DEFAULT_NETWORK } from '../../simulator/peers/network.ts';
+import { formatDuration, formatSignificant, roundTo } from '../chart/format.ts';
 import { alignColumns } from '../chart/table.ts';
 
 export function formatTables(fleet: FleetOptions, figures: FleetFigures): string[] {
@@ -15,20 +16,19 @@ export function formatTables(fleet: FleetOptions, figures: FleetFigures): string
   ];
 }
 
-/** What was played, in two lines or three. */
 function scenarioLines(fleet: FleetOptions): string[] {
   const { nodes, rate, burst, load, loadStep, clients, spanMs, peers, network } = fleet;
   const { exchange, intervalMs } = { ...PEERS, ...peers };
   const { delayMs, jitterMs, loss } = { ...DEFAULT_NETWORK, ...network };
-  const who = clients > 1 ? `, ${clients} clients` : '';
-  const way = jitterMs > 0 ? `${delayMs}-${delayMs + jitterMs} ms` : `${delayMs} ms`;
-  const lost = loss > 0 ? `, ${formatPercent(loss)} lost` : '';
+  const each = clients > 1 ? `, ${clients} clients` : '';
+  const delay = jitterMs > 0 ? `${delayMs}-${delayMs + jitterMs} ms` : `${delayMs} ms`;
+  const lost = loss > 0 ? `, ${percent(loss)} loss` : '';
   const step = loadStep
-    ? [`from ${formatDuration(loadStep.atMs)} on ${loadStep.load} times that`]
+    ? [`from ${formatDuration(loadStep.atMs)} on: load ${loadStep.load} x the rate`]
     : [];
   return [
-    `${nodes} nodes, ${rate} calls/s, burst ${burst}, asked ${load} times that${who}, for ${formatDuration(spanMs)}`,
-    `told by ${exchange}, every ${formatDuration(intervalMs)}; ${way} apart${lost}`,
+    `${nodes} nodes, ${rate} calls/s, burst ${burst}, load ${load} x the rate${each}, for ${formatDuration(spanMs)}`,
+    `${exchange} exchange, every ${formatDuration(intervalMs)}; network delay ${delay}${lost}`,
     ...step,
   ];
 }
@@ -37,53 +37,47 @@ function windowTable({ worst, overshootRatio }: FleetFigures): string[] {
   const rows = Object.keys(worst).map((ms) => [
     formatDuration(Number(ms)),
     `${worst[Number(ms)].toFixed(3)} x`,
-    formatPercent(overshootRatio[Number(ms)]),
+    percent(overshootRatio[Number(ms)]),
   ]);
   return alignColumns([['window', 'worst', 'overshoot'], ...rows], '  ');
 }
 
 function summaryLines({ nodes, clients }: FleetOptions, figures: FleetFigures): string[] {
   const { overshootCalls, bound, age, convergence } = figures;
-  const isKept = overshootCalls <= bound ? '' : ': BROKEN';
-  const settled = convergence.map(({ what, atMs, afterMs }) => {
-    const after = afterMs === Infinity ? 'not before the next' : `after ${formatDuration(afterMs)}`;
-    return what === 'start' ? `start ${after}` : `${what} at ${formatDuration(atMs)} ${after}`;
+  const verdict = overshootCalls <= bound ? '' : ': EXCEEDED';
+  const converged = convergence.map(({ what, atMs, afterMs }) => {
+    const event = what === 'start' ? what : `${what} at ${formatDuration(atMs)}`;
+    return `${event}: ${afterMs === Infinity ? 'not before the next event' : `after ${formatDuration(afterMs)}`}`;
   });
   const rows: [name: string, text: string][] = [
-    ['excess', `${formatNumber(overshootCalls)} calls, bound ${formatNumber(bound)}${isKept}`],
-    ['utilisation', formatPercent(figures.utilisation)],
-    ['mean', `${formatPercent(figures.mean)} of the rate in the second half`],
     [
-      'wrong',
-      `${formatPercent(figures.falseAllows)} too many, ${formatPercent(figures.falseDenials)} too few`,
+      'overshoot',
+      `${formatSignificant(overshootCalls)} calls, bound ${formatSignificant(bound)}${verdict}`,
+    ],
+    ['utilisation', percent(figures.utilisation)],
+    ['mean rate', `${percent(figures.mean)} of the limit in the second half`],
+    [
+      'errors',
+      `${percent(figures.falseAllows)} wrong allows, ${percent(figures.falseDenials)} wrong denies`,
     ],
     [
-      'fair',
+      'fairness',
       `nodes ${formatFairness(figures.fairNodes, nodes)}, clients ${formatFairness(figures.fairClients, clients)}`,
     ],
     [
-      'age',
-      `mean ${formatMs(age.meanMs)}, p99 ${formatMs(age.p99Ms)}, most ${formatMs(age.maxMs)}`,
+      'view age',
+      `mean ${formatDuration(age.meanMs)}, p99 ${formatDuration(age.p99Ms)}, max ${formatDuration(age.maxMs)}`,
     ],
     [
-      'cost',
-      `${formatNumber(figures.datagramsPerSecond)} datagrams/s, ${formatNumber(figures.bytesPerSecond)} bytes/s a node`,
+      'traffic',
+      `${formatSignificant(figures.datagramsPerSecond)} datagrams/s, ${formatSignificant(figures.bytesPerSecond)} bytes/s per node`,
     ],
-    ...settled.map((text, n): [string, string] => [n === 0 ? 'settled' : '', text]),
+    ...converged.map((text, n): [string, string] => [n === 0 ? 'convergence' : '', text]),
   ];
   return rows.map(([name, text]) => `${name.padEnd(11)}  ${text}`);
 }
 
-/** One alone is always fair. */
+/** The index of a single member is always 1. */
 const formatFairness = (index: number, of: number): string => (of > 1 ? index.toFixed(3) : '-');
 
-export const formatDuration = (ms: number): string =>
-  ms < 1000 ? `${ms} ms` : `${formatNumber(ms / 1000)} s`;
-
-const formatMs = (value: number): string =>
-  value < 1000 ? `${formatNumber(value)} ms` : formatDuration(value);
-
-const formatNumber = (value: number): string =>
-  String(Number(value.toPrecision(value < 1000 ? 3 : 6)));
-
-const formatPercent = (part: number): string => `${Number((part * 100).toFixed(2))} %`;
+const percent = (fraction: number): string => `${roundTo(fraction * 100, 2)} %`;

@@ -1,4 +1,4 @@
-/** `sluice simulate peers`: a fleet that keeps one limit without a server, on virtual time. */
+/** `sluice simulate peers`: a fleet that shares one limit by gossip. */
 
 import { parseDuration } from '../../core/duration.ts';
 import type { FleetFigures } from '../../simulator/peers/figures.ts';
@@ -6,22 +6,28 @@ import {
   FLEET_DEFAULTS,
   type FleetOptions,
   PEERS,
-  simulatePeers as play,
+  simulatePeers as runFleet,
 } from '../../simulator/peers/fleet.ts';
 import { DEFAULT_NETWORK } from '../../simulator/peers/network.ts';
-import { drawSvg } from '../chart/svg.ts';
 import {
   type Command,
   EXIT_CHECK_FAILED,
   EXIT_OK,
+  integerUpTo,
   parseUnitless,
   rangeFlag,
   readArgs,
   type Terminal,
   UsageError,
-  writeTextFile,
 } from '../framework/command.ts';
-import { durationFlag, requireNoPositionals, SECONDS_PATTERN, secondsToMs } from './flags.ts';
+import {
+  durationFlag,
+  requireNoPositionals,
+  SECONDS_PATTERN,
+  SEED_RANGE,
+  secondsToMs,
+  writeSvg,
+} from './flags.ts';
 import { pictureOf } from './peers-picture.ts';
 import { formatTables } from './peers-table.ts';
 
@@ -32,69 +38,83 @@ const MAX_LOAD = 1000;
 const MAX_SPAN_MS = 3_600_000;
 const MAX_WAIT_MS = 60_000;
 
-/** More takes longer than anybody waits. */
+/** More calls would take minutes. */
 const MAX_CALLS = 20_000_000;
 
 const help = `usage: sluice simulate peers [options]
 
-A fleet of nodes keeps one limit without a server. Each decides by its own
-count, tells the others what it let through, and takes off what they tell.
-Here the real engine runs on virtual time, in a network that can delay, lose,
-double and split, beside an oracle: one bucket that sees all calls. Told is
+Simulates a fleet of nodes that shares one rate limit by gossip, without a
+central server. Each node decides locally, reports the calls it allowed, and
+charges the calls that other nodes report. The production code runs on virtual
+time, in a network with delay, loss, duplicates and partitions. An oracle, one
+token bucket that sees every call, decides the same calls for comparison.
 
-  worst      the fullest window of so much time, as a part of burst + rate x
-             window, which is what one bucket allows
-  overshoot  what that is too much, as a part of rate x window
-  excess     calls beyond burst + rate x span in the worst of all spans, and
-             the bound it can never exceed; if it does, the exit code is 1
-  wrong      calls decided otherwise than by the oracle
-  fair       Jain's index: 1 is even, 1/n is one of n has it all
-  settled    how long after each turn all windows are within 5 % of the rate
-  age        from a call being served until another node has counted it
-  cost       what one node sends; to everybody counts once
+Results:
 
-  --nodes N         how many (default ${FLEET_DEFAULTS.nodes}, at most ${MAX_NODES})
-  --rate N          calls a second for each client (default ${FLEET_DEFAULTS.rate})
-  --burst N         calls at once (default ${FLEET_DEFAULTS.burst})
-  --load X          asked for, in times the rate (default ${FLEET_DEFAULTS.load})
-  --load-step X@A   from second A on X times the rate is asked for
-  --clients N       so many clients, each with the limit for itself (default 1)
-  --skew X          0: calls come evenly to all nodes; 1: half of them to the
-                    first, half of the rest to the next, ... (default 0)
-  --span TIME       how long (default 60s, at most 1h)
-  --seed N          another story (default 1)
+  worst        the fullest window of that length, relative to burst + rate x
+               window, the most that one bucket allows
+  overshoot    per window: calls above that, in percent of rate x window; in
+               total: calls above burst + rate x span, in the worst of all
+               spans, and the bound. Above the bound the exit code is 1
+  utilisation  allowed calls, in percent of those that the oracle allows
+  errors       calls that the oracle decides differently
+  fairness     Jain's index: 1 is even, 1/n is all calls to one of n
+  view age     time from a call until another node has counted it
+  traffic      what one node sends; a broadcast counts once
+  convergence  time after each event until all windows are within 5 % of the
+               rate
 
-  --exchange WAY    periodic: tell every interval; eager: also at once, when a
-                    key has --flush-threshold hits nobody was told of (default
-                    eager)
-  --interval TIME   (default ${PEERS.intervalMs}ms)
+Load:
+
+  --nodes N         number of nodes (default ${FLEET_DEFAULTS.nodes}, at most ${MAX_NODES})
+  --rate N          limit of each client in calls per second (default ${FLEET_DEFAULTS.rate})
+  --burst N         burst of each client (default ${FLEET_DEFAULTS.burst})
+  --load X          demand as a multiple of the rate (default ${FLEET_DEFAULTS.load})
+  --load-step X@A   demand from second A on, as a multiple of the rate
+  --clients N       number of clients, each with its own limit (default 1)
+  --skew X          0: calls are spread evenly over the nodes; 1: half of them
+                    reach the first, half of the rest the next, ... (default 0)
+  --span TIME       simulated time (default 60s, at most 1h)
+  --seed N          seed of the random numbers (default 1)
+
+Gossip:
+
+  --exchange MODE   periodic: report every interval; eager: also as soon as a
+                    key has --flush-threshold unreported hits (default eager)
+  --interval TIME   report interval (default ${PEERS.intervalMs}ms)
   --flush-threshold N
-                    (default ${PEERS.flushThreshold})
-  --max-reports N   datagrams a second at most that tell early; more is told in
-                    fewer, fuller ones (default ${PEERS.maxReports})
+                    hits of a key that cause an early report (default ${PEERS.flushThreshold})
+  --max-reports N   at most so many early datagrams per second; beyond that
+                    reports are batched (default ${PEERS.maxReports})
 
-  --delay TIME      how long a datagram takes (default ${DEFAULT_NETWORK.delayMs}ms)
-  --jitter TIME     and how much longer at most: they overtake each other
-  --loss X          what part of them never comes, up to 0.9 (default 0)
-  --duplicates X    what part of them comes twice (default 0)
-  --split A-B[:N]   from second A to B the first N nodes (default half) and
-                    the others do not hear each other
-  --crash N@A-B     node N (the first is 0) dies at second A, is back at B
+Network and failures:
+
+  --delay TIME      one-way delay of a datagram (default ${DEFAULT_NETWORK.delayMs}ms)
+  --jitter TIME     up to so much more delay; datagrams may be reordered
+  --loss X          fraction of lost datagrams, up to 0.9 (default 0)
+  --duplicates X    fraction of duplicated datagrams (default 0)
+  --split A-B[:N]   network partition from second A to B: the first N nodes
+                    (default half) on one side, the rest on the other
+  --crash N@A-B     node N (the first is 0) crashes at second A and restarts
+                    at B
   --clock-step N@A:TIME
-                    at second A the clock of node N jumps ahead by TIME; with
-                    a minus it stands still for so long
+                    at second A the clock of node N jumps ahead by TIME; if
+                    TIME is negative, it stands still for so long
 
-  --svg FILE        also write a picture: the admitted rate over time
-  --json            all figures as one line instead
+Output:
 
+  --svg FILE        also draw the allowed rate over time
+  --json            all figures as one line of JSON
+
+examples:
   sluice simulate peers
   sluice simulate peers --nodes 32 --loss 0.1
-  sluice simulate peers --exchange periodic --interval 1s --svg swing.svg
+  sluice simulate peers --exchange periodic --interval 1s --svg oscillation.svg
   sluice simulate peers --split 20-30:4 --crash 2@40-45`;
 
 export const simulatePeers: Command = {
   name: 'peers',
-  summary: 'a fleet that keeps one limit without a server',
+  summary: 'a fleet that shares one limit by gossip, without a server',
   help,
 
   run(args, terminal) {
@@ -103,22 +123,19 @@ export const simulatePeers: Command = {
     const figures = runWithProgress(fleet, terminal);
     if (flags.json) terminal.print(JSON.stringify(figures));
     else for (const line of formatTables(fleet, figures)) terminal.print(line);
-    if (flags.svg !== undefined) {
-      writeTextFile(flags.svg, drawSvg(pictureOf(fleet, figures)));
-      terminal.error(`wrote ${flags.svg}`); // not among the lines, which somebody may read
-    }
+    writeSvg(flags.svg, () => pictureOf(fleet, figures), terminal);
     return figures.overshootCalls <= figures.bound ? EXIT_OK : EXIT_CHECK_FAILED;
   },
 };
 
-/** Says how far it is while it is at it, and takes that back. */
+/** Shows the progress while it runs, and clears it at the end. */
 function runWithProgress(fleet: FleetOptions, { progress }: Terminal): FleetFigures {
   const nodes = `${fleet.nodes} ${fleet.nodes === 1 ? 'node' : 'nodes'}`;
-  progress?.(`${nodes} meet ...`);
+  progress?.(`${nodes} join ...`);
   try {
     let last = -1;
-    return play(fleet, (part) => {
-      const percent = Math.floor(part * 100);
+    return runFleet(fleet, (fraction) => {
+      const percent = Math.floor(fraction * 100);
       if (percent > last) progress?.(`${nodes}, ${percent} % of ${fleet.spanMs / 1000} s ...`);
       last = percent;
     });
@@ -160,11 +177,13 @@ function readFlags(args: readonly string[]) {
 type Flags = ReturnType<typeof readFlags>;
 
 function readFleetOptions(flags: Flags): FleetOptions {
-  const whole = (max: number, min = 1) => ({ min, max, integer: true });
-  const usual = FLEET_DEFAULTS;
-  const nodes = rangeFlag('nodes', flags.nodes, usual.nodes, whole(MAX_NODES));
-  const spanMs = durationFlag('span', flags.span, usual.spanMs, { min: 1000, max: MAX_SPAN_MS });
-  const wait = (name: 'delay' | 'jitter', fallback: number): number =>
+  const defaults = FLEET_DEFAULTS;
+  const nodes = rangeFlag('nodes', flags.nodes, defaults.nodes, integerUpTo(MAX_NODES));
+  const spanMs = durationFlag('span', flags.span, defaults.spanMs, {
+    min: 1000,
+    max: MAX_SPAN_MS,
+  });
+  const delay = (name: 'delay' | 'jitter', fallback: number): number =>
     durationFlag(name, flags[name], fallback, { min: 0, max: MAX_WAIT_MS });
   const loadStep = readLoadStep(flags['load-step'], spanMs);
   const split = readSplit(flags.split, nodes, spanMs);
@@ -172,13 +191,13 @@ function readFleetOptions(flags: Flags): FleetOptions {
   const clockStep = readClockStep(flags['clock-step'], nodes, spanMs);
   const fleet: FleetOptions = {
     nodes,
-    rate: rangeFlag('rate', flags.rate, usual.rate, { min: 0.001, max: MAX_AMOUNT }),
-    burst: rangeFlag('burst', flags.burst, usual.burst, { min: 1, max: MAX_AMOUNT }),
-    load: rangeFlag('load', flags.load, usual.load, { min: 0.001, max: MAX_LOAD }),
-    clients: rangeFlag('clients', flags.clients, usual.clients, whole(MAX_CLIENTS)),
-    skew: rangeFlag('skew', flags.skew, usual.skew, { min: 0, max: 1 }),
+    rate: rangeFlag('rate', flags.rate, defaults.rate, { min: 0.001, max: MAX_AMOUNT }),
+    burst: rangeFlag('burst', flags.burst, defaults.burst, { min: 1, max: MAX_AMOUNT }),
+    load: rangeFlag('load', flags.load, defaults.load, { min: 0.001, max: MAX_LOAD }),
+    clients: rangeFlag('clients', flags.clients, defaults.clients, integerUpTo(MAX_CLIENTS)),
+    skew: rangeFlag('skew', flags.skew, defaults.skew, { min: 0, max: 1 }),
     spanMs,
-    seed: rangeFlag('seed', flags.seed, usual.seed, whole(2 ** 31, 0)),
+    seed: rangeFlag('seed', flags.seed, defaults.seed, SEED_RANGE),
     peers: {
       exchange: readExchange(flags.exchange),
       intervalMs: durationFlag('interval', flags.interval, PEERS.intervalMs, {
@@ -189,13 +208,18 @@ function readFleetOptions(flags: Flags): FleetOptions {
         'flush-threshold',
         flags['flush-threshold'],
         PEERS.flushThreshold,
-        whole(MAX_AMOUNT),
+        integerUpTo(MAX_AMOUNT),
       ),
-      maxReports: rangeFlag('max-reports', flags['max-reports'], PEERS.maxReports, whole(10_000)),
+      maxReports: rangeFlag(
+        'max-reports',
+        flags['max-reports'],
+        PEERS.maxReports,
+        integerUpTo(10_000),
+      ),
     },
     network: {
-      delayMs: wait('delay', DEFAULT_NETWORK.delayMs),
-      jitterMs: wait('jitter', DEFAULT_NETWORK.jitterMs),
+      delayMs: delay('delay', DEFAULT_NETWORK.delayMs),
+      jitterMs: delay('jitter', DEFAULT_NETWORK.jitterMs),
       loss: rangeFlag('loss', flags.loss, 0, { min: 0, max: 0.9 }),
       duplicates: rangeFlag('duplicates', flags.duplicates, 0, { min: 0, max: 1 }),
       ...(split && { split }),
@@ -209,11 +233,11 @@ function readFleetOptions(flags: Flags): FleetOptions {
 }
 
 function requireCallBudget({ rate, load, loadStep, clients, spanMs }: FleetOptions): void {
-  const loadMost = Math.max(load, loadStep?.load ?? 0);
-  const calls = (rate * loadMost * clients * spanMs) / 1000;
+  const maxLoad = Math.max(load, loadStep?.load ?? 0);
+  const calls = (rate * maxLoad * clients * spanMs) / 1000;
   if (calls <= MAX_CALLS) return;
   throw new UsageError(
-    `expected at most ${MAX_CALLS} calls, got ${Math.round(calls)}: rate x load x clients x span`,
+    `expected at most ${MAX_CALLS} calls, got ${Math.round(calls)} (rate x load x clients x span); reduce one of them`,
   );
 }
 
@@ -229,7 +253,7 @@ function readLoadStep(text: string | undefined, spanMs: number) {
   const step = { atMs: secondsToMs(at), load: Number(load) };
   if (step.load > 0 && step.load <= MAX_LOAD && step.atMs <= spanMs) return step;
   throw new UsageError(
-    `expected \`--load-step\` to be how many times the rate, up to ${MAX_LOAD}, from which of the ${spanMs / 1000} seconds on, such as 10@20, got "${text}"`,
+    `expected \`--load-step\` to be a multiple of the rate up to ${MAX_LOAD} and a second up to ${spanMs / 1000}, such as 10@20, got "${text}"`,
   );
 }
 
@@ -245,7 +269,7 @@ function readSplit(text: string | undefined, nodes: number, spanMs: number) {
   const isWithin = split.fromMs < split.toMs && split.toMs <= spanMs;
   if (isWithin && split.nodes >= 1 && split.nodes < nodes) return split;
   throw new UsageError(
-    `expected \`--split\` to be two seconds of the ${spanMs / 1000} there are, and how many of the ${nodes} nodes stand on one side, such as 20-30:4, got "${text}"`,
+    `expected \`--split\` to be two seconds from 0 to ${spanMs / 1000} and how many of the ${nodes} nodes are on one side, such as 20-30:4, got "${text}"`,
   );
 }
 
@@ -256,7 +280,7 @@ function readCrash(text: string | undefined, nodes: number, spanMs: number) {
   const crash = { node: Number(node), atMs: secondsToMs(from), backMs: secondsToMs(to) };
   if (crash.node < nodes && crash.atMs < crash.backMs && crash.backMs <= spanMs) return crash;
   throw new UsageError(
-    `expected \`--crash\` to be a node from 0 to ${nodes - 1} and two seconds of the ${spanMs / 1000} there are, such as 0@20-25, got "${text}"`,
+    `expected \`--crash\` to be a node from 0 to ${nodes - 1} and two seconds from 0 to ${spanMs / 1000}, such as 0@20-25, got "${text}"`,
   );
 }
 
@@ -273,25 +297,25 @@ function readClockStep(text: string | undefined, nodes: number, spanMs: number) 
   const isWithin = step.node < nodes && step.atMs <= spanMs;
   if (isWithin && ms !== undefined && ms <= MAX_WAIT_MS) return step;
   throw new UsageError(
-    `expected \`--clock-step\` to be a node from 0 to ${nodes - 1}, a second of the ${spanMs / 1000} there are and a time up to 60s, such as 0@20:1.5s or 0@20:-1.5s, got "${text}"`,
+    `expected \`--clock-step\` to be a node from 0 to ${nodes - 1}, a second up to ${spanMs / 1000} and a time up to 60s, such as 0@20:1.5s or 0@20:-1.5s, got "${text}"`,
   );
 }
 
-/** The words that play this fleet again: what is as usual is left out. */
+/** The command that runs this fleet again, without flags that have their default. */
 export function commandLineOf(fleet: FleetOptions): string {
   const { peers, loadStep, crash, clockStep } = fleet;
   const { split, delayMs, jitterMs, loss, duplicates } = { ...DEFAULT_NETWORK, ...fleet.network };
-  const usual = FLEET_DEFAULTS;
+  const defaults = FLEET_DEFAULTS;
   const { exchange, intervalMs, flushThreshold, maxReports } = { ...PEERS, ...peers };
-  const words: readonly (readonly [name: string, value: unknown, usual: unknown])[] = [
-    ['nodes', fleet.nodes, usual.nodes],
-    ['rate', fleet.rate, usual.rate],
-    ['burst', fleet.burst, usual.burst],
-    ['load', fleet.load, usual.load],
+  const flags: readonly (readonly [name: string, value: unknown, defaultValue: unknown])[] = [
+    ['nodes', fleet.nodes, defaults.nodes],
+    ['rate', fleet.rate, defaults.rate],
+    ['burst', fleet.burst, defaults.burst],
+    ['load', fleet.load, defaults.load],
     ['load-step', loadStep && `${loadStep.load}@${loadStep.atMs / 1000}`, undefined],
-    ['clients', fleet.clients, usual.clients],
-    ['skew', fleet.skew, usual.skew],
-    ['span', `${fleet.spanMs}ms`, `${usual.spanMs}ms`],
+    ['clients', fleet.clients, defaults.clients],
+    ['skew', fleet.skew, defaults.skew],
+    ['span', `${fleet.spanMs}ms`, `${defaults.spanMs}ms`],
     ['exchange', exchange, PEERS.exchange],
     ['interval', `${intervalMs}ms`, `${PEERS.intervalMs}ms`],
     ['flush-threshold', flushThreshold, PEERS.flushThreshold],
@@ -307,8 +331,8 @@ export function commandLineOf(fleet: FleetOptions): string {
       clockStep && `${clockStep.node}@${clockStep.atMs / 1000}:${clockStep.byMs}ms`,
       undefined,
     ],
-    ['seed', fleet.seed, usual.seed],
+    ['seed', fleet.seed, defaults.seed],
   ];
-  const told = words.filter(([, value, common]) => value !== common);
-  return ['sluice simulate peers', ...told.map(([name, value]) => `--${name} ${value}`)].join(' ');
+  const given = flags.filter(([, value, defaultValue]) => value !== defaultValue);
+  return ['sluice simulate peers', ...given.map(([name, value]) => `--${name} ${value}`)].join(' ');
 }

@@ -1,15 +1,16 @@
-/** `sluice simulate ramp`: what the four modes of a ramp make of the same traffic. */
+/** `sluice simulate ramp`: the four modes of a ramp on the same traffic. */
 
 import { MAX_AMOUNT, OptionReader } from '../../core/options.ts';
 import {
-  simulateRamp as play,
   RAMP_MODES,
   type RampMode,
   type RampOptions,
   type RampSecond,
+  simulateRamp as runRamp,
 } from '../../simulator/ramp.ts';
 import { type Axis, type Chart, type Point, roundAxisEnd } from '../chart/chart.ts';
-import { drawSvg } from '../chart/svg.ts';
+import { roundTo } from '../chart/format.ts';
+import type { Picture } from '../chart/svg.ts';
 import { alignColumns } from '../chart/table.ts';
 import { drawChart, drawStack, horizontalBar } from '../chart/terminal.ts';
 import {
@@ -20,14 +21,13 @@ import {
   readArgs,
   type Terminal,
   UsageError,
-  writeTextFile,
 } from '../framework/command.ts';
-import { durationFlag, requireNoPositionals } from './flags.ts';
+import { durationFlag, requireNoPositionals, writeSvg } from './flags.ts';
 
-/** Short enough to see on one screen, and no two modes make the same of it. */
+/** Fits on one screen, and gives a different result in every mode. */
 const DEFAULT_LOAD = '120x4,0x4,30x6,120x8,0x4,120x4';
 
-/** So many calls in each of so many seconds: 120x4. */
+/** Calls per second, times a number of seconds: 120x4. */
 const LOAD_SEGMENT = /^\s*(\d+)(?:x(\d+))?\s*$/;
 
 const DEFAULT_SECONDS = 30;
@@ -36,43 +36,44 @@ const MAX_CALLS = 9_999_999;
 const MAX_POOL_SIZE = 1000;
 
 const MODE_DESCRIPTIONS: Readonly<Record<RampMode, string>> = {
-  scheduled: 'it grows with the clock, used or not, called or not',
-  relaxed: 'it grows in every second somebody calls, used or not',
-  'only-if-used': 'it grows after a second that used it up, and else stands still',
-  'go-back-n': 'it grows when used up, and shrinks when not, or not called',
+  scheduled: 'grows with time, with or without calls',
+  relaxed: 'grows in every second with a call, used up or not',
+  'only-if-used': 'grows after a second that used it up, otherwise stays',
+  'go-back-n': 'grows when used up, shrinks when not used up or without calls',
 };
 
 const help = `usage: sluice simulate ramp [--mode MODE] [options]
 
-A ramp hands out tokens from a pool that is new every second and grows from
---min to --max. What makes it grow is its mode:
+Simulates a ramp: a rate limit whose tokens per second, the pool, grow from
+--min to --max. The mode decides when the pool grows:
 
 ${RAMP_MODES.map((mode) => `  ${mode.padEnd(13)} ${MODE_DESCRIPTIONS[mode]}`).join('\n')}
 
-Without --mode all four are drawn, one under the other, over the same traffic.
-With --mode that one is told second by second: calls asked for, tokens in the
-pool, tokens used. In a second in which nobody calls, the pool is the one a
-caller would have found.
+Without --mode draws all four modes on the same traffic. With --mode prints a
+table of that mode: requested calls, tokens in the pool and tokens used in each
+second. In a second without calls, the pool is what a call would have found.
 
   --mode MODE      one of the four
-  --min N          tokens a second at the start (default 10)
-  --max N          tokens a second once the ramp is climbed (default 110)
-  --over TIME      how long the climb takes at its fastest (default 10s)
-  --threshold N    how many percent of a pool count as used up (default 100)
-  --cool-down TIME go-back-n: so long a silence is not punished (default none)
-  --ramp-down N    go-back-n: how steep it shrinks, in percent of the way up
+  --min N          tokens per second at the start (default 10)
+  --max N          tokens per second at the end of the ramp (default 110)
+  --over TIME      shortest ramp-up time (default 10s)
+  --threshold N    percentage of a pool that counts as used up (default 100)
+  --cool-down TIME go-back-n: no decrease during so long a pause (default none)
+  --ramp-down N    go-back-n: slope of the decrease, in percent of the increase
                    (default 100)
-  --load LIST      calls asked for in each second: 80 is 80 in every second,
-                   120x4,0x2 is 120 in each of four seconds, then nobody for
-                   two; a list that ends starts over
+  --load LIST      requested calls in each second: 80 is 80 in every second,
+                   120x4,0x2 is 120 in each of four seconds, then two seconds
+                   without calls; the list repeats
                    (default ${DEFAULT_LOAD})
-  --gap A-B        nobody calls from second A to B; may be given repeatedly
-  --seconds N      how long (default ${DEFAULT_SECONDS}, or once through LIST if that is longer)
-  --pool-size N    so many processes share the pool and the calls (default 1)
-  --svg FILE       also write a picture to FILE
-  --json           one line a second, and no drawing: {mode, second, asked,
-                   pool, used, remaining}
+  --gap A-B        no calls from second A to B; repeatable
+  --seconds N      simulated seconds (default ${DEFAULT_SECONDS}, or LIST once if that is longer)
+  --pool-size N    number of processes that share the pool and the calls
+                   (default 1)
+  --svg FILE       also draw the result
+  --json           one line of JSON per second: {mode, second, requested, pool,
+                   used, remaining}
 
+examples:
   sluice simulate ramp
   sluice simulate ramp --mode go-back-n --load 120 --gap 8-12 --cool-down 3s`;
 
@@ -83,21 +84,21 @@ interface ModeRun {
 
 export const simulateRamp: Command = {
   name: 'ramp',
-  summary: 'a pool that grows: the four modes over the same traffic',
+  summary: 'a rate limit that grows: the four ramp modes on the same traffic',
   help,
 
   run(args, terminal) {
     const flags = readFlags(args);
-    const asked = readDemand(flags);
+    const requested = readDemand(flags);
     const modes = readModes(flags.mode);
     const size = rangeFlag('pool-size', flags['pool-size'], 1, integerUpTo(MAX_POOL_SIZE));
     const options = readOptions(flags);
-    const runs = modes.map((mode) => ({ mode, seconds: play({ ...options, mode }, asked, size) }));
+    const runs = modes.map((mode) => ({
+      mode,
+      seconds: runRamp({ ...options, mode }, requested, size),
+    }));
 
-    if (flags.svg !== undefined) {
-      writeTextFile(flags.svg, drawSvg(svgPicture(runs)));
-      terminal.error(`wrote ${flags.svg}`); // not among the lines, which somebody may read
-    }
+    writeSvg(flags.svg, () => svgPicture(runs), terminal);
     for (const line of linesOf(runs, flags.json ?? false, terminal)) terminal.print(line);
     return EXIT_OK;
   },
@@ -155,32 +156,32 @@ function readOptions(flags: Flags): RampOptions {
 const PERCENT_RANGE = { min: 0, max: 100 };
 const DURATION_RANGE = { min: 1, max: 86_400_000 };
 
-/** The calls of every second, gaps taken out. */
+/** Requested calls of every second, 0 in gaps. */
 function readDemand(flags: Flags): number[] {
   const load = readLoad(flags.load ?? DEFAULT_LOAD);
-  const usual = Math.max(DEFAULT_SECONDS, load.length);
-  const count = rangeFlag('seconds', flags.seconds, usual, integerUpTo(MAX_SECONDS));
-  const asked = Array.from({ length: count }, (_, n) => load[n % load.length]);
+  const defaultCount = Math.max(DEFAULT_SECONDS, load.length);
+  const count = rangeFlag('seconds', flags.seconds, defaultCount, integerUpTo(MAX_SECONDS));
+  const requested = Array.from({ length: count }, (_, n) => load[n % load.length]);
   for (const gap of flags.gap ?? []) {
     const [from, to] = readGap(gap, count);
-    asked.fill(0, from - 1, to);
+    requested.fill(0, from - 1, to);
   }
-  return asked;
+  return requested;
 }
 
 function readLoad(list: string): number[] {
-  const must = (expected: string) =>
+  const loadError = (expected: string) =>
     new UsageError(`expected \`--load\` to ${expected}, got "${list}"`);
   const load: number[] = [];
   for (const part of list.split(',')) {
     const [, calls, seconds = '1'] = LOAD_SEGMENT.exec(part) ?? [];
-    if (calls === undefined) throw must('be a list such as 120x4,0x2,80');
-    if (Number(calls) > MAX_CALLS) throw must(`be at most ${MAX_CALLS} calls a second`);
+    if (calls === undefined) throw loadError('be a list such as 120x4,0x2,80');
+    if (Number(calls) > MAX_CALLS) throw loadError(`be at most ${MAX_CALLS} calls per second`);
     const length = load.length + Number(seconds);
-    if (length > MAX_SECONDS) throw must(`last at most ${MAX_SECONDS} seconds`);
+    if (length > MAX_SECONDS) throw loadError(`last at most ${MAX_SECONDS} seconds`);
     while (load.length < length) load.push(Number(calls));
   }
-  if (load.length === 0) throw must('last at least a second');
+  if (load.length === 0) throw loadError('last at least one second');
   return load;
 }
 
@@ -196,23 +197,29 @@ function readGap(text: string, maxSeconds: number): [from: number, to: number] {
 const jsonLines = ({ mode, seconds }: ModeRun): string[] =>
   seconds.map((second) => JSON.stringify({ mode, ...second }));
 
-/** Low enough that all four can be seen together. */
+/** Low enough that all four modes fit on a screen. */
 const OVERVIEW_ROWS = 6;
 const DEMAND_ROWS = 2;
 
 function overviewCharts(runs: readonly ModeRun[], { columns }: Terminal): string[] {
   const [{ seconds }] = runs;
-  const asked = drawChart(demandChart(seconds, 's'), { columns, rows: DEMAND_ROWS });
+  const demand = drawChart(demandChart(seconds, 's'), { columns, rows: DEMAND_ROWS });
   const modes = drawStack(modeCharts(runs, 's'), { columns, rows: OVERVIEW_ROWS });
-  return [...asked, '', ...modes];
+  return [...demand, '', ...modes];
 }
 
 function demandChart(seconds: readonly RampSecond[], xLabel: string): Chart {
   return {
-    title: 'what is asked for',
+    title: 'demand',
     x: timeAxis(seconds, xLabel),
-    y: { label: 'calls/s', from: 0, to: roundAxisEnd(seconds.map(({ asked }) => asked)) },
-    series: [{ name: 'asked', style: 'bars', points: pointsOf(seconds, ({ asked }) => asked) }],
+    y: { label: 'calls/s', from: 0, to: roundAxisEnd(seconds.map(({ requested }) => requested)) },
+    series: [
+      {
+        name: 'requested',
+        style: 'bars',
+        points: pointsOf(seconds, ({ requested }) => requested),
+      },
+    ],
   };
 }
 
@@ -229,10 +236,10 @@ function modeCharts(runs: readonly ModeRun[], xLabel: string): Chart[] {
   }));
 }
 
-function svgPicture(runs: readonly ModeRun[]) {
+function svgPicture(runs: readonly ModeRun[]): Picture {
   const [{ seconds }] = runs;
   const charts = [demandChart(seconds, 'second'), ...modeCharts(runs, 'second')];
-  return { title: 'A ramp: calls asked for, tokens there were, tokens used', charts };
+  return { title: 'Ramp: requested calls, tokens in the pool, tokens used', charts };
 }
 
 const timeAxis = (seconds: readonly RampSecond[], label: string): Axis => ({
@@ -244,30 +251,29 @@ const timeAxis = (seconds: readonly RampSecond[], label: string): Axis => ({
 const pointsOf = (seconds: readonly RampSecond[], figure: (second: RampSecond) => number) =>
   seconds.map((second): Point => [second.second, figure(second)]);
 
-const HEADINGS = ['second', 'asked', 'pool', 'used', 'use'];
+const HEADINGS = ['second', 'requested', 'pool', 'used', 'use'];
 const BAR_COLUMNS_MIN = 10;
 
 function secondsTable({ mode, seconds }: ModeRun, { columns }: Terminal): string[] {
   const [head, ...rows] = alignColumns([HEADINGS, ...seconds.map(tableRow)], '   ');
   const barColumns = Math.max(BAR_COLUMNS_MIN, columns - head.length - 2);
-  const full = seconds.reduce((most, { pool }) => Math.max(most, pool), 0);
-  const bars = seconds.map(({ used, pool }) => horizontalBar(used, pool, full, barColumns));
+  const maxPool = seconds.reduce((max, { pool }) => Math.max(max, pool), 0);
+  const bars = seconds.map(({ used, pool }) => horizontalBar(used, pool, maxPool, barColumns));
   return [
     `${mode}: ${MODE_DESCRIPTIONS[mode]}`,
     '',
-    `${head}  █ used  ░ left over`,
+    `${head}  █ used  ░ unused`,
     ...rows.map((row, n) => `${row}  ${bars[n]}`),
   ];
 }
 
-/** What a sum of fractions may be short of a whole percent. */
+/** Rounding error of a sum of fractions, in percent. */
 const EPSILON = 1e-9;
 
-/** A second in which nobody called has no use of its pool, not a use of 0 %. */
-function tableRow({ second, asked, pool, used, remaining }: RampSecond): string[] {
-  if (asked === 0) return [`${second}`, '-', formatNumber(pool), '-', '-'];
+/** A second without calls has no use of its pool, instead of 0 %. */
+function tableRow({ second, requested, pool, used, remaining }: RampSecond): string[] {
+  const tokens = `${roundTo(pool, 2)}`;
+  if (requested === 0) return [`${second}`, '-', tokens, '-', '-'];
   const use = Math.floor(((pool - remaining) * 100) / pool + EPSILON);
-  return [`${second}`, `${asked}`, formatNumber(pool), `${used}`, `${use} %`];
+  return [`${second}`, `${requested}`, tokens, `${used}`, `${use} %`];
 }
-
-const formatNumber = (value: number): string => String(Math.round(value * 100) / 100);

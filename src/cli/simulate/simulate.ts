@@ -1,4 +1,4 @@
-/** `sluice simulate`: the rules on virtual time, with pictures. */
+/** `sluice simulate`: simulations of limits on virtual time. */
 
 import type { CommandGroup } from '../framework/command.ts';
 import { simulateAdaptive } from './adaptive.ts';
@@ -10,7 +10,7 @@ import { simulateTchannel } from './tchannel.ts';
 
 export const simulate: CommandGroup = {
   name: 'simulate',
-  summary: 'runs a rule on virtual time and draws what happens',
+  summary: 'simulates a limit on virtual time: tables, charts, JSON',
   commands: [
     simulateAdaptive,
     simulateGroups,

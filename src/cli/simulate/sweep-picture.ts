@@ -1,7 +1,4 @@
-/**
- * A sweep as a picture: all values side by side, a curve for each sink; or one sink over time, a
- * line for each value.
- */
+/** Draws a sweep: figures over the values, one curve per sink; or one sink over time, one line per value. */
 
 import { type FleetFigures, SAMPLE_MS } from '../../simulator/adaptive/fleet.ts';
 import { recoveryStartS } from '../../simulator/adaptive/scenario.ts';
@@ -10,30 +7,30 @@ import { type Axis, type Chart, type Phase, type Point, roundAxisEnd } from '../
 import type { Picture } from '../chart/svg.ts';
 
 interface ChartSpec {
-  /** What, and in which unit: above the plot, where the mark of the default leaves it alone. */
+  /** Quantity and unit: above the plot, because a y label would collide with the mark of the default. */
   readonly title: string;
   readonly figure: keyof FleetFigures;
-  /** What one is in this unit. */
+  /** Factor from the figure to this unit. */
   readonly scale: number;
-  /** The end of the axis, if it is not what the values need. */
+  /** Fixed end of the axis. Default: from the values. */
   readonly axisEnd?: number;
 }
 
-const THROUGHPUT: ChartSpec = {
-  title: 'throughput, % of best',
+const UTILISATION: ChartSpec = {
+  title: 'utilisation, % of capacity',
   figure: 'utilisation',
   scale: 100,
   axisEnd: 100,
 };
 const REJECTED: ChartSpec = { title: 'rejected, % of attempts', figure: 'rejected', scale: 100 };
-const LATENCY: ChartSpec = { title: 'latency, p95 in ms', figure: 'p95Ms', scale: 1 };
+const LATENCY: ChartSpec = { title: 'p95 latency, ms', figure: 'p95Ms', scale: 1 };
 const OSCILLATION: ChartSpec = {
-  title: 'oscillation, deviation / mean of calls in flight',
+  title: 'oscillation: standard deviation / mean of calls in flight',
   figure: 'oscillation',
   scale: 1,
 };
 const CORRELATION: ChartSpec = {
-  title: 'correlation of limits',
+  title: "correlation of the clients' limits",
   figure: 'limitCorrelation',
   scale: 1,
 };
@@ -43,11 +40,11 @@ export function curvesPicture(cells: readonly SweepCell[]): Picture {
   const isFleet = cells.some(({ clients }) => clients > 1);
   const panels = isFleet
     ? [REJECTED, LATENCY, OSCILLATION, CORRELATION]
-    : [THROUGHPUT, REJECTED, LATENCY];
+    : [UTILISATION, REJECTED, LATENCY];
   const counts = [...new Set(cells.map(({ clients }) => clients))];
-  const who = isFleet && counts.length === 1 ? `, ${counts[0]} clients on one sink` : '';
+  const fleet = isFleet && counts.length === 1 ? `, ${counts[0]} clients on one sink` : '';
   return {
-    title: `Adaptive limit: what ${option} does${who}`,
+    title: `Adaptive limit: effect of ${option}${fleet}`,
     charts: panels.map((panel) => panelChart(panel, cells, counts.length > 1)),
   };
 }
@@ -73,7 +70,7 @@ function panelChart(panel: ChartSpec, cells: readonly SweepCell[], namesClients:
   };
 }
 
-/** What has no meaning, such as the latency of nothing, is a gap. */
+/** An undefined figure, such as the latency of no calls, is a gap in the curve. */
 const gapIfNaN = (value: number): number | undefined => (Number.isNaN(value) ? undefined : value);
 
 function groupByScenario(
@@ -90,28 +87,28 @@ function groupByScenario(
 
 function valueAxis(cells: readonly SweepCell[]): Axis {
   const values = cells.map(({ value }) => Number(value));
-  const [least, most] = [Math.min(...values), Math.max(...values)];
-  const edge = (most - least || 1) * 0.03; // so that no dot sits on the frame
-  return { label: cells[0].option, from: least - edge, to: most + edge };
+  const [min, max] = [Math.min(...values), Math.max(...values)];
+  const margin = (max - min || 1) * 0.03; // keeps dots off the frame
+  return { label: cells[0].option, from: min - margin, to: max + margin };
 }
 
 function defaultMark({ option }: SweepCell, { from, to }: Axis): Phase {
-  const usual = Number(SWEEPS[option].defaultValue);
+  const value = Number(SWEEPS[option].defaultValue);
   const half = (to - from) * 0.012;
-  return { name: 'default', from: Math.max(from, usual - half), to: Math.min(to, usual + half) };
+  return { name: 'default', from: Math.max(from, value - half), to: Math.min(to, value + half) };
 }
 
-/** The limit and what came of it, from the first seed's run: a median of stories is no story. */
+/** The limit and the throughput over time, of the first seed: a median over runs is not a run. */
 export function timelinesPicture(cells: readonly SweepCell[]): Picture {
   const [{ option, scenario, clients }] = cells;
-  const who = clients > 1 ? ` of ${clients} clients together` : '';
+  const fleet = clients > 1 ? `, sum of ${clients} clients` : '';
   const limits = cells.map((cell) => steps(cell.firstRun.limits, SAMPLE_MS));
   const rates = cells.map((cell) => steps(perSecond(cell.firstRun.completed), 1000));
   return {
     title: `Adaptive limit: ${option} on ${scenario.name} over time`,
     charts: [
-      timeChart(`limit${who}`, 'calls in flight', cells, limits),
-      timeChart('completed', 'calls/s', cells, rates),
+      timeChart(`limit${fleet}`, 'calls in flight', cells, limits),
+      timeChart('completed calls', 'calls/s', cells, rates),
     ],
   };
 }
@@ -126,7 +123,7 @@ function timeChart(
   const highest = lines.flat().map(([, y]) => y ?? 0);
   return {
     title,
-    x: { label: 'time, in seconds', from: 0, to: scenario.toS },
+    x: { label: 'time (s)', from: 0, to: scenario.toS },
     y: { label, from: 0, to: roundAxisEnd(highest) },
     series: cells.map(({ value, clients }, n) => ({
       name: `${option} ${value}${hasMixedClients(cells) ? ` ×${clients}` : ''}`,

@@ -1,10 +1,8 @@
-/**
- * The cells of a sweep as the lines of a table: the value, what it gave and what it cost. Either one
- * sink in full, or all of them side by side in Markdown, for a page.
- */
+/** Prints a sweep: a table of one sink with all columns, or a Markdown table of all sinks. */
 
 import { recoveryStartS } from '../../simulator/adaptive/scenario.ts';
 import { type Spread, SWEEPS, type SweepCell } from '../../simulator/adaptive/sweep.ts';
+import { formatPercent } from '../chart/format.ts';
 import { alignColumns } from '../chart/table.ts';
 
 interface Column {
@@ -20,36 +18,35 @@ export function tableOf(cells: readonly SweepCell[]): string[] {
   );
 }
 
-/** Only what can differ: whether clients march matters to several, the way back after an incident. */
+/** Correlation is for several clients only, recovery for scenarios with an incident. */
 function columnsFor(cells: readonly SweepCell[]): Column[] {
   const [{ option, scenario }] = cells;
   const value: Column = { heading: option, text: markDefault };
   if (cells.some(({ clients }) => clients > 1))
     return [CLIENTS_COLUMN, value, ...THROUGHPUT_COLUMNS, ...COST_COLUMNS, ...FLEET_COLUMNS];
-  const isClimb = scenario.fromS === 0;
-  const hadIncident = recoveryStartS(scenario) !== undefined && !isClimb;
-  const ends = [...(isClimb ? [RAMP_UP_COLUMN] : []), ...(hadIncident ? [RECOVERY_COLUMN] : [])];
-  return [value, ...THROUGHPUT_COLUMNS, SPREAD_COLUMN, ...COST_COLUMNS, LIMIT_COLUMN, ...ends];
+  const isRampUp = scenario.fromS === 0;
+  const hadIncident = recoveryStartS(scenario) !== undefined && !isRampUp;
+  const last = [...(isRampUp ? [RAMP_UP_COLUMN] : []), ...(hadIncident ? [RECOVERY_COLUMN] : [])];
+  return [value, ...THROUGHPUT_COLUMNS, SPREAD_COLUMN, ...COST_COLUMNS, LIMIT_COLUMN, ...last];
 }
 
-/** The default is the one to compare with. */
 const markDefault = ({ option, value }: SweepCell): string =>
   `${value}${value === SWEEPS[option].defaultValue ? '*' : ' '}`;
 
 const CLIENTS_COLUMN: Column = { heading: 'clients', text: ({ clients }) => `${clients}` };
 
-const BEST_COLUMN: Column = {
-  heading: 'best',
-  text: ({ figures }) => `${formatPercent(figures.utilisation.median)} %`,
+const UTILISATION_COLUMN: Column = {
+  heading: 'util',
+  text: ({ figures }) => `${formatUtilisation(figures.utilisation.median)} %`,
 };
 const REJECTED_COLUMN: Column = {
   heading: 'rejected',
-  text: ({ figures }) => `${(figures.rejected.median * 100).toFixed(1)} %`,
+  text: ({ figures }) => formatPercent(figures.rejected.median, 1),
 };
 
 const THROUGHPUT_COLUMNS: readonly Column[] = [
   { heading: 'calls/s', text: ({ figures }) => figures.perSecond.median.toFixed(0) },
-  BEST_COLUMN,
+  UTILISATION_COLUMN,
 ];
 
 const SPREAD_COLUMN: Column = {
@@ -90,13 +87,14 @@ const FLEET_COLUMNS: readonly Column[] = [
   },
 ];
 
-/** Sums of whole calls may pass what the sink does on average by a hair. */
-const formatPercent = (part: number): string => formatInteger(Math.min(100, part * 100));
+/** In percent. Capped, because whole calls may exceed the average capacity of a sink slightly. */
+const formatUtilisation = (fraction: number): string =>
+  formatInteger(Math.min(100, fraction * 100));
 
-/** One figure if the runs do not differ in it. */
+/** One number if all runs agree. */
 function formatRange({ lo, hi }: Spread): string {
-  const [least, most] = [formatPercent(lo), formatPercent(hi)];
-  return least === most ? least : `${least}-${most}`;
+  const [min, max] = [formatUtilisation(lo), formatUtilisation(hi)];
+  return min === max ? min : `${min}-${max}`;
 }
 
 const formatInteger = (value: number): string => (Number.isNaN(value) ? '-' : value.toFixed(0));
@@ -104,11 +102,11 @@ const formatInteger = (value: number): string => (Number.isNaN(value) ? '-' : va
 const formatSeconds = (seconds: number): string =>
   Number.isFinite(seconds) ? `${seconds.toFixed(1)} s` : 'never';
 
-/** One alone marches with nobody. */
+/** A single client has no correlation and no fairness. */
 const formatForFleet = (value: number, clients: number): string =>
   clients > 1 ? value.toFixed(2) : '-';
 
-/** One row a value, one column a sink: what was got, what was refused, how long it took. */
+/** One row per value, one column per sink: utilisation, rejected attempts, p95 latency and more. */
 export function markdownOf(cells: readonly SweepCell[]): string[] {
   const names = [...new Set(cells.map(({ scenario }) => scenario.name))];
   const isFleet = cells.some(({ clients }) => clients > 1);
@@ -129,16 +127,16 @@ const markdownRow = (texts: readonly string[]): string => `| ${texts.join(' | ')
 
 function summaryOf(cell: SweepCell, isFleet: boolean): string {
   const { figures, scenario } = cell;
-  const price = [
-    BEST_COLUMN.text(cell),
+  const summary = [
+    UTILISATION_COLUMN.text(cell),
     REJECTED_COLUMN.text(cell),
     `${formatInteger(figures.p95Ms.median)} ms`,
   ];
   if (isFleet)
-    return [...price, ...FLEET_COLUMNS.slice(0, 2).map(({ text }) => text(cell))].join(' · ');
-  if (scenario.fromS === 0) return [...price, RAMP_UP_COLUMN.text(cell)].join(' · ');
+    return [...summary, ...FLEET_COLUMNS.slice(0, 2).map(({ text }) => text(cell))].join(' · ');
+  if (scenario.fromS === 0) return [...summary, RAMP_UP_COLUMN.text(cell)].join(' · ');
   return [
-    ...price,
+    ...summary,
     ...(recoveryStartS(scenario) === undefined ? [] : [RECOVERY_COLUMN.text(cell)]),
   ].join(' · ');
 }

@@ -9,40 +9,39 @@ import { run } from '../run.ts';
 
 const split = (words: string) => ['simulate', 'sweep', ...words.split(' ').filter(Boolean)];
 
-/** Types the command. */
 const type = (words: string, columns = 80) => runCliAt(columns, split(words));
 
 const cells = (words: string) => type(`${words} --json`).out.map((line) => JSON.parse(line));
 
 const page = readFileSync('docs/adaptive.md', 'utf8');
 
-/** Short and once: what is typed matters here, not what comes out. */
+/** A short run, for tests that do not depend on the figures. */
 const QUICK = '--seeds 1 --watch 2-4';
 
 describe('sluice simulate sweep', () => {
-  test('tells what each value gives and costs, and marks the default', () => {
+  test('prints a line per value and marks the default', () => {
     const { code, out, err } = type('decreaseRatio --scenario rate --values 0.5,0.9');
     expect({ code, err }).toEqual({ code: 0, err: [] });
     expect(out).toEqual([
-      'decreaseRatio on rate: 200 calls a second, 50 ms each; more are refused',
+      'decreaseRatio on rate: 200 calls per second, 50 ms each; more are refused',
       '',
-      'decreaseRatio  calls/s  best  spread  rejected  mean  p95  p99  limit',
+      'decreaseRatio  calls/s  util  spread  rejected  mean  p95  p99  limit',
       '         0.5       141  70 %   68-71     2.2 %    53   58   62      8',
       '         0.9*      188  94 %   93-95     6.6 %    53   58   62     11',
       '',
     ]);
   });
 
-  test('tells of an incident how long the way back was, of a climb when it was there', () => {
+  test('has a column for recovery after an incident, and for ramp-up from the start', () => {
     const heading = (words: string) => type(`${words} --seeds 1 --values 0.9`).out[2];
     expect(heading('alpha --scenario outage')).toMatch(/limit {2}recovery$/);
     expect(heading('alpha --scenario steady --watch 0-5')).toMatch(/limit {2}ramp-up$/);
     expect(heading('alpha --scenario queue')).toMatch(/limit$/);
   });
 
-  test('tells of several clients whether they march, and gives them a larger sink', () => {
+  test('several clients: has columns for correlation, and a larger sink', () => {
     const { out } = type(`jitter --scenario rate --values 0,1 --clients 1,4 ${QUICK}`);
-    expect(out[0]).toBe('jitter on rate: 800 calls a second, 50 ms each; more are refused');
+    expect(out[0]).toBe('jitter on rate: 800 calls per second, 50 ms each; more are refused');
     expect(out[2]).toMatch(/^clients {2}jitter .* corr {3}osc {2}fair$/);
     expect(out.slice(3, 7).map((line) => line.trim().split(/ +/).slice(0, 2).join(' '))).toEqual([
       '1 0*',
@@ -50,10 +49,10 @@ describe('sluice simulate sweep', () => {
       '4 0*',
       '4 1',
     ]);
-    expect(out[3]).toMatch(/ - .* -$/); // one alone marches with nobody
+    expect(out[3]).toMatch(/ - .* -$/); // a single client has no correlation
   });
 
-  test('runs every option on its sinks, each table fit for a terminal', () => {
+  test('without an option runs all of them, and every table fits a terminal', () => {
     const { out } = type('--seeds 1 --watch 0-2');
     const titles = out.filter((line) => / on .*: /.test(line));
     expect(titles).toHaveLength(3 * SCENARIOS.length + 2 * 5 + 3);
@@ -63,7 +62,7 @@ describe('sluice simulate sweep', () => {
     expect(Math.max(...out.map((line) => line.length))).toBeLessThanOrEqual(80);
   });
 
-  test('--json gives all figures with their spread, one line a value', () => {
+  test('--json prints all figures with their spread, one line per value', () => {
     const [cell, ...others] = cells('alpha --scenario queue --values 0.4 --seeds 3');
     expect(others).toEqual([]);
     const { figures, ...plan } = cell;
@@ -81,13 +80,13 @@ describe('sluice simulate sweep', () => {
     expect(figures.recoveryS.median).toBe(null);
   });
 
-  test('tells nothing of what there was nothing of', () => {
+  test('undefined figures are printed as -', () => {
     const words = 'alpha --scenario outage --values 0.4 --watch 45-50 --seeds 1';
     const cells = type(words).out[3].trim().split(/ +/);
     expect(cells.slice(0, 8)).toEqual(['0.4*', '0', '-', '%', '-', '100.0', '%', '-']);
   });
 
-  test('--markdown puts all sinks side by side', () => {
+  test('--markdown prints one table of all sinks', () => {
     const words = 'decreaseRatio --scenario rate --scenario outage --values 0.5,0.9 --markdown';
     expect(type(words).out).toEqual([
       '| decreaseRatio | rate | outage |',
@@ -104,36 +103,37 @@ describe('sluice simulate sweep', () => {
     'deviationScale --values 2.5',
     'initial --values 20',
     'jitter --values 0 --clients 1,16 --seeds 5',
-  ])('docs/adaptive.md tells what comes out of %s', (words) => {
+  ])('docs/adaptive.md contains the rows of %s', (words) => {
     const [, , ...rows] = type(`${words} --markdown`).out.filter((line) => line !== '');
     expect(rows.length).toBeGreaterThan(0);
     for (const row of rows) expect(page).toContain(row);
   });
 
-  test('another seed is another run, the same seed the same', () => {
+  test('the same seed gives the same figures, another seed others', () => {
     const words = `alpha --scenario queue --values 0.4 ${QUICK}`;
     expect(cells(`${words} --seed 5`)).toEqual(cells(`${words} --seed 5`));
     expect(cells(`${words} --seed 5`)).not.toEqual(cells(`${words} --seed 6`));
   });
 
-  test('size, ripple and watch change the sink as they say', () => {
+  test('--size, --service-jitter and --watch take effect', () => {
     const meanOf = (words: string) =>
       cells(`alpha --scenario queue --values 0.4 --seeds 1 ${words}`)[0].figures;
-    expect(meanOf('--ripple 0 --watch 0-2').p99Ms.median).toBe(101);
+    expect(meanOf('--service-jitter 0 --watch 0-2').p99Ms.median).toBe(101);
     expect(meanOf('--watch 0-2').p99Ms.median).toBeGreaterThan(101);
     expect(meanOf('--size 2 --watch 20-30').limit.median).toBeGreaterThan(30);
   });
 
-  test('draws the values side by side, or one sink over time', () => {
+  test('--svg draws figures over values, or one sink over time', () => {
     const file = join(mkdtempSync(join(tmpdir(), 'sluice-')), 'sweep.svg');
     expect(type(`alpha ${QUICK} --svg ${file}`).err).toEqual([`wrote ${file}`]);
     const curves = readFileSync(file, 'utf8');
-    for (const words of ['throughput, % of best', 'latency, p95 in ms', 'default', ...SCENARIOS]) {
+    const titles = ['utilisation, % of capacity', 'p95 latency, ms', 'default'];
+    for (const words of [...titles, ...SCENARIOS]) {
       expect(curves).toContain(words);
     }
     type(`slowStart --scenario outage --seeds 1 --watch 0-80 --svg ${file}`);
     const lines = readFileSync(file, 'utf8');
-    for (const words of ['limit', 'completed', 'slowStart true', 'outage', 'time, in seconds']) {
+    for (const words of ['limit', 'completed', 'slowStart true', 'outage', 'time (s)']) {
       expect(lines).toContain(words);
     }
     type(`jitter --clients 2 ${QUICK} --svg ${file}`);
@@ -142,7 +142,7 @@ describe('sluice simulate sweep', () => {
     expect(curves + lines + readFileSync(file, 'utf8')).not.toMatch(/NaN|Infinity|undefined/);
   });
 
-  test('says what it is at where somebody watches, and takes it back', () => {
+  test('shows the progress and clears it at the end', () => {
     const hints: string[] = [];
     const quiet = { print() {}, error() {}, log() {}, columns: 80, version: '' };
     const hint = (words: string) => hints.push(words);
@@ -150,7 +150,7 @@ describe('sluice simulate sweep', () => {
     expect(hints).toEqual(['alpha 0.2 on queue, 1 of 2 ...', 'alpha 0.4 on queue, 2 of 2 ...', '']);
   });
 
-  const nonsense: Record<string, string> = {
+  const invalid: Record<string, string> = {
     speed: 'expected OPTION to be one of alpha, decreaseRatio, deviationScale, slowStart, initial',
     'alpha jitter': 'expected one OPTION, got "jitter" as well',
     'alpha --values 7': 'expected `adaptive.alpha` to be a number above 0 and at most 1, got 7',
@@ -166,15 +166,16 @@ describe('sluice simulate sweep', () => {
     '--clients 0': 'expected `--clients` to be a whole number of at least 1 and at most 64, got 0',
     '--clients 1,x': 'expected `--clients` to be a number, got "x"',
     '--size 17': 'expected `--size` to be a whole number of at least 1 and at most 16',
-    '--ripple -1': "Option '--ripple' argument is ambiguous",
-    '--ripple 11': 'expected `--ripple` to be a number of at least 0 and at most 10',
+    '--service-jitter -1': "Option '--service-jitter' argument is ambiguous",
+    '--service-jitter 11':
+      'expected `--service-jitter` to be a number of at least 0 and at most 10',
     '--watch 5': 'expected `--watch` to be two seconds up to 3600, such as 300-600, got "5"',
     '--watch 9-3': 'expected `--watch` to be two seconds',
     '--seeds 0': 'expected `--seeds` to be a whole number of at least 1 and at most 101',
     '--seed x': 'expected `--seed` to be a number, got "x"',
   };
-  for (const [words, error] of Object.entries(nonsense)) {
-    test(`answers "${words}" with one clear line`, () => {
+  for (const [words, error] of Object.entries(invalid)) {
+    test(`rejects "${words}" with exit code 2 and one line`, () => {
       const { code, out, err } = type(words);
       expect({ code, out }).toEqual({ code: 2, out: [] });
       expect(err).toHaveLength(1);
@@ -184,7 +185,7 @@ describe('sluice simulate sweep', () => {
 
   test('--help names every flag, option and sink', () => {
     const text = type('--help').out.join('\n');
-    const flags = 'scenario values clients size ripple watch seeds seed svg markdown json';
+    const flags = 'scenario values clients size service-jitter watch seeds seed svg markdown json';
     for (const flag of flags.split(' ')) expect(text).toContain(`--${flag}`);
     for (const word of [...SWEEP_OPTIONS, ...SCENARIOS]) expect(text).toContain(word);
   });

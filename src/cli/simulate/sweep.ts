@@ -1,4 +1,4 @@
-/** `sluice simulate sweep`: what each option of the adaptive limit does, measured. */
+/** `sluice simulate sweep`: the effect of each option of the adaptive limit. */
 
 import { OptionReader } from '../../core/options.ts';
 import {
@@ -18,7 +18,6 @@ import {
   type SweepOption,
   type SweepValue,
 } from '../../simulator/adaptive/sweep.ts';
-import { drawSvg } from '../chart/svg.ts';
 import {
   type Command,
   EXIT_OK,
@@ -28,8 +27,8 @@ import {
   readArgs,
   type Terminal,
   UsageError,
-  writeTextFile,
 } from '../framework/command.ts';
+import { SEED_RANGE, writeSvg } from './flags.ts';
 import { curvesPicture, timelinesPicture } from './sweep-picture.ts';
 import { markdownOf, tableOf } from './sweep-table.ts';
 
@@ -40,61 +39,65 @@ const MAX_SIZE = 16;
 const MAX_VALUES = 20;
 const MAX_WATCH_S = 3600;
 
-/** Room for many clients to have more than one call each in flight. */
+/** Large enough for several calls in flight per client. */
 const FLEET_SIZE = 4;
 
 const commaSeparated = (names: readonly string[]): string => names.join(', ');
 
 const help = `usage: sluice simulate sweep [OPTION] [options]
 
-Runs the adaptive limit on virtual time against sinks with a character, for a
-range of values of OPTION, all else as by default. Without OPTION every option
-has its turn, in half a minute or so: ${commaSeparated(SWEEP_OPTIONS.slice(0, 3))},
-${commaSeparated(SWEEP_OPTIONS.slice(3))}.
+Runs the adaptive concurrency limit (AIMD on round-trip times) on virtual time
+for a range of values of OPTION, with defaults for all other options. Without
+OPTION sweeps all of them, in about half a minute: ${commaSeparated(SWEEP_OPTIONS.slice(0, 2))},
+${commaSeparated(SWEEP_OPTIONS.slice(2))}.
+
+Simulated sinks:
 
 ${SCENARIOS.map((name) => `  ${name.padEnd(10)} ${createScenario(name).description}`).join('\n')}
 
-There is always more to send. A refused attempt is tried again after 1, 1, 2,
-3, 5 ... seconds, one without an answer is given up after a second. Counted
-are the seconds from 20 to 80, in steady the first 60; of slowStart and initial
-the first 20. Each line is the median of several runs, * marks the default:
+The backlog of a client never ends. An attempt times out after one second; a
+refused attempt is retried after 1, 1, 2, 3, 5 ... seconds. Figures cover
+seconds 20 to 80; the first 60 on steady; the first 20 for slowStart and
+initial. A line is the median over several seeds. * marks the default.
 
-  best       completed calls, in percent of what the sink could have done
-  spread     the same in the worst and the best of the runs
-  rejected   attempts that were refused or got no answer
-  mean p95 p99   milliseconds from an attempt's start to its good answer
-  limit      mean of the limit, of all clients together
-  ramp-up    seconds until a whole second ran at 90 % of the capacity
-  recovery   the same from the end of the incident on
-  corr       how much clients' limits move together: 1 is a march, 0 a crowd
-  osc        how much all calls in flight go up and down: deviation over mean
-  fair       Jain's index over the clients' completed calls; 1 is fair
+  util       utilisation: completed calls, in percent of the sink's capacity
+  spread     lowest and highest utilisation over the seeds
+  rejected   attempts that were refused or timed out
+  mean p95 p99   latency of successful attempts, in milliseconds
+  limit      mean limit, sum over all clients
+  ramp-up    time until a whole second ran at 90 % of the capacity
+  recovery   the same, from the end of the incident
+  corr       correlation between the changes of the clients' limits
+  osc        oscillation: standard deviation / mean of all calls in flight
+  fair       Jain's fairness index of completed calls: 1 is even
 
-  --scenario NAME  only this one; may be given repeatedly
-  --values LIST    these values of OPTION, such as 0.1,0.3
-  --clients LIST   so many clients on one sink, such as 1,4,16 (default 1, but
-                   1,4,16 for jitter, on queue, rate and strict)
-  --size N         a sink so many times as large (default 1; ${FLEET_SIZE} where there
-                   are several clients)
-  --ripple X       how uneven service times are, as a part of them (default
-                   ${DEFAULT_SERVICE_JITTER}); 0 makes them all equal, which no real sink does
-  --watch A-B      count from second A to second B, where the run ends
-  --seeds N        runs of each value (default ${DEFAULT_SEEDS})
-  --seed N         the seed of the first run (default 1)
-  --svg FILE       also write a picture: the values side by side, or with one
-                   --scenario the limit over time for each value
-  --markdown       one table of all sinks, each as best, rejected, p95 and what
-                   else there is: ramp-up, recovery, or corr and osc
-  --json           one line a value instead of tables: {option, value,
-                   scenario, clients, size, seeds, figures: {utilisation: {median,
-                   lo, hi}, ...}}; null is never, or not to be had there
+  --scenario NAME  only this sink; repeatable
+  --values LIST    values of OPTION, such as 0.1,0.3
+  --clients LIST   numbers of clients on one sink, such as 1,4,16 (default 1;
+                   for jitter 1,4,16 on queue, rate and strict)
+  --size N         capacity factor of the sink (default 1; ${FLEET_SIZE} with several
+                   clients)
+  --service-jitter X
+                   variation of service times, relative to their mean (default
+                   ${DEFAULT_SERVICE_JITTER}); 0: constant service times
+  --watch A-B      measure from second A to B; the run ends at B
+  --seeds N        runs per value (default ${DEFAULT_SEEDS})
+  --seed N         seed of the first run (default 1)
+  --svg FILE       also draw the figures over the values, or with one
+                   --scenario the limit over time
+  --markdown       one table of all sinks: utilisation, rejected, p95, and
+                   ramp-up, recovery, or corr and osc
+  --json           one line of JSON per value: {option, value, scenario,
+                   clients, size, seeds, figures: {utilisation: {median, lo,
+                   hi}, ...}}; null is never, or not defined there
 
+examples:
   sluice simulate sweep decreaseRatio
   sluice simulate sweep jitter --clients 16 --scenario rate --values 0,1`;
 
 export const simulateSweep: Command = {
   name: 'sweep',
-  summary: 'what each option of the adaptive limit does, measured',
+  summary: 'the effect of each option of adaptive concurrency',
   help,
 
   run(args, terminal) {
@@ -108,9 +111,7 @@ export const simulateSweep: Command = {
     for (const plan of plans) {
       const cells = plan.scenarios.flatMap((name) => runScenario(plan, name, flags, terminal));
       if (flags.markdown) for (const line of [...markdownOf(cells), '']) terminal.print(line);
-      if (flags.svg === undefined) continue;
-      writeTextFile(flags.svg, drawSvg(pictureOf(plan, cells)));
-      terminal.error(`wrote ${flags.svg}`); // not among the lines, which somebody may read
+      writeSvg(flags.svg, () => pictureOf(plan, cells), terminal);
     }
     return EXIT_OK;
   },
@@ -123,7 +124,7 @@ function readFlags(args: readonly string[]) {
     values: text,
     clients: text,
     size: text,
-    ripple: text,
+    'service-jitter': text,
     watch: text,
     seeds: text,
     seed: text,
@@ -151,7 +152,7 @@ function readOptions({ words: [word, ...others], values, svg }: Flags): readonly
   );
 }
 
-/** What is run for one option. */
+/** The runs of one option. */
 interface SweepPlan {
   readonly option: SweepOption;
   readonly values: readonly SweepValue[];
@@ -161,19 +162,19 @@ interface SweepPlan {
   readonly seeds: readonly number[];
 }
 
-/** How it gets there is all that these change. */
+/** Options that change the ramp-up only. */
 const STARTUP_OPTIONS: readonly SweepOption[] = ['slowStart', 'initial'];
 const STARTUP_WINDOW: ObservationWindow = { fromS: 0, toS: 20 };
 const STARTUP_SCENARIOS: readonly ScenarioName[] = ['steady', 'queue', 'rate', 'strict', 'uneven'];
 
-/** What clients share shows where one is in another's way. */
+/** Sinks on which clients affect each other. */
 const FLEET_SCENARIOS: readonly ScenarioName[] = ['queue', 'rate', 'strict'];
 const FLEET_CLIENTS = '1,4,16';
 
 function planOf(option: SweepOption, flags: Flags): SweepPlan {
   const clients = readClients(flags.clients ?? (option === 'jitter' ? FLEET_CLIENTS : '1'));
   const size = clients.some((count) => count > 1) ? FLEET_SIZE : 1;
-  const first = rangeFlag('seed', flags.seed, 1, { min: 0, max: 2 ** 31, integer: true });
+  const first = rangeFlag('seed', flags.seed, 1, SEED_RANGE);
   const count = rangeFlag('seeds', flags.seeds, DEFAULT_SEEDS, integerUpTo(MAX_SEEDS));
   return {
     option,
@@ -182,7 +183,10 @@ function planOf(option: SweepOption, flags: Flags): SweepPlan {
     clients,
     setting: {
       scale: rangeFlag('size', flags.size, size, integerUpTo(MAX_SIZE)),
-      serviceJitter: rangeFlag('ripple', flags.ripple, DEFAULT_SERVICE_JITTER, { min: 0, max: 10 }),
+      serviceJitter: rangeFlag('service-jitter', flags['service-jitter'], DEFAULT_SERVICE_JITTER, {
+        min: 0,
+        max: 10,
+      }),
       window:
         readWatch(flags.watch) ?? (STARTUP_OPTIONS.includes(option) ? STARTUP_WINDOW : undefined),
     },
@@ -221,14 +225,14 @@ const readClients = (list: string): readonly number[] =>
 function readWatch(text: string | undefined): ObservationWindow | undefined {
   if (text === undefined) return undefined;
   const [, from, to] = /^\s*(\d+)-(\d+)\s*$/.exec(text) ?? [];
-  const watch = { fromS: Number(from), toS: Number(to) };
-  if (watch.toS > watch.fromS && watch.toS <= MAX_WATCH_S) return watch;
+  const window = { fromS: Number(from), toS: Number(to) };
+  if (window.toS > window.fromS && window.toS <= MAX_WATCH_S) return window;
   throw new UsageError(
     `expected \`--watch\` to be two seconds up to ${MAX_WATCH_S}, such as 300-600, got "${text}"`,
   );
 }
 
-/** Before the work, not after a minute of it. */
+/** Fails before the runs instead of after them. */
 function requireDrawable([plan]: readonly SweepPlan[]): void {
   if (plan.scenarios.length === 1 || typeof SWEEPS[plan.option].defaultValue === 'number') return;
   throw new UsageError(
@@ -248,7 +252,7 @@ function runScenario(
     plan.values.map((value): SweepCellPlan => ({ option, value, scenario: sink, clients, seeds })),
   );
   const cells = runCells(cellPlans, terminal);
-  if (flags.markdown) return cells; // which is one table of all
+  if (flags.markdown) return cells; // printed as one table of all sinks
   const lines = flags.json
     ? cells.map((cell) => jsonLine(cell, plan.setting.scale))
     : [`${option} on ${name}: ${sink.description}`, '', ...tableOf(cells), ''];
@@ -256,7 +260,7 @@ function runScenario(
   return cells;
 }
 
-/** Says what it is at while it is, and takes that back before anything else is said. */
+/** Shows the progress, and clears it before the results are printed. */
 function runCells(plans: readonly SweepCellPlan[], terminal: Terminal): SweepCell[] {
   try {
     return plans.map((plan, n) => {

@@ -4,7 +4,6 @@ import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { runCliAt } from '../../../test/support/terminal.ts';
 
-/** Types the command. */
 function type(words: string, columns = 80) {
   const typed = runCliAt(columns, ['simulate', 'tchannel', ...words.split(' ').filter(Boolean)]);
   return { ...typed, text: typed.out.map((line) => `${line}\n`).join('') };
@@ -18,11 +17,11 @@ describe('sluice simulate tchannel', () => {
     });
   }
 
-  test('without a pattern is steady', () => {
+  test('the default pattern is steady', () => {
     expect(type('').text).toBe(type('steady').text);
   });
 
-  test('changes what it is told to change, and each recovery only by its own flag', () => {
+  test('flags change traffic and recovery, each recovery by its own flag only', () => {
     const { out } = type('steady --rps 800 --busy 1 --recover-rate 0.5');
     expect(out).toContain('started with recover_rate: 0.5');
     expect(out).toContain('started with recover_value: 200');
@@ -30,7 +29,7 @@ describe('sluice simulate tchannel', () => {
     expect(out).toContain('    --- time=1 rps=800 throttled=0 busy=1 limit=9999999');
   });
 
-  test('draws both recoveries within the terminal, with their phases', () => {
+  test('--chart draws both recoveries with their phases, within the terminal', () => {
     for (const words of ['steady --chart', 'linear_grow --chart --log']) {
       for (const columns of [80, 120]) {
         const { out } = type(words, columns);
@@ -46,7 +45,7 @@ describe('sluice simulate tchannel', () => {
     ]);
   });
 
-  test('writes a picture beside the rows, without a word among them', () => {
+  test('--svg writes a file and leaves standard output as it is', () => {
     const file = join(mkdtempSync(join(tmpdir(), 'sluice-')), 'steady.svg');
     const { text, err } = type(`steady --svg ${file}`);
     expect(text).toBe(type('steady').text);
@@ -56,7 +55,7 @@ describe('sluice simulate tchannel', () => {
     expect(svg).toContain('recover value 200 (failed to converge)');
   });
 
-  test('draws odd traffic as well: none, a little, the most', () => {
+  test('prints and draws extreme traffic: 0, 1 and the maximum', () => {
     for (const words of ['--rps 0', '--rps 1 --busy 1', '--rps 9999999', '--busy 0']) {
       for (const pattern of ['steady', 'flappy', 'linear_grow', 'linear_decrease']) {
         const text = type(`${pattern} ${words} --chart`).text + type(`${pattern} ${words}`).text;
@@ -65,7 +64,7 @@ describe('sluice simulate tchannel', () => {
     }
   });
 
-  const nonsense: Record<string, string> = {
+  const invalid: Record<string, string> = {
     stedy:
       'expected PATTERN to be one of steady, flappy, linear_grow, linear_decrease, got "stedy"',
     'steady flappy': 'expected one PATTERN, got "flappy" as well',
@@ -79,17 +78,17 @@ describe('sluice simulate tchannel', () => {
     '--chrat': "Unknown option '--chrat'; see --help",
     '--svg /nowhere/at/all.svg': 'cannot write /nowhere/at/all.svg',
   };
-  for (const [words, complaint] of Object.entries(nonsense)) {
-    test(`answers "${words}" with one clear line`, () => {
+  for (const [words, message] of Object.entries(invalid)) {
+    test(`rejects "${words}" with exit code 2 and one line`, () => {
       const { code, out, err } = type(words);
       expect({ code, out }).toEqual({ code: 2, out: [] });
       expect(err).toHaveLength(1);
-      expect(err[0]).toContain(complaint);
+      expect(err[0]).toContain(message);
       expect(err[0]).not.toContain('\n');
     });
   }
 
-  test('--help names every pattern and flag, and fits a terminal', () => {
+  test('--help names every pattern and flag and fits a terminal', () => {
     const { code, text } = type('--help');
     expect(code).toBe(0);
     for (const word of ['steady', 'flappy', 'linear_grow', 'linear_decrease', '--rps', '--busy']) {

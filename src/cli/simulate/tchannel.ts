@@ -1,4 +1,4 @@
-/** `sluice simulate tchannel`: backing off from a busy service, as TChannel's design tells it. */
+/** `sluice simulate tchannel`: back-off from a busy service and recovery, as in TChannel's design. */
 
 import { OptionReader } from '../../core/options.ts';
 import {
@@ -8,8 +8,8 @@ import {
   HEALTHY_AT,
   MAX_CALLS,
   PATTERNS,
-  simulateTchannel as play,
   type Recovery,
+  simulateTchannel as runTchannel,
   type SimulatedSecond,
   type TchannelRun,
   TRAFFIC_SHAPES,
@@ -24,61 +24,55 @@ import {
   roundAxisEnd,
   type Series,
 } from '../chart/chart.ts';
-import { drawSvg } from '../chart/svg.ts';
+import type { Picture } from '../chart/svg.ts';
 import { drawStack } from '../chart/terminal.ts';
-import {
-  type Command,
-  EXIT_OK,
-  numberFlag,
-  readArgs,
-  UsageError,
-  writeTextFile,
-} from '../framework/command.ts';
+import { type Command, EXIT_OK, numberFlag, readArgs, UsageError } from '../framework/command.ts';
+import { writeSvg } from './flags.ts';
 
 const RECOVER_RATE = 3;
 const RECOVER_VALUE = 200;
 
-/** Two of these, with their titles and axes, fit on a screen. */
+/** Two charts with titles and axes fit on a screen. */
 const CHART_ROWS = 10;
 
 const help = `usage: sluice simulate tchannel [PATTERN] [options]
 
-A client sends to a service that answers some calls with "busy". Every busy
-reply halves the client's limit (20 halvings a second at most), every second
-the limit grows back. After nine seconds the service is well again: how long
-until nothing is throttled any more?
+Simulates the busy limit: back-pressure on the client side. Each busy reply of
+the service halves the client's rate limit, at most 20 times per second. Every
+second the limit grows again. The service is busy for nine seconds. How long
+does it take until no call is throttled?
 
-Two ways to grow back are run one after the other: a recover rate (3: every
-second the limit grows by three times itself) and a recover value (200: every
-second it grows by 200 calls a second). Whoever is not back by time 30 has
-failed to converge.
+Runs two kinds of recovery: by a factor (recover rate 3: the limit grows by
+three times itself per second) and by a constant (recover value 200: by 200
+calls per second). A run that still throttles at time 30 failed to converge.
 
-PATTERN says what is wanted and how much of it is answered with busy, in calls
-a second at time t:
+PATTERN sets the demand and the number of busy replies, in calls per second at
+time t:
 
-                     wanted          busy
+                     demand          busy
   steady             5000            3000                    the default
   flappy             5000            3000 every third second
   linear_grow        100 + 100 t     100 t
   linear_decrease    5000 - 100 t    3000
 
-  --rps N            calls wanted at the start (default: 5000; linear_grow 100)
-  --busy N           busy replies at the start (default: 3000; linear_grow 0)
-  --recover-rate N   what the first way grows by, in times itself (default ${RECOVER_RATE})
-  --recover-value N  what the second grows by, in calls a second (default ${RECOVER_VALUE})
-  --chart            draw both ways instead of printing their rows
-  --svg FILE         also write a picture of both to FILE
-  --log              with a logarithmic axis, which shows the first few calls
+  --rps N            demand at the start (default 5000; linear_grow 100)
+  --busy N           busy replies at the start (default 3000; linear_grow 0)
+  --recover-rate N   growth of the first run, times the limit (default ${RECOVER_RATE})
+  --recover-value N  growth of the second run, in calls per second (default ${RECOVER_VALUE})
+  --chart            draw charts instead of printing rows
+  --svg FILE         also draw both runs as SVG
+  --log              logarithmic axis for --chart and --svg
 
-In a row, rps is what was sent and limit is what these calls met; fractions
-are cut off.
+In a row, rps is what was sent and limit is what applied to these calls;
+fractions are truncated.
 
+examples:
   sluice simulate tchannel steady --chart
   sluice simulate tchannel flappy --recover-value 500 --chart --log`;
 
 export const simulateTchannel: Command = {
   name: 'tchannel',
-  summary: 'back off from a busy service and come back in two ways',
+  summary: 'back-off from a busy service, and two kinds of recovery',
   help,
 
   run(args, terminal) {
@@ -93,19 +87,16 @@ export const simulateTchannel: Command = {
     });
     const pattern = readPattern(positionals);
     const traffic = readTraffic(pattern, values);
-    const stories = readRecoveries(values).map((recovery) => play(traffic, recovery));
+    const runs = readRecoveries(values).map((recovery) => runTchannel(traffic, recovery));
 
     const scale = values.log ? 'log' : 'linear';
     if (values.log && !values.chart && values.svg === undefined) {
       throw new UsageError('expected --chart or --svg FILE beside --log, got neither');
     }
-    if (values.svg !== undefined) {
-      writeTextFile(values.svg, drawSvg(svgPicture(pattern, stories, scale)));
-      terminal.error(`wrote ${values.svg}`); // not among the rows, which somebody may compare
-    }
+    writeSvg(values.svg, () => svgPicture(pattern, runs, scale), terminal);
     const lines = values.chart
-      ? drawStack(terminalCharts(stories, scale), { columns: terminal.columns, rows: CHART_ROWS })
-      : stories.flatMap(formatRun);
+      ? drawStack(terminalCharts(runs, scale), { columns: terminal.columns, rows: CHART_ROWS })
+      : runs.flatMap(formatRun);
     for (const line of lines) terminal.print(line);
     return EXIT_OK;
   },
@@ -129,7 +120,6 @@ interface FlagTexts {
   readonly 'recover-value'?: string | undefined;
 }
 
-/** Calls come whole. */
 const CALLS_RANGE = { min: 0, max: MAX_CALLS, integer: true };
 
 function readTraffic(pattern: TrafficShape, texts: FlagTexts): Traffic {
@@ -155,40 +145,40 @@ function readRecoveries(texts: FlagTexts): Recovery[] {
   ];
 }
 
-/** In the terminal each way has its own chart: what is light above the dark was throttled. */
-function terminalCharts(stories: readonly TchannelRun[], scale: 'linear' | 'log'): Chart[] {
-  const end = lastTime(stories) + 1;
-  return stories.map((story) => ({
-    title: `${recoveryName(story.recovery)}: ${formatOutcome(story)}`,
-    x: timeAxis(stories, 's'),
-    y: callsAxis(stories, scale),
+/** In a terminal each run has its own chart: light above dark is what was throttled. */
+function terminalCharts(runs: readonly TchannelRun[], scale: 'linear' | 'log'): Chart[] {
+  const end = lastTime(runs) + 1;
+  return runs.map((run) => ({
+    title: `${recoveryName(run.recovery)}: ${formatOutcome(run)}`,
+    x: timeAxis(runs, 's'),
+    y: callsAxis(runs, scale),
     series: [
-      { name: 'wanted', style: 'shade', points: pointsOf(story, end, ({ rps }) => rps) },
-      { name: 'sent', style: 'bars', points: pointsOf(story, end, ({ sent }) => sent) },
+      { name: 'demand', style: 'shade', points: pointsOf(run, end, ({ rps }) => rps) },
+      { name: 'sent', style: 'bars', points: pointsOf(run, end, ({ sent }) => sent) },
     ],
-    phases: phasesOf(story, end),
+    phases: phasesOf(run, end),
   }));
 }
 
-/** On paper there are colours, so both ways go into one chart. */
+/** An SVG has colours, so both runs are in one chart. */
 function svgPicture(
   pattern: TrafficShape,
-  stories: readonly TchannelRun[],
+  runs: readonly TchannelRun[],
   scale: 'linear' | 'log',
-) {
-  const longest = stories.reduce((a, b) => (lastTime([b]) > lastTime([a]) ? b : a));
-  const end = lastTime(stories) + 1;
+): Picture {
+  const longest = runs.reduce((a, b) => (lastTime([b]) > lastTime([a]) ? b : a));
+  const end = lastTime(runs) + 1;
   const chart: Chart = {
     title: '',
-    x: timeAxis(stories, 'time, in seconds'),
-    y: callsAxis(stories, scale),
+    x: timeAxis(runs, 'time (s)'),
+    y: callsAxis(runs, scale),
     series: [
-      { name: 'wanted', style: 'shade', points: pointsOf(longest, end, ({ rps }) => rps) },
-      ...stories.map(
-        (story): Series => ({
-          name: `${recoveryName(story.recovery)} (${formatConvergence(story)})`,
+      { name: 'demand', style: 'shade', points: pointsOf(longest, end, ({ rps }) => rps) },
+      ...runs.map(
+        (run): Series => ({
+          name: `${recoveryName(run.recovery)} (${formatConvergence(run)})`,
           style: 'line',
-          points: pointsOf(story, end, ({ sent }) => sent),
+          points: pointsOf(run, end, ({ sent }) => sent),
         }),
       ),
     ],
@@ -197,7 +187,10 @@ function svgPicture(
       { name: 'recovering', from: HEALTHY_AT + 1, to: end },
     ],
   };
-  return { title: `Backing off from a busy service: ${pattern} traffic`, charts: [chart] };
+  return {
+    title: `Back-off from a busy service and recovery: ${pattern} traffic`,
+    charts: [chart],
+  };
 }
 
 const formatConvergence = ({ convergedAt }: TchannelRun): string =>
@@ -208,27 +201,27 @@ const secondsOf = ({ busy, recovering }: TchannelRun): readonly SimulatedSecond[
   ...recovering,
 ];
 
-const lastTime = (stories: readonly TchannelRun[]): number =>
-  Math.max(HEALTHY_AT + 1, ...stories.flatMap(secondsOf).map(({ time }) => time));
+const lastTime = (runs: readonly TchannelRun[]): number =>
+  Math.max(HEALTHY_AT + 1, ...runs.flatMap(secondsOf).map(({ time }) => time));
 
-const timeAxis = (stories: readonly TchannelRun[], label: string): Axis => ({
+const timeAxis = (runs: readonly TchannelRun[], label: string): Axis => ({
   label,
   from: 1,
-  to: lastTime(stories) + 1,
+  to: lastTime(runs) + 1,
 });
 
-function callsAxis(stories: readonly TchannelRun[], scale: 'linear' | 'log'): Axis {
-  const most = stories.flatMap(secondsOf).map(({ rps }) => rps);
+function callsAxis(runs: readonly TchannelRun[], scale: 'linear' | 'log'): Axis {
+  const most = runs.flatMap(secondsOf).map(({ rps }) => rps);
   return { label: 'calls/s', from: 0, to: roundAxisEnd(most), scale };
 }
 
-/** Each phase ends with its own last second: between them lies the one without a step. */
+/** Each phase ends with its own last second; there is one second without a step between them. */
 function pointsOf(
-  story: TchannelRun,
+  run: TchannelRun,
   end: number,
   figure: (second: SimulatedSecond) => number,
 ): Point[] {
-  return [story.busy, [...story.recovering, ...secondsAfterConvergence(story, end)]].flatMap(
+  return [run.busy, [...run.recovering, ...secondsAfterConvergence(run, end)]].flatMap(
     (seconds): Point[] => {
       const points = seconds.map((second): Point => [second.time, figure(second)]);
       const last = seconds.at(-1);
@@ -237,7 +230,7 @@ function pointsOf(
   );
 }
 
-/** Whoever has converged goes on sending all that is wanted; the story just does not tell it. */
+/** A run ends when it has converged. The chart continues it: everything is sent. */
 function secondsAfterConvergence(
   { traffic, convergedAt, maxLimit }: TchannelRun,
   end: number,

@@ -1,11 +1,11 @@
 /**
- * The simulated client: one sender, endless retries, and the real adaptive policy between them.
+ * The simulated client: one sender with the production adaptive policy and unlimited retries.
  *
- * Where the limiter stands among the layers decides what it gets to see:
+ * The position of the limiter among the layers decides what it measures:
  *
- *     per-attempt         retry( limiter( timeout( server )))     a permit and a timing an attempt
- *     whole-call          limiter( retry( timeout( server )))     one of each for all attempts
- *     measured-attempts   limiter( retry( measure( timeout( server ))))   one permit, all timings
+ *     per-attempt         retry( limiter( timeout( server )))              a permit and a timing per attempt
+ *     whole-call          limiter( retry( timeout( server )))              a permit and a timing per call
+ *     measured-attempts   limiter( retry( measure( timeout( server ))))    a permit per call, a timing per attempt
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -22,16 +22,15 @@ import type { Case, Suite } from './suite.ts';
 const ATTEMPT_TIMEOUT_S = 1;
 const MAX_BACKOFF_S = 30;
 
-/** One event on its way, over all its attempts. */
+/** One call, with all its attempts. */
 interface SimulatedCall {
   startedAt: Millis;
   attempts: number;
 }
 
-/** What a client needs to know of its case: where the limiter stands, how to wait, which limit. */
 export type ClientConfig = Pick<Suite, 'layering' | 'backoff'> & Pick<Case, 'limit'>;
 
-/** Told of every attempt when it is over, however it ended. */
+/** Called at the end of every attempt, with any outcome. */
 export type AttemptObserver = (outcome: Outcome, rttMs: Millis) => void;
 
 export class Client {
@@ -51,40 +50,39 @@ export class Client {
   #isSending = false;
 
   constructor(
-    sender: ClientConfig,
+    config: ClientConfig,
     timeline: Timeline,
     server: Server,
     random: Random,
-    watch: AttemptObserver = () => {},
+    onAttempt: AttemptObserver = () => {},
   ) {
-    this.#config = sender;
+    this.#config = config;
     this.#timeline = timeline;
     this.#server = server;
-    this.#onAttempt = watch;
-    this.#policy = adaptive(sender.limit, random);
+    this.#onAttempt = onAttempt;
+    this.#policy = adaptive(config.limit, random);
     this.#state = new Float64Array(this.#policy.width);
     this.#policy.init(this.#state, 0, timeline.now);
     this.#permits = new PermitQueue(this.status.limit);
   }
 
-  /** Events are there to be sent; without end, if so many. */
+  /** Adds calls to the backlog; `Infinity` for one that never ends. */
   enqueue(count = 1): void {
     this.#backlog += count;
   }
 
-  /** Lets the sender and everybody who was handed a permit act; the end of every instant. */
+  /** Runs the sender and all calls with a new permit. Called at the end of every instant. */
   runPending(): void {
     this.#sendNext();
     this.#permits.runGranted();
   }
 
-  /** What the rule allows and counts right now. */
   get status(): { limit: number; inFlight: number } {
     const { limit = 0, inFlight = 0 } = this.#policy.keyState(this.#state, 0, this.#timeline.now);
     return { limit, inFlight };
   }
 
-  /** One sender, one event at a time: the next one queues when this one has its permit. */
+  /** The sender queues one call at a time: the next one when this one has its permit. */
   #sendNext(): void {
     if (this.#isSending || this.#backlog === 0) return;
     this.#isSending = true;
@@ -96,12 +94,12 @@ export class Client {
     });
   }
 
-  /** Starts what a permit was got for: an attempt, or a whole sequence of them. */
+  /** Uses a permit: for one attempt, or for a call with all its attempts. */
   #startCall(call: SimulatedCall): void {
     call.startedAt = this.#timeline.now;
     this.inFlight.add(this.status.inFlight, this.#timeline.now);
     const { verdict } = this.#policy.check(this.#state, 0, 1, this.#timeline.now);
-    if (verdict !== 'allow') throw new Error('a permit was handed out that the rule refuses');
+    if (verdict !== 'allow') throw new Error('expected the policy to allow a granted permit');
     this.#attempt(call);
   }
 
@@ -109,13 +107,13 @@ export class Client {
     const startedAt = this.#timeline.now;
     let isWaiting = true;
     const finish = (outcome: Outcome): void => {
-      if (!isWaiting) return; // answered and timed out at once: the answer came first
+      if (!isWaiting) return; // reply and timeout in the same instant: the reply came first
       isWaiting = false;
       this.#finishAttempt(call, outcome, this.#timeline.now - startedAt);
     };
     this.#server.attempt(
       () => isWaiting,
-      (answer) => finish(answer === 'ok' ? 'ok' : 'busy'),
+      (reply) => finish(reply === 'ok' ? 'ok' : 'busy'),
     );
     this.#timeline.scheduleAfter(sleepMs(ATTEMPT_TIMEOUT_S), () => finish('timeout'));
   }
@@ -140,14 +138,14 @@ export class Client {
     this.#policy.recordAttempt(this.#state, 0, outcome, rttMs);
   }
 
-  /** The controller learns that it is over, then the permit is free. */
+  /** Records the end in the policy, then releases the permit. */
   #settle(): void {
     const { now } = this.#timeline;
     const { limit, inFlight } = this.status;
     this.inFlight.add(inFlight, now);
     const { meanMs, due } = this.#policy.currentWindow(this.#state, 0, now);
     if (due) {
-      // Whole microseconds, divided once: the published figures are exact to the last digit.
+      // Whole microseconds, divided once: matches the published figures to the last digit.
       if (meanMs !== undefined) this.averagedRtt.add(Math.round(meanMs * 1000) / 1e6, now);
       this.limit.add(limit, now);
     }

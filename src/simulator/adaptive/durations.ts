@@ -1,24 +1,25 @@
 /**
- * How long things took, counted by the whole millisecond: virtual time knows nothing finer, so a
- * million spans need no more room than the longest has milliseconds, and quantiles are exact.
+ * A histogram of durations with a bucket per millisecond.
+ *
+ * Virtual time has millisecond resolution, so quantiles are exact. Memory depends on the longest duration only.
  */
 
 import type { Millis } from '../../core/clock.ts';
 
 export class DurationHistogram {
-  /** How often each length came. */
+  /** By duration. */
   readonly #counts: number[] = [];
   #count = 0;
   #sum = 0;
 
-  add(span: Millis): void {
-    const length = Math.round(span);
-    this.#counts[length] = (this.#counts[length] ?? 0) + 1;
+  add(durationMs: Millis): void {
+    const ms = Math.round(durationMs);
+    this.#counts[ms] = (this.#counts[ms] ?? 0) + 1;
     this.#count++;
-    this.#sum += span;
+    this.#sum += durationMs;
   }
 
-  /** No figures of nothing: NaN if none was added. */
+  /** NaN if nothing was added. */
   figures(): { meanMs: Millis; p95Ms: Millis; p99Ms: Millis } {
     return {
       meanMs: this.#sum / this.#count,
@@ -27,12 +28,12 @@ export class DurationHistogram {
     };
   }
 
-  /** The shortest length that this part of all did not exceed. */
-  quantile(part: number): Millis {
-    let left = Math.max(1, Math.ceil(part * this.#count));
-    for (const [length, count = 0] of this.#counts.entries()) {
-      left -= count;
-      if (left <= 0) return length;
+  /** The shortest duration that this fraction of all durations does not exceed. */
+  quantile(fraction: number): Millis {
+    let remaining = Math.max(1, Math.ceil(fraction * this.#count));
+    for (const [ms, count = 0] of this.#counts.entries()) {
+      remaining -= count;
+      if (remaining <= 0) return ms;
     }
     return Number.NaN;
   }

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { LevelFigures, ValueFigures } from './figures.ts';
 
-test('a level counts for the time up to its sample; the first sample only starts the clock', () => {
+test('level figures: a level holds for the time before its sample; the first starts the clock', () => {
   const levels = new LevelFigures();
   levels.add(9, 1000);
   levels.add(1, 2000); // one second at 1
@@ -10,7 +10,7 @@ test('a level counts for the time up to its sample; the first sample only starts
   expect(levels.figures()).toEqual({ min: 1, max: 3, mode: 3, mean: 10 / 4 });
 });
 
-test('of two levels that lasted equally long the higher is the mode', () => {
+test('level figures: the mode of two levels with equal durations is the higher one', () => {
   const levels = new LevelFigures();
   for (const [level, at] of [
     [0, 0],
@@ -22,19 +22,19 @@ test('of two levels that lasted equally long the higher is the mode', () => {
   expect(levels.figures().mode).toBe(5);
 });
 
-test('equally long is equally long, in whatever pieces', () => {
+test('level figures: durations are equal regardless of the number of samples', () => {
   const levels = new LevelFigures();
   levels.add(0, 0);
   for (let n = 1; n <= 10; n++) levels.add(9, n * 100); // ten tenths of a second
-  levels.add(3, 2000); // and a whole one
+  levels.add(3, 2000); // one whole second
   expect(levels.figures().mode).toBe(9);
 });
 
-test('spans are weighted by time, but every sample but the first counts for the extremes', () => {
+test('value figures: the mean is weighted by time, minimum and maximum count every sample but the first', () => {
   const spans = new ValueFigures();
   spans.add(100, 0);
   spans.add(2, 1000);
-  spans.add(8, 1000); // no time, but it was seen
+  spans.add(8, 1000); // no time, but a sample
   spans.add(4, 4000);
   expect(spans.figures()).toMatchObject({ min: 2, max: 8, mean: (2 + 4 * 3) / 4 });
 });

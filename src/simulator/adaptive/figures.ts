@@ -1,7 +1,7 @@
 /**
- * Statistics of what happened, weighted by time: a value counts for as long as it was so.
+ * Statistics weighted by time.
  *
- * Each sample stands for the time since the one before it; the first only says when time began.
+ * A sample holds for the time since the previous sample. The first one only starts the clock.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -13,9 +13,9 @@ export interface Figures {
   readonly mean: number;
 }
 
-/** For whole numbers: how long each value was the case. */
+/** For whole numbers: the duration of each value. */
 export class LevelFigures {
-  // Whole milliseconds: sums of seconds would tell levels apart that lasted equally long.
+  // Whole milliseconds: sums of fractional seconds would differ for equal durations.
   readonly #durationsMs = new Map<number, Millis>();
   #last: Millis | undefined;
 
@@ -41,7 +41,7 @@ export class LevelFigures {
   }
 }
 
-/** Of two levels the one that lasted longer; of equals the higher. */
+/** The level that lasted longer; the higher one of two equals. */
 function longerLasting(
   a: readonly [number, number],
   b: readonly [number, number],
@@ -49,7 +49,7 @@ function longerLasting(
   return b[1] > a[1] || (b[1] === a[1] && b[0] > a[0]) ? [...b] : [...a];
 }
 
-/** For real numbers: extremes of all samples but the first, and the mean over time. */
+/** For real numbers: minimum and maximum of all samples but the first, and the mean over time. */
 export class ValueFigures {
   #min = Infinity;
   #max = -Infinity;

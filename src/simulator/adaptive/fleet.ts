@@ -1,12 +1,12 @@
 /**
- * Several senders on one sink, all with an endless backlog, each with its own adaptive limit.
+ * Several clients on one sink, each with its own adaptive limit and an endless backlog.
  *
  *     client 1 ─ limit ─┐
- *     client 2 ─ limit ─┼─▶ sink ─▶ answers, refusals, silence
+ *     client 2 ─ limit ─┼─▶ sink ─▶ replies, refusals, timeouts
  *     client n ─ limit ─┘
  *
- * They know nothing of each other: what one does, the others feel in their round-trip times. A
- * fleet of one is the plain case, so every sweep is made of these runs.
+ * Clients do not communicate: they affect each other through round-trip times and refusals only. A single client is a
+ * fleet of one, so every cell of a sweep is such a run.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -20,14 +20,14 @@ import { DurationHistogram } from './durations.ts';
 import { maxCompletable, recoveryStartS, type Scenario } from './scenario.ts';
 import { Server } from './server.ts';
 
-/** How often everybody's limit is read: about once per round trip. */
+/** Sampling interval of the limits: about one round trip. */
 export const SAMPLE_MS = 100;
 const SAMPLES_PER_S = 1000 / SAMPLE_MS;
 
-/** What part of the capacity counts as having arrived. */
+/** Fraction of the capacity that counts as converged. */
 const CONVERGED_FRACTION = 0.9;
 
-/** A far seed for each client: the sink's dice stay the same however many clients there are. */
+/** Distance between the seeds of clients. The sink's random numbers do not depend on the number of clients. */
 const SEED_STRIDE = 7919;
 
 export interface FleetConfig {
@@ -37,44 +37,40 @@ export interface FleetConfig {
   readonly seed: number;
 }
 
-/**
- * What a run comes to. Counted is what ends while the scenario is watched; `Infinity` is never, and
- * `NaN` is what has no meaning there.
- */
+/** The results of a run, over attempts that end within the window. `Infinity` is never, `NaN` is undefined. */
 export interface FleetFigures {
-  /** Completed calls a second, of all clients. */
+  /** Completed calls per second, of all clients. */
   readonly perSecond: number;
-  /** The same as a part of the most there could have been. */
+  /** Completed calls relative to the maximum throughput. */
   readonly utilisation: number;
-  /** Part of the attempts that were refused, or not answered within their second. */
+  /** Fraction of attempts that were refused or timed out. */
   readonly rejected: number;
-  /** How long successful attempts took, from their start to their answer. */
+  /** Latency of successful attempts. */
   readonly meanMs: Millis;
   readonly p95Ms: Millis;
   readonly p99Ms: Millis;
-  /** The mean of the limits of all clients together. */
+  /** Mean of the sum of all limits. */
   readonly limit: number;
-  /** Seconds from the start until a whole second ran at nine tenths of the capacity. */
+  /** Ramp-up: seconds from the start until a whole second ran at 90 % of the capacity. */
   readonly convergenceS: number;
-  /** The same from the end of the incident on, if there was one. */
+  /** The same from the end of the incident, if there was one. */
   readonly recoveryS: number;
-  /** Mean correlation of the steps that the clients' limits take: 1 is a march, 0 is a crowd. */
+  /** Mean pairwise correlation of the changes of the clients' limits. */
   readonly limitCorrelation: number;
-  /** How much the calls in flight of all clients go up and down: deviation over mean. */
+  /** Standard deviation over mean of the calls in flight of all clients. */
   readonly oscillation: number;
-  /** Jain's index over the clients' completed calls: 1 is fair, 1/n is all to one. */
+  /** Jain's fairness index of the clients' completed calls. */
   readonly fairness: number;
 }
 
 export interface FleetRun {
   readonly figures: FleetFigures;
-  /** The limits of all clients together, once per `SAMPLE_MS` from the start. */
+  /** Sum of all limits, once per `SAMPLE_MS` from the start. */
   readonly limits: readonly number[];
-  /** Completed calls of all clients in each of these stretches. */
+  /** Completed calls of all clients per `SAMPLE_MS`. */
   readonly completed: readonly number[];
 }
 
-/** One sender and what is noted of it. */
 interface FleetMember {
   readonly client: Client;
   readonly limits: number[];
@@ -84,11 +80,11 @@ interface FleetMember {
 export function runFleet({ scenario, limit, clients, seed }: FleetConfig): FleetRun {
   const timeline = new Timeline();
   const server = new Server(scenario.stages[0].sink, timeline, seededRandom(seed));
-  const log = new RunRecorder(timeline, scenario);
+  const recorder = new RunRecorder(timeline, scenario);
   const members = Array.from({ length: clients }, (_, n): FleetMember => {
     const random = seededRandom(seed + SEED_STRIDE * (n + 1));
-    const watch = (outcome: Outcome, rttMs: Millis) => log.record(member, outcome, rttMs);
-    const client = new Client({ ...CLIENT_DEFAULTS, limit }, timeline, server, random, watch);
+    const onAttempt = (outcome: Outcome, rttMs: Millis) => recorder.record(member, outcome, rttMs);
+    const client = new Client({ ...CLIENT_DEFAULTS, limit }, timeline, server, random, onAttempt);
     const member: FleetMember = { client, limits: [], completed: 0 };
     return member;
   });
@@ -96,15 +92,15 @@ export function runFleet({ scenario, limit, clients, seed }: FleetConfig): Fleet
   for (const { fromS, sink } of scenario.stages.slice(1)) {
     timeline.scheduleAfter(fromS * 1000, () => server.reconfigure(sink));
   }
-  samplePeriodically(timeline, () => log.sample(members));
+  samplePeriodically(timeline, () => recorder.sample(members));
   for (const { client } of members) client.enqueue(Infinity);
   do {
     for (const { client } of members) client.runPending();
   } while (timeline.runNextInstant() && timeline.now <= scenario.toS * 1000);
-  return log.result(members);
+  return recorder.result(members);
 }
 
-/** Each attempt is judged on its own, which is how a limit should be used. */
+/** A permit per attempt is the recommended layering. */
 const CLIENT_DEFAULTS = { layering: 'per-attempt', backoff: [1, 1] } as const;
 
 function samplePeriodically(timeline: Timeline, sample: () => void): void {
@@ -112,7 +108,7 @@ function samplePeriodically(timeline: Timeline, sample: () => void): void {
   timeline.scheduleAfter(SAMPLE_MS, () => samplePeriodically(timeline, sample));
 }
 
-/** What is noted while they run, and what it comes to. */
+/** Collects samples during a run and computes the figures. */
 class RunRecorder {
   readonly #timeline: Timeline;
   readonly #scenario: Scenario;
@@ -142,12 +138,12 @@ class RunRecorder {
   }
 
   sample(members: readonly FleetMember[]): void {
-    const views = members.map(({ client }) => client.status);
+    const statuses = members.map(({ client }) => client.status);
     members.forEach(({ limits }, n) => {
-      limits.push(views[n].limit);
+      limits.push(statuses[n].limit);
     });
-    this.#limits.push(sum(views.map(({ limit }) => limit)));
-    this.#inFlight.push(sum(views.map(({ inFlight }) => inFlight)));
+    this.#limits.push(sum(statuses.map(({ limit }) => limit)));
+    this.#inFlight.push(sum(statuses.map(({ inFlight }) => inFlight)));
     if (this.#timeline.now > 0) this.#completed.push(this.#completedSinceSample);
     this.#completedSinceSample = 0;
   }
@@ -157,10 +153,10 @@ class RunRecorder {
     const from = fromS * SAMPLES_PER_S;
     const counts = members.map(({ completed }) => completed);
     const recovery = recoveryStartS(this.#scenario);
-    const best = maxCompletable(this.#scenario);
+    const maxCompleted = maxCompletable(this.#scenario);
     const figures: FleetFigures = {
       perSecond: sum(counts) / (toS - fromS),
-      utilisation: best > 0 ? sum(counts) / best : Number.NaN,
+      utilisation: maxCompleted > 0 ? sum(counts) / maxCompleted : Number.NaN,
       rejected: this.#ended === 0 ? 0 : this.#rejected / this.#ended,
       ...this.#rtts.figures(),
       limit: mean(this.#limits.slice(from)),
@@ -175,7 +171,7 @@ class RunRecorder {
     return { figures, limits: this.#limits, completed: this.#completed };
   }
 
-  /** How long after this second a whole second ran at nine tenths of what the sink can do then. */
+  /** Seconds from `beginS` until a whole second ran at 90 % of the capacity at `beginS`. */
   #convergenceAfter(beginS: number): number {
     const { stages } = this.#scenario;
     const { capacity } = stages.findLast(({ fromS }) => fromS <= beginS) ?? stages[0];
@@ -188,9 +184,6 @@ class RunRecorder {
   }
 }
 
-/**
- * What a limit gained or lost from one sample to the next. The levels themselves would not do: two
- * limits that both climb for a minute look alike, though they need not move at the same moments.
- */
+/** Changes between samples. Levels would not do: two limits that both grow for a minute correlate in any case. */
 const differences = (limits: readonly number[]): number[] =>
   limits.slice(1).map((limit, n) => limit - limits[n]);

@@ -1,76 +1,76 @@
 import { describe, expect, test } from 'vitest';
 import { PermitQueue } from './permits.ts';
 
-/** Queues somebody who writes down when it is their turn. */
-const queue = (permits: PermitQueue, story: string[], ...names: string[]) => {
-  for (const name of names) permits.acquire(() => story.push(name));
+/** Queues waiters that record their name when they run. */
+const queue = (permits: PermitQueue, log: string[], ...names: string[]) => {
+  for (const name of names) permits.acquire(() => log.push(name));
 };
 
-describe('permits', () => {
-  test('go out in the order they were asked for', () => {
+describe('permit queue', () => {
+  test('grants permits in FIFO order', () => {
     const permits = new PermitQueue(2);
-    const story: string[] = [];
-    queue(permits, story, 'a', 'b', 'c', 'd');
+    const log: string[] = [];
+    queue(permits, log, 'a', 'b', 'c', 'd');
     permits.runGranted();
-    expect(story).toEqual(['a', 'b']);
+    expect(log).toEqual(['a', 'b']);
     permits.release();
     permits.runGranted();
-    expect(story).toEqual(['a', 'b', 'c']);
+    expect(log).toEqual(['a', 'b', 'c']);
   });
 
-  test('a raised limit lets the next one in', () => {
+  test('a higher limit grants a permit to the next waiter', () => {
     const permits = new PermitQueue(1);
-    const story: string[] = [];
-    queue(permits, story, 'a', 'b', 'c');
+    const log: string[] = [];
+    queue(permits, log, 'a', 'b', 'c');
     permits.runGranted();
     permits.resize(1, 2);
     permits.runGranted();
-    expect(story).toEqual(['a', 'b']);
+    expect(log).toEqual(['a', 'b']);
   });
 
-  test('a cut takes free permits at once', () => {
+  test('a lower limit removes free permits at once', () => {
     const permits = new PermitQueue(3);
-    const story: string[] = [];
+    const log: string[] = [];
     permits.resize(3, 1);
-    queue(permits, story, 'a', 'b');
+    queue(permits, log, 'a', 'b');
     permits.runGranted();
-    expect(story).toEqual(['a']);
+    expect(log).toEqual(['a']);
   });
 
-  test('what a cut cannot take is paid by the permits that come back', () => {
+  test('a lower limit below the permits in use becomes debt, paid by released permits', () => {
     const permits = new PermitQueue(3);
-    const story: string[] = [];
-    queue(permits, story, 'a', 'b', 'c', 'd', 'e');
+    const log: string[] = [];
+    queue(permits, log, 'a', 'b', 'c', 'd', 'e');
     permits.runGranted();
-    permits.resize(3, 1); // three are out: two must be paid for
+    permits.resize(3, 1); // three in use: a debt of two
     permits.release();
     permits.release();
     permits.runGranted();
-    expect(story).toEqual(['a', 'b', 'c']);
+    expect(log).toEqual(['a', 'b', 'c']);
     permits.release();
     permits.runGranted();
-    expect(story).toEqual(['a', 'b', 'c', 'd']);
+    expect(log).toEqual(['a', 'b', 'c', 'd']);
   });
 
-  test('whoever pays goes to the back of the queue', () => {
+  test('a waiter that pays debt returns to the end of the queue', () => {
     const permits = new PermitQueue(2);
-    const story: string[] = [];
-    queue(permits, story, 'a', 'b', 'c', 'd');
+    const log: string[] = [];
+    queue(permits, log, 'a', 'b', 'c', 'd');
     permits.runGranted();
     permits.resize(2, 1);
-    permits.release(); // handed to c, who pays with it
+    permits.release(); // granted to c, which pays the debt
     permits.runGranted();
     permits.release();
     permits.runGranted();
-    expect(story).toEqual(['a', 'b', 'd']);
+    expect(log).toEqual(['a', 'b', 'd']);
   });
 
-  test('a cut in the same instant still counts for a permit already handed over', () => {
+  test('a lower limit in the same instant applies to a permit that is already granted', () => {
     const permits = new PermitQueue(1);
-    const story: string[] = [];
-    queue(permits, story, 'a');
+    const log: string[] = [];
+    queue(permits, log, 'a');
     permits.resize(1, 0);
     permits.runGranted();
-    expect(story).toEqual([]);
+    expect(log).toEqual([]);
   });
 });

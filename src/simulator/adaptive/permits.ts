@@ -1,11 +1,11 @@
 /**
- * Permits, handed out in the order they were asked for, under a limit that moves.
+ * A FIFO queue for permits under a limit that changes.
  *
- * A cut takes free permits away at once; the rest is a debt. Whoever is handed a permit while there
- * is debt pays with it and goes to the back of the queue.
+ * A decrease removes free permits at once; the rest is debt. A waiter that is granted a permit while there is debt
+ * gives it up and returns to the end of the queue.
  *
- * A waiter that was handed a permit does not act on it at once: `run` lets them act once everything
- * else of the instant has happened, so that a cut in the same instant still counts.
+ * A granted permit is not used at once. `runGranted` runs the waiters at the end of an instant, so that a decrease in
+ * the same instant still applies.
  */
 
 type Waiter = () => void;
@@ -20,13 +20,13 @@ export class PermitQueue {
     this.#free = limit;
   }
 
-  /** Queues for a permit; `act` is called with it from `run`. */
-  acquire(act: Waiter): void {
+  /** Queues for a permit; `runGranted` calls the waiter when it has one. */
+  acquire(waiter: Waiter): void {
     if (this.#free > 0) {
       this.#free--;
-      this.#granted.push(act);
+      this.#granted.push(waiter);
     } else {
-      this.#queue.push(act);
+      this.#queue.push(waiter);
     }
   }
 
@@ -36,7 +36,7 @@ export class PermitQueue {
     else this.#free++;
   }
 
-  /** Follows the limit's move from one value to another. */
+  /** Applies a change of the limit. */
   resize(from: number, to: number): void {
     for (let n = from; n < to; n++) this.release();
     const cut = Math.max(0, from - to);
@@ -45,14 +45,14 @@ export class PermitQueue {
     this.#debt += cut - free;
   }
 
-  /** Lets everybody act who was handed a permit, and whoever that brings along. */
+  /** Runs all waiters with a permit, including those that get one meanwhile. */
   runGranted(): void {
-    for (let act = this.#granted.shift(); act; act = this.#granted.shift()) {
+    for (let next = this.#granted.shift(); next; next = this.#granted.shift()) {
       if (this.#debt > 0) {
         this.#debt--;
-        this.acquire(act);
+        this.acquire(next);
       } else {
-        act();
+        next();
       }
     }
   }

@@ -1,4 +1,4 @@
-/** Runs a case on virtual time and compares what came out with what was expected. */
+/** Runs a case on virtual time and compares the figures with the expected ranges. */
 
 import { seededRandom } from '../../core/random.ts';
 import { Timeline } from '../timeline.ts';
@@ -7,10 +7,10 @@ import type { Figures } from './figures.ts';
 import { Server } from './server.ts';
 import type { Case, ExpectedRange, Suite } from './suite.ts';
 
-/** A day of virtual time: a case that has not ended by then never will. */
+/** One day: a case that takes longer does not end. */
 const MAX_VIRTUAL_MS = 86_400_000;
 
-/** A range that was expected, and what came. */
+/** An expected range and the measured value. */
 export interface RangeCheck {
   readonly range: string;
   readonly lo: number;
@@ -23,7 +23,7 @@ export interface CaseResult {
   readonly passed: readonly RangeCheck[];
   readonly failed: readonly RangeCheck[];
   readonly seconds: number;
-  /** False if it was still not done after a day. */
+  /** False if it was stopped after one day of virtual time. */
   readonly isFinished: boolean;
 }
 
@@ -55,7 +55,7 @@ export function runCase(suite: Suite, test: Case, seed: number): CaseResult {
   };
 }
 
-/** All events at once, or one every interval from the first millisecond on. */
+/** All calls at once, or one every interval from the first millisecond on. */
 function enqueueAll({ requests, intervalMs }: Case, timeline: Timeline, client: Client): void {
   if (intervalMs === 0) {
     for (let n = 0; n < requests; n++) client.enqueue();
@@ -70,7 +70,7 @@ function enqueueAll({ requests, intervalMs }: Case, timeline: Timeline, client: 
   timeline.scheduleAfter(1, () => next(0));
 }
 
-/** Levels are whole numbers, so their extremes are compared with whole bounds; all else is real. */
+/** Extremes and modes of levels are whole numbers, and are compared with truncated bounds. */
 function compareRange(
   range: ExpectedRange,
   figures: Readonly<Record<string, Figures>>,

@@ -1,22 +1,21 @@
 /**
- * Sinks with a character: what a sender meets in the field, small enough to know the best answer.
+ * Simulated sinks for sweeps of the adaptive limit.
  *
- * Each scenario is one sink over a stretch of virtual time, for senders with an endless backlog. As
- * the sink's capacity is known at every instant, so is the most that anybody could have got through
- * it, and every result can be told as a part of that.
+ * A scenario is one sink over a period of virtual time; its clients have an endless backlog. The capacity of the sink
+ * is known at every instant, so results are given relative to the maximum throughput.
  *
- *     steady     ──────────────   200 at once: as fast for as many calls as `max` allows
- *     queue      20 at once       more than that wait their turn inside the sink
- *     rate       200/s            one call more is refused
- *     strict     200/s            one call more is refused, and counts all the same
+ *     steady     ──────────────   200 at once, the default of `max`: constant latency
+ *     queue      20 at once       more calls wait inside the sink
+ *     rate       200/s            more calls are refused
+ *     strict     200/s            more calls are refused, and refused calls count
  *     slow-down  ────▁▁▁▁────     the queue, four times as slow for 20 s
- *     uneven     ~^~_~^^~_~       the queue, service times all over the place
- *     outage     ────    ────     the queue, silent for 20 s
+ *     uneven     ~^~_~^^~_~       the queue, with highly variable service times
+ *     outage     ────    ────     the queue, no replies for 20 s
  */
 
 import type { LoadResponse, ServerParams } from './suite.ts';
 
-/** The stretch of a run that counts; the run ends with it. */
+/** The measured part of a run; the run ends with it. */
 export interface ObservationWindow {
   readonly fromS: number;
   readonly toS: number;
@@ -24,30 +23,29 @@ export interface ObservationWindow {
 
 export interface Scenario extends ObservationWindow {
   readonly name: ScenarioName;
-  /** Told to whoever reads a table. */
+  /** One line above a table. */
   readonly description: string;
-  /** The sink from each of these seconds on. */
+  /** The sink over time. */
   readonly stages: readonly Stage[];
 }
 
 export interface Stage {
   readonly fromS: number;
   readonly sink: ServerParams;
-  /** Calls a second that can go through it. */
+  /** Maximum throughput in calls per second. */
   readonly capacity: number;
 }
 
-/** What may be told of a scenario before it is made. */
 export interface ScenarioOptions {
-  /** How many times as large the sink is: room for several clients. Default 1. */
+  /** Capacity factor of the sink, for several clients. Default 1. */
   readonly scale?: number;
-  /** Part of the service time that, times an exponential random number, comes on top. Default 0.05. */
+  /** Variation of service times: this fraction times an exponential random number is added. Default 0.05. */
   readonly serviceJitter?: number;
-  /** The stretch that counts, if it is another than the scenario's own. */
+  /** Overrides the scenario's own window. */
   readonly window?: ObservationWindow | undefined;
 }
 
-/** The policy's own `max`: one client alone never finds this sink's end. */
+/** The default `max` of the policy: a single client never reaches the end of this sink. */
 const MAX_LIMIT = 200;
 const WORKERS = 20;
 const RATE = 200;
@@ -55,11 +53,10 @@ const DELAY_S = 0.1;
 const RATE_DELAY_S = 0.05;
 const SLOWDOWN_FACTOR = 4;
 
-/** No two answers of a real sink take exactly as long. */
+/** Service times of a real sink are never constant. */
 export const DEFAULT_SERVICE_JITTER = 0.05;
 const UNEVEN_SERVICE_JITTER = 1;
 
-/** The incident, if there is one, and how long everything is watched. */
 const INCIDENT_S = { from: 40, to: 60 };
 const DEFAULT_WINDOW: ObservationWindow = { fromS: 20, toS: 80 };
 
@@ -74,51 +71,50 @@ const DROP_ALL: LoadResponse = { ...NO_LOAD_EFFECT, limit: 0, action: 'drop' };
 
 type ScenarioBody = Pick<Scenario, 'description' | 'stages'> & Partial<Scenario>;
 
-/** One maker each: how large, how rippled. */
 const SCENARIO_BUILDERS = {
-  steady: (size, ripple): ScenarioBody => ({
-    description: `100 ms a call, up to ${MAX_LIMIT * size} at once`,
-    stages: [stageOf(createSink({ workers: MAX_LIMIT * size, jitter: ripple }))],
-    fromS: 0, // the climb is what is of interest
+  steady: (size, jitter): ScenarioBody => ({
+    description: `100 ms per call, up to ${MAX_LIMIT * size} at once`,
+    stages: [stageOf(createSink({ workers: MAX_LIMIT * size, jitter }))],
+    fromS: 0, // measures the ramp-up
     toS: 60,
   }),
-  queue: (size, ripple): ScenarioBody => ({
+  queue: (size, jitter): ScenarioBody => ({
     description: `${WORKERS * size} at once, 100 ms each; more wait inside the sink`,
-    stages: [queueStage(size, ripple)],
+    stages: [queueStage(size, jitter)],
   }),
-  rate: (size, ripple): ScenarioBody => ({
-    description: `${RATE * size} calls a second, 50 ms each; more are refused`,
-    stages: [rateLimitedStage(size, ripple, true)],
+  rate: (size, jitter): ScenarioBody => ({
+    description: `${RATE * size} calls per second, 50 ms each; more are refused`,
+    stages: [rateLimitedStage(size, jitter, true)],
   }),
-  strict: (size, ripple): ScenarioBody => ({
-    description: `${RATE * size} calls a second, 50 ms each; refused ones count`,
-    stages: [rateLimitedStage(size, ripple, false)],
+  strict: (size, jitter): ScenarioBody => ({
+    description: `${RATE * size} calls per second, 50 ms each; refused calls count`,
+    stages: [rateLimitedStage(size, jitter, false)],
   }),
-  'slow-down': (size, ripple): ScenarioBody => ({
+  'slow-down': (size, jitter): ScenarioBody => ({
     description: `the queue, ${SLOWDOWN_FACTOR} times as slow from second 40 to 60`,
-    stages: incidentStages(size, ripple, (usual) =>
-      stageOf({ ...usual, delayS: DELAY_S * SLOWDOWN_FACTOR }),
+    stages: incidentStages(size, jitter, (sink) =>
+      stageOf({ ...sink, delayS: DELAY_S * SLOWDOWN_FACTOR }),
     ),
   }),
   uneven: (size): ScenarioBody => ({
-    description: 'the queue, each call 100 ms and a random time more',
+    description: 'the queue; each call takes 100 ms plus a random time',
     stages: [queueStage(size, UNEVEN_SERVICE_JITTER)],
   }),
-  outage: (size, ripple): ScenarioBody => ({
-    description: 'the queue, silent from second 40 to 60',
-    stages: incidentStages(size, ripple, (sink) => ({
+  outage: (size, jitter): ScenarioBody => ({
+    description: 'the queue, no replies from second 40 to 60',
+    stages: incidentStages(size, jitter, (sink) => ({
       fromS: 0,
       sink: { ...sink, byConcurrency: DROP_ALL },
       capacity: 0,
     })),
   }),
-} satisfies Record<string, (size: number, ripple: number) => ScenarioBody>;
+} satisfies Record<string, (size: number, jitter: number) => ScenarioBody>;
 
 export type ScenarioName = keyof typeof SCENARIO_BUILDERS;
 export const SCENARIOS = Object.keys(SCENARIO_BUILDERS) as readonly ScenarioName[];
 
-export function createScenario(name: ScenarioName, setting: ScenarioOptions = {}): Scenario {
-  const { scale = 1, serviceJitter = DEFAULT_SERVICE_JITTER, window = {} } = setting;
+export function createScenario(name: ScenarioName, options: ScenarioOptions = {}): Scenario {
+  const { scale = 1, serviceJitter = DEFAULT_SERVICE_JITTER, window = {} } = options;
   return { name, ...DEFAULT_WINDOW, ...SCENARIO_BUILDERS[name](scale, serviceJitter), ...window };
 }
 
@@ -131,40 +127,40 @@ const stageOf = (sink: ServerParams): Stage => ({
   capacity: throughputOf(sink.workers ?? Infinity, sink),
 });
 
-function rateLimitedStage(size: number, jitter: number, forgives: boolean): Stage {
+function rateLimitedStage(size: number, jitter: number, excludesRejected: boolean): Stage {
   const byRate = { ...NO_LOAD_EFFECT, limit: RATE * size };
-  const sink = createSink({ delayS: RATE_DELAY_S, jitter, byRate, excludesRejected: forgives });
+  const sink = createSink({ delayS: RATE_DELAY_S, jitter, byRate, excludesRejected });
   return { fromS: 0, sink, capacity: RATE * size };
 }
 
 function incidentStages(
   size: number,
-  ripple: number,
-  bad: (usual: ServerParams) => Stage,
+  jitter: number,
+  incident: (sink: ServerParams) => Stage,
 ): Stage[] {
-  const usual = queueStage(size, ripple);
+  const normal = queueStage(size, jitter);
   return [
-    usual,
-    { ...bad(usual.sink), fromS: INCIDENT_S.from },
-    { ...usual, fromS: INCIDENT_S.to },
+    normal,
+    { ...incident(normal.sink), fromS: INCIDENT_S.from },
+    { ...normal, fromS: INCIDENT_S.to },
   ];
 }
 
-const createSink = (own: Partial<ServerParams>): ServerParams => ({
+const createSink = (params: Partial<ServerParams>): ServerParams => ({
   delayS: DELAY_S,
   jitter: 0,
   failures: 0,
   failuresAfter: 0,
   byConcurrency: NO_LOAD_EFFECT,
   byRate: NO_LOAD_EFFECT,
-  ...own,
+  ...params,
 });
 
-/** So many at once, each taking its mean time; a sleep ends half a millisecond late on average. */
+/** Workers over the mean service time; a sleep ends half a millisecond late on average. */
 const throughputOf = (atOnce: number, { delayS, jitter }: ServerParams): number =>
   atOnce / (delayS * (1 + jitter) + 0.0005);
 
-/** The most calls that can be completed while the scenario is watched. */
+/** The most calls that can be completed within the window. */
 export function maxCompletable({ stages, fromS, toS }: Scenario): number {
   return stages.reduce((sum, { fromS: begin, capacity }, n) => {
     const end = Math.min(toS, stages[n + 1]?.fromS ?? toS);
@@ -172,6 +168,6 @@ export function maxCompletable({ stages, fromS, toS }: Scenario): number {
   }, 0);
 }
 
-/** When the last incident was over: what came after it is recovery. Nothing if there was none. */
+/** End of the incident and start of the recovery; undefined without an incident. */
 export const recoveryStartS = ({ stages }: Scenario): number | undefined =>
   stages.length > 1 ? stages.at(-1)?.fromS : undefined;

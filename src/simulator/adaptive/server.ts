@@ -1,7 +1,7 @@
 /**
- * The simulated server: it slows down under load, and past its limits defers or drops.
+ * The simulated server: it slows down under load, and defers or drops attempts above its limits.
  *
- * An attempt that is dropped is never answered: only the caller's own time-out ends it.
+ * A dropped attempt gets no reply: it ends with the client's timeout.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -33,16 +33,16 @@ export class Server {
     this.#failures = params.failures;
   }
 
-  /** From now on it is another server; what it has begun ends as it began. */
+  /** Changes the parameters. Attempts in progress end with the old ones. */
   reconfigure(params: ServerParams): void {
     this.#params = params;
   }
 
   /**
-   * Takes an attempt. `isWaiting` says whether the caller is still there when the answer is ready:
-   * an answer nobody hears frees the server's place, but completes nothing.
+   * Starts an attempt. `isWaiting` says whether the client still waits when the reply is ready. If it does not, the
+   * attempt frees its worker but does not count as completed.
    */
-  attempt(isWaiting: () => boolean, answer: (answer: ServerReply) => void): void {
+  attempt(isWaiting: () => boolean, onReply: (reply: ServerReply) => void): void {
     this.#recent.add(this.#timeline.now);
     this.#step(1);
     const [level, rate] = [this.#level, this.#recent.count];
@@ -53,14 +53,15 @@ export class Server {
       this.#finish();
       return;
     }
-    const load = action === 'defer' ? 0 : slowdown(this.#params.byConcurrency, level);
-    const more = action === 'defer' ? 0 : slowdown(this.#params.byRate, rate);
-    const work = action === 'defer' ? this.#work : this.#workQueued;
-    work.call(this, load + more, () => {
+    const { byConcurrency, byRate } = this.#params;
+    const isDeferred = action === 'defer';
+    const load = isDeferred ? 0 : slowdown(byConcurrency, level) + slowdown(byRate, rate);
+    const work = isDeferred ? this.#work : this.#workQueued;
+    work.call(this, load, () => {
       this.#finish();
       if (!isWaiting()) return;
-      if (action !== 'defer') this.completed++;
-      answer(action === 'defer' ? 'deferred' : 'ok');
+      if (!isDeferred) this.completed++;
+      onReply(isDeferred ? 'deferred' : 'ok');
     });
   }
 
@@ -68,7 +69,7 @@ export class Server {
     this.#timeline.scheduleAfter(sleepMs(this.#delayS(load)), done);
   }
 
-  /** First come, first served. Whoever has given up meanwhile is served too: a server cannot know. */
+  /** FIFO. Attempts that timed out in the queue are served too: the server does not know. */
   #workQueued(load: number, done: () => void): void {
     if (this.#busyWorkers >= (this.#params.workers ?? Infinity)) {
       this.#queue.push(() => this.#workQueued(load, done));
@@ -94,8 +95,8 @@ export class Server {
 
   #delayS(load: number): number {
     const { delayS, jitter } = this.#params;
-    const shake = jitter > 0 ? jitter * exponentialVariate(this.#random) : 0;
-    return delayS * (1 + load + shake);
+    const extra = jitter > 0 ? jitter * exponentialVariate(this.#random) : 0;
+    return delayS * (1 + load + extra);
   }
 
   #finish(): void {
@@ -105,7 +106,7 @@ export class Server {
 
   #step(by: 1 | -1): void {
     this.rate.add(this.#recent.count, this.#timeline.now);
-    this.inFlight.add(this.#level, this.#timeline.now); // as it was until now
+    this.inFlight.add(this.#level, this.#timeline.now); // the level until now
     this.#level += by;
   }
 }
@@ -124,32 +125,31 @@ class LastSecond {
     this.#times.push(now);
   }
 
-  /** As if the newest had not come. */
   removeNewest(): void {
     this.#times.pop();
   }
 
   dropExpired(now: Millis): void {
     while (this.#times[this.#first] <= now - 1000) this.#first++;
-    // Moving the rest down each time would cost more than the whole second is worth.
+    // Removing expired entries one by one would copy the array each time.
     if (this.#first < MAX_EXPIRED_ENTRIES) return;
     this.#times = this.#times.slice(this.#first);
     this.#first = 0;
   }
 }
 
-/** So many times may lie before the last second until they are cleared away. */
+/** Expired entries are removed in blocks of this size. */
 const MAX_EXPIRED_ENTRIES = 1024;
 
-/** How much longer than usual an attempt takes that is the n-th at its level or in its second. */
+/** Extra service time of the n-th attempt in flight or in the last second, relative to the base time. */
 function slowdown({ scale, kneeStart, kneeExp }: LoadResponse, n: number): number {
   const knee = kneeStart === undefined ? 0 : kneeExp ** Math.max(0, n - kneeStart) - 1;
   return (n - 1) * scale + knee;
 }
 
 /**
- * How long a sleep really takes: the timers of the published runs count whole milliseconds, and a
- * sleep ends with the first one that is surely over. The delay itself is exact to a nanosecond.
+ * The real duration of a sleep. The timers of the published runs have millisecond resolution, and a sleep ends with
+ * the first tick after the delay. The delay itself is exact to a nanosecond.
  */
 export function sleepMs(seconds: number): Millis {
   return Math.floor(Math.round(seconds * 1e9) / 1e6) + 1;

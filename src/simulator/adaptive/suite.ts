@@ -1,9 +1,8 @@
 /**
- * Files of cases for the adaptive limit: traffic, a server, and the ranges that must come out.
+ * Reads files of cases for the adaptive limit: traffic, a server, and expected ranges.
  *
- * The format is that of the published figures, so its names are written as they stand there. What a
- * run depends on is checked before anything runs, and a mistake is named by its path in the file;
- * remarks beside it (a note, a source) are left alone.
+ * The format and its names are those of the published figures. All parameters are validated before a run, and an
+ * error names the path in the file. Unknown fields outside of parameters (a note, a source) are ignored.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -11,25 +10,24 @@ import { ConfigError } from '../../core/errors.ts';
 import { OptionReader } from '../../core/options.ts';
 import type { AdaptiveOptions } from '../../policies/adaptive.ts';
 
-/** Where the limiter stands among retry, measuring and time-out, from the outside in. */
+/** Position of the limiter among retry, measuring and timeout, from the outside in. */
 const LAYERINGS = {
-  /** Each attempt takes a permit and is timed. */
+  /** A permit and a timing per attempt. */
   'retry(limiter(timeout(server)))': 'per-attempt',
-  /** One permit and one timing for the whole sequence of retries. */
+  /** One permit and one timing for all attempts of a call. */
   'limiter(retry(timeout(server)))': 'whole-call',
-  /** One permit for the whole sequence, every attempt timed and judged on its own. */
+  /** One permit for all attempts of a call, and a timing per attempt. */
   'limiter(retry(measure(timeout(server))))': 'measured-attempts',
 } as const;
 
 export type Layering = (typeof LAYERINGS)[keyof typeof LAYERINGS];
 
-/** The first seconds of waiting between retries; then each is the sum of the two before. */
+/** The first two retry delays in seconds; each further one is the sum of the two before. */
 const BACKOFFS: Readonly<Record<string, readonly [number, number]>> = {
   fib_1_1_2_3_5: [1, 1],
   fib_1_2_3_5_8: [1, 2],
 };
 
-/** The most events of a case. */
 const MAX_REQUESTS = 1_000_000;
 
 export interface Suite {
@@ -55,13 +53,13 @@ export interface ServerParams {
   readonly failuresAfter: number;
   readonly byConcurrency: LoadResponse;
   readonly byRate: LoadResponse;
-  /** So many are worked on at once and the others queue; as many as come if left out. */
+  /** Attempts in progress at once; more are queued. Default: unlimited. */
   readonly workers?: number;
-  /** True if what was refused does not count into its rate. */
+  /** True if refused attempts do not count towards the rate. */
   readonly excludesRejected?: boolean;
 }
 
-/** How the server takes one kind of load: slower, then steeply slower, then no more. */
+/** Reaction to one kind of load: linear slowdown, exponential slowdown from the knee, refusal above the limit. */
 export interface LoadResponse {
   readonly scale: number;
   readonly kneeStart: number | undefined;
@@ -151,7 +149,7 @@ function readLoad(params: OptionReader, name: string): LoadResponse {
   return result;
 }
 
-/** The settings of the limit under the names the cases use. */
+/** The options of the limit, by their names in the file. */
 function readLimit(params: OptionReader, defaultsPath: string, defaults: unknown): AdaptiveOptions {
   const base = readSettings(new OptionReader(defaultsPath, defaults));
   const overrides = new OptionReader(
@@ -199,7 +197,7 @@ function readRanges(fields: OptionReader): ExpectedRange[] {
     const range = fields.get(name);
     const [lo, hi] = Array.isArray(range) && range.length === 2 ? range : [];
     if (typeof lo !== 'number' || typeof hi !== 'number' || !(lo <= hi)) {
-      fields.throwFor(name, 'two numbers, the lower one first');
+      fields.throwFor(name, 'two numbers, the lower first');
     }
     return { name, stat: `${side}.${stat}`, figure: known, lo, hi };
   });
@@ -212,9 +210,9 @@ function readList(fields: OptionReader, name: string): unknown[] {
 
 function readString(fields: OptionReader, name: string): string {
   const value = fields.get(name);
-  return typeof value === 'string' ? value : fields.throwFor(name, 'a text');
+  return typeof value === 'string' ? value : fields.throwFor(name, 'a string');
 }
 
-/** The published files write `null` for "not given". */
+/** The published files have `null` for a missing value. */
 const isGiven = (fields: OptionReader, name: string): boolean =>
   (fields.get(name) ?? null) !== null;

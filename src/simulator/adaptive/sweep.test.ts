@@ -1,4 +1,4 @@
-/** What docs/adaptive.md concludes from the sweeps, held to it. */
+/** Checks the conclusions of docs/adaptive.md against the sweeps. */
 
 import { describe, expect, test } from 'vitest';
 import type { FleetFigures } from './fleet.ts';
@@ -16,50 +16,50 @@ import {
 
 const SEEDS = [1, 2, 3];
 
-interface Where extends ScenarioOptions {
+interface CellOptions extends ScenarioOptions {
   readonly on: ScenarioName;
   readonly clients?: number;
   readonly seeds?: readonly number[];
 }
 
-/** A cell is run once, however many tests look at it. */
-const known = new Map<string, SweepCell>();
+/** Cells by their parameters: tests share them. */
+const cache = new Map<string, SweepCell>();
 
-function cellOf(option: SweepOption, value: SweepValue, where: Where): SweepCell {
-  const { on, clients = 1, seeds = SEEDS, ...setting } = where;
-  const name = JSON.stringify([option, value, where]);
+function cellOf(option: SweepOption, value: SweepValue, options: CellOptions): SweepCell {
+  const { on, clients = 1, seeds = SEEDS, ...scenario } = options;
+  const name = JSON.stringify([option, value, options]);
   const cell =
-    known.get(name) ??
-    runSweepCell({ option, value, scenario: createScenario(on, setting), clients, seeds });
-  known.set(name, cell);
+    cache.get(name) ??
+    runSweepCell({ option, value, scenario: createScenario(on, scenario), clients, seeds });
+  cache.set(name, cell);
   return cell;
 }
 
-/** The medians of one figure for each of these values. */
+/** Medians of a figure, by value. */
 const sweep = (
   option: SweepOption,
   values: readonly SweepValue[],
   figure: keyof FleetFigures,
-  where: Where,
-): number[] => values.map((value) => cellOf(option, value, where).figures[figure].median);
+  options: CellOptions,
+): number[] => values.map((value) => cellOf(option, value, options).figures[figure].median);
 
 const isRising = (values: readonly number[]): boolean =>
   values.every((value, n) => n === 0 || value > values[n - 1]);
 
 const isFalling = (values: readonly number[]): boolean => isRising([...values].reverse());
 
-/** Long after the start, when a limit has found its place. */
-const SETTLED = { fromS: 200, toS: 300 };
+/** Long after the start, when the limit is stable. */
+const STABLE = { fromS: 200, toS: 300 };
 
-describe('a sweep', () => {
-  test.each(SWEEP_OPTIONS)('knows the default of %s', (option) => {
+describe('sweep', () => {
+  test.each(SWEEP_OPTIONS)('has the default of %s', (option) => {
     const run = { scenario: createScenario('rate'), clients: 2, seed: 1 };
-    const said = runFleet({ ...run, limit: { [option]: SWEEPS[option].defaultValue } });
-    expect(said).toEqual(runFleet({ ...run, limit: {} }));
+    const explicit = runFleet({ ...run, limit: { [option]: SWEEPS[option].defaultValue } });
+    expect(explicit).toEqual(runFleet({ ...run, limit: {} }));
     expect(SWEEPS[option].values).toContain(SWEEPS[option].defaultValue);
   });
 
-  test('a cell is the middle of its runs, with the extremes beside it', () => {
+  test('a cell has the median, the lowest and the highest of its runs', () => {
     expect(spreadOf([3, 1, 2])).toEqual({ median: 2, lo: 1, hi: 3 });
     expect(spreadOf([Infinity, 4, 1, 2])).toEqual({ median: 2, lo: 1, hi: Infinity });
     const plan = {
@@ -77,27 +77,27 @@ describe('a sweep', () => {
   });
 });
 
-describe('alpha', () => {
-  test('the last window alone (1) starves a sink that 0.4 fills', () => {
-    const [last, usual] = sweep('alpha', [1, 0.4], 'utilisation', { on: 'queue' });
-    expect(last).toBeLessThan(0.4);
-    expect(usual).toBeGreaterThan(0.99);
+describe('sweep of alpha', () => {
+  test('alpha 1 leaves a queue mostly unused, alpha 0.4 uses it fully', () => {
+    const [one, standard] = sweep('alpha', [1, 0.4], 'utilisation', { on: 'queue' });
+    expect(one).toBeLessThan(0.4);
+    expect(standard).toBeGreaterThan(0.99);
   });
 
-  test('a smaller one climbs higher where there is room', () => {
+  test('steady: a smaller alpha reaches a higher limit', () => {
     expect(isFalling(sweep('alpha', [0.1, 0.2, 0.4, 0.6, 0.8], 'limit', { on: 'steady' }))).toBe(
       true,
     );
   });
 
-  test('and drifts higher where there is none', () => {
-    const [small, usual] = sweep('alpha', [0.2, 0.4], 'meanMs', { on: 'queue', window: SETTLED });
-    expect(small).toBeGreaterThan(1.4 * usual);
-    expect(usual).toBeLessThan(2 * 105 + 10); // the queue is no longer than the work
+  test('queue: a smaller alpha builds a longer queue', () => {
+    const [small, standard] = sweep('alpha', [0.2, 0.4], 'meanMs', { on: 'queue', window: STABLE });
+    expect(small).toBeGreaterThan(1.4 * standard);
+    expect(standard).toBeLessThan(2 * 105 + 10); // no more time in the queue than in service
   });
 
-  test('by default chance holds the limit below a hundred, from wherever it starts', () => {
-    const sink = createScenario('steady', { window: SETTLED });
+  test('steady: random decreases keep the default below 100, from an initial limit of 200', () => {
+    const sink = createScenario('steady', { window: STABLE });
     const limitWith = (alpha: number) =>
       runFleet({ scenario: sink, limit: { alpha, initial: 200 }, clients: 1, seed: 1 }).figures
         .limit;
@@ -106,22 +106,21 @@ describe('alpha', () => {
   });
 });
 
-describe('decreaseRatio', () => {
+describe('sweep of decreaseRatio', () => {
   const RATIOS = [0.5, 0.7, 0.8, 0.9];
 
-  test('gentler cuts get more through a rate, and are refused more often', () => {
+  test('rate: a higher ratio has more throughput and more rejections', () => {
     expect(isRising(sweep('decreaseRatio', RATIOS, 'utilisation', { on: 'rate' }))).toBe(true);
     expect(isRising(sweep('decreaseRatio', RATIOS, 'rejected', { on: 'rate' }))).toBe(true);
   });
 
-  test('but not where refused calls count: there a deep cut loses nothing', () => {
-    const [deep, usual, gentle] = sweep('decreaseRatio', [0.7, 0.9, 0.95], 'utilisation', {
-      on: 'strict',
-    });
-    expect(isFalling([deep, usual, gentle])).toBe(true);
+  test('strict: a higher ratio has less throughput', () => {
+    const ratios = [0.7, 0.9, 0.95];
+    const utilisations = sweep('decreaseRatio', ratios, 'utilisation', { on: 'strict' });
+    expect(isFalling(utilisations)).toBe(true);
   });
 
-  test('halving leaves a third of a queue unused, 0.9 is the first to fill it', () => {
+  test('queue: 0.5 leaves a third unused, 0.9 uses it fully', () => {
     const [half, eight, nine] = sweep('decreaseRatio', [0.5, 0.8, 0.9], 'utilisation', {
       on: 'queue',
     });
@@ -130,50 +129,51 @@ describe('decreaseRatio', () => {
     expect(nine).toBeGreaterThan(0.99);
   });
 
-  test('gentler cuts come back from an outage sooner', () => {
+  test('outage: a higher ratio recovers faster', () => {
     expect(isFalling(sweep('decreaseRatio', [0.5, 0.9, 0.98], 'recoveryS', { on: 'outage' }))).toBe(
       true,
     );
   });
 });
 
-describe('deviationScale', () => {
-  test('no band at all takes every second window for a warning', () => {
-    const [none, one, usual] = sweep('deviationScale', [0, 1, 2.5], 'utilisation', { on: 'queue' });
+describe('sweep of deviationScale', () => {
+  test('queue: without a tolerance band half of the capacity is unused', () => {
+    const scales = [0, 1, 2.5];
+    const [none, one, standard] = sweep('deviationScale', scales, 'utilisation', { on: 'queue' });
     expect(none).toBeLessThan(0.5);
     expect(one).toBeLessThan(0.97);
-    expect(usual).toBeGreaterThan(0.99);
+    expect(standard).toBeGreaterThan(0.99);
   });
 
-  test('a wider band lets the queue grow longer', () => {
+  test('queue: a wider band has a longer queue', () => {
     const scales = [1, 2, 2.5, 3, 4, 6];
     expect(isRising(sweep('deviationScale', scales, 'p95Ms', { on: 'queue' }))).toBe(true);
   });
 });
 
-describe('slowStart', () => {
-  const CLIMB = { fromS: 0, toS: 20 };
+describe('sweep of slowStart', () => {
+  const RAMP_UP = { fromS: 0, toS: 20 };
 
-  test('is there ten times as soon if all calls take equally long', () => {
+  test('constant service times: the ramp-up is nine times as fast', () => {
     const [added, doubled] = sweep('slowStart', [false, true], 'convergenceS', {
       on: 'steady',
       serviceJitter: 0,
-      window: CLIMB,
+      window: RAMP_UP,
     });
     expect(doubled).toBeLessThan(2);
     expect(added).toBeGreaterThan(9 * doubled);
   });
 
-  test('is there in half the time if they do not, unless chance ends it at once', () => {
+  test('variable service times: the ramp-up takes 60 % of the time, and some seeds end it early', () => {
     const seeds = Array.from({ length: 21 }, (_, n) => n + 1);
     const [added, doubled] = sweep('slowStart', [false, true], 'convergenceS', {
       on: 'queue',
-      window: CLIMB,
+      window: RAMP_UP,
       seeds,
     });
     expect(doubled).toBeLessThan(added * 0.6);
 
-    const sink = createScenario('queue', { window: CLIMB });
+    const sink = createScenario('queue', { window: RAMP_UP });
     const peaks = seeds.map((seed) => {
       const { limits } = runFleet({ scenario: sink, limit: { slowStart: true }, clients: 1, seed });
       const firstCut = limits.findIndex((limit, n) => limit < (limits[n - 1] ?? 0));
@@ -182,30 +182,30 @@ describe('slowStart', () => {
     expect(peaks.filter((peak) => peak <= 4).length).toBeGreaterThan(3);
   });
 
-  test('pays with refusals at a sink that has a rate', () => {
+  test('rate: slow start has more rejections', () => {
     const seeds = Array.from({ length: 11 }, (_, n) => n + 1);
-    const where = { on: 'rate', window: CLIMB, seeds } as const;
-    expect(isRising(sweep('slowStart', [false, true], 'rejected', where))).toBe(true);
+    const options = { on: 'rate', window: RAMP_UP, seeds } as const;
+    expect(isRising(sweep('slowStart', [false, true], 'rejected', options))).toBe(true);
   });
 });
 
-describe('jitter', () => {
+describe('sweep of jitter', () => {
   const RATE = { on: 'rate', scale: 4 } as const;
 
-  test('lets sixteen clients march less, and be refused less', () => {
+  test('16 clients: jitter lowers correlation, oscillation and rejections', () => {
     const sixteen = { ...RATE, clients: 16 };
     for (const figure of ['limitCorrelation', 'oscillation', 'rejected'] as const) {
-      const [march, stroll] = sweep('jitter', [0, 1], figure, sixteen);
-      expect(stroll, figure).toBeLessThan(march * 0.85);
+      const [without, withJitter] = sweep('jitter', [0, 1], figure, sixteen);
+      expect(withJitter, figure).toBeLessThan(without * 0.85);
     }
-    const [before, after] = sweep('jitter', [0, 1], 'utilisation', sixteen);
-    expect(after).toBeGreaterThan(before - 0.02);
+    const [without, withJitter] = sweep('jitter', [0, 1], 'utilisation', sixteen);
+    expect(withJitter).toBeGreaterThan(without - 0.02);
   });
 
-  test('matters less than how small a share each of them has', () => {
+  test("a client's part of the capacity matters more than jitter", () => {
     const refused = (clients: number, size: number) =>
       sweep('jitter', [0], 'rejected', { on: 'rate', clients, scale: size, seeds: [1] })[0];
-    // Clients and size of the sink, at a share of 200 calls a second for each, then of 50.
+    // Clients and scale of the sink: 200 calls per second for each client, then 50.
     for (const [clients, size] of [
       [1, 1],
       [4, 4],
@@ -217,15 +217,15 @@ describe('jitter', () => {
   });
 });
 
-describe('an incident', () => {
-  test('a slow-down becomes the new normal, and nothing is lost by it', () => {
-    const [ofBest] = sweep('alpha', [0.4], 'utilisation', { on: 'slow-down' });
-    const [backS] = sweep('alpha', [0.4], 'recoveryS', { on: 'slow-down' });
-    expect(ofBest).toBeGreaterThan(0.99);
-    expect(backS).toBeLessThan(2);
+describe('incidents', () => {
+  test('slow-down: keeps the utilisation and recovers within 2 s', () => {
+    const [utilisation] = sweep('alpha', [0.4], 'utilisation', { on: 'slow-down' });
+    const [recoveryS] = sweep('alpha', [0.4], 'recoveryS', { on: 'slow-down' });
+    expect(utilisation).toBeGreaterThan(0.99);
+    expect(recoveryS).toBeLessThan(2);
   });
 
-  test('an outage ends at 1, and is over within seconds of its end', () => {
+  test('outage: the limit falls to 1 and recovers within 6 s', () => {
     const run = { scenario: createScenario('outage'), limit: {}, clients: 1, seed: 1 };
     const { limits, figures } = runFleet(run);
     expect(limits[599]).toBe(1);

@@ -1,15 +1,15 @@
 /**
- * One option of the adaptive limit through a range of values, all others as they are by default.
+ * Sweeps: one option of the adaptive limit over a range of values, with defaults for all other options.
  *
- * A cell is one value on one scenario with so many clients, run once per seed: what it comes to is
- * the median of the runs, with the lowest and the highest beside it.
+ * A cell is one value on one scenario with a number of clients. It runs once per seed and has the median, the lowest
+ * and the highest of each figure.
  */
 
 import type { AdaptiveOptions } from '../../policies/adaptive.ts';
 import { type FleetFigures, type FleetRun, runFleet } from './fleet.ts';
 import type { Scenario } from './scenario.ts';
 
-/** The options worth a sweep: the value that holds if nothing is said, and those to try. */
+/** The swept options with their defaults and values. */
 export const SWEEPS = {
   alpha: { defaultValue: 0.4, values: [0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1] },
   decreaseRatio: { defaultValue: 0.9, values: [0.5, 0.7, 0.8, 0.9, 0.95, 0.98] },
@@ -33,11 +33,11 @@ export interface SweepCellPlan {
   readonly value: SweepValue;
   readonly scenario: Scenario;
   readonly clients: number;
-  /** One run each; at least one. */
+  /** One run per seed; at least one. */
   readonly seeds: readonly number[];
 }
 
-/** The middle of the runs, and how far they lie apart. */
+/** Median, lowest and highest over the runs. */
 export interface Spread {
   readonly median: number;
   readonly lo: number;
@@ -46,7 +46,7 @@ export interface Spread {
 
 export interface SweepCell extends SweepCellPlan {
   readonly figures: { readonly [name in keyof FleetFigures]: Spread };
-  /** The run of the first seed, to be drawn. */
+  /** The run of the first seed, for charts. */
   readonly firstRun: FleetRun;
 }
 
@@ -60,7 +60,7 @@ export function runSweepCell(plan: SweepCellPlan): SweepCell {
   return { ...plan, figures: Object.fromEntries(spreads), firstRun: runs[0] };
 }
 
-/** Of an even number the lower of the two in the middle: it is one that really came out. */
+/** The median of an even number of values is the lower middle one, so that it is a measured value. */
 export function spreadOf(values: readonly number[]): Spread {
   const sorted = [...values].sort((a, b) => a - b);
   return {

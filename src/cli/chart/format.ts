@@ -1,0 +1,27 @@
+/** Number formats shared by tables and charts. */
+
+/** Removes floating-point noise: 0.30000000000000004 is 0.3. */
+export const roundFloat = (value: number): number =>
+  Number.isInteger(value) ? value : Number(value.toPrecision(12));
+
+export function roundTo(value: number, decimals: number): number {
+  const unit = 10 ** decimals;
+  return Math.round(value * unit) / unit;
+}
+
+/** `0.125` as `12.5 %`, with a fixed number of decimals. */
+export const formatPercent = (fraction: number, decimals: number): string =>
+  `${(fraction * 100).toFixed(decimals)} %`;
+
+/** At most 3 significant digits below 1000, at most 6 above. */
+export const formatSignificant = (value: number): string =>
+  String(Number(value.toPrecision(value < 1000 ? 3 : 6)));
+
+export const formatDuration = (ms: number): string =>
+  ms < 1000 ? `${formatSignificant(ms)} ms` : `${formatSignificant(ms / 1000)} s`;
+
+/** A label of an axis: 0.25, 120, 5000, 20k, 3M. */
+export function formatShort(value: number): string {
+  const [unit, suffix] = value >= 1e6 ? [1e6, 'M'] : value >= 1e4 ? [1e3, 'k'] : [1, ''];
+  return `${Number((value / unit).toPrecision(4))}${suffix}`;
+}
