@@ -1,13 +1,11 @@
 /**
- * What it costs a decision that somebody watches: a call allowed, a call denied, and a call of a limit
- * that learns, from ask to settle.
+ * The cost of event listeners per decision: an allowed call, a denied call, and check plus settle of a concurrency limit.
  *
- *     npm run bench:events              the least of seven rounds, a part of bench/RESULTS.md
- *     npm run bench:events -- --smoke   a moment, writes nothing
+ *     npm run bench:events              lowest of seven rounds, written to bench/RESULTS.md
+ *     npm run bench:events -- --smoke   a short run, writes nothing
  *
- * Each contender runs in a process of its own, so that nobody is slowed down by what the engine has
- * learnt about another's listeners. The least of all rounds counts: whatever else a machine does at the
- * time only ever adds to it.
+ * Each listener runs in its own process, so that JIT optimisation for one does not affect another. The lowest of all
+ * rounds counts: other load on the machine can only add to it.
  */
 
 import { execFileSync } from 'node:child_process';
@@ -20,8 +18,8 @@ const ROUNDS = smoke ? 1 : 7;
 const SPAN_MS = smoke ? 5 : 200;
 const BATCH = 1024;
 
-const watchers = {
-  'nobody watches': () => {},
+const listeners = {
+  'no listener': () => {},
   'a listener that does nothing': (api) => api.on(() => {}),
   'prometheus()': async (api) => (await import('sluice/metrics')).prometheus(api),
   'logLimiting()': async (api) => (await import('sluice/metrics')).logLimiting(api, { warn() {} }),
@@ -46,7 +44,7 @@ const calls = {
     const api = limiter({ limit: { bucket: { rate: '1/d', burst: 1 } } });
     return { api, call: () => api.check('alice') };
   },
-  'learning, ask and settle': () => {
+  'concurrency, check and settle': () => {
     const api = limiter({ limit: { adaptive: { fixed: 10 } } });
     return {
       api,
@@ -58,7 +56,7 @@ const calls = {
   },
 };
 
-/** Nanoseconds a call. */
+/** Nanoseconds per call. */
 function cost(call) {
   let done = 0;
   const start = performance.now();
@@ -70,9 +68,9 @@ function cost(call) {
   return ((now - start) * 1e6) / done;
 }
 
-async function measure(watcher, kind) {
+async function measure(listener, kind) {
   const { api, call } = calls[kind]();
-  await watchers[watcher](api);
+  await listeners[listener](api);
   cost(call); // warm up
   return cost(call);
 }
@@ -85,25 +83,25 @@ if (flag === '--one') {
 
 const self = fileURLToPath(import.meta.url);
 const size = smoke ? ['--smoke'] : [];
-const run = (watcher, kind) =>
-  Number(execFileSync(process.execPath, [self, '--one', watcher, kind, ...size]));
+const run = (listener, kind) =>
+  Number(execFileSync(process.execPath, [self, '--one', listener, kind, ...size]));
 const kinds = Object.keys(calls);
-const names = Object.keys(watchers);
-const least = names.map(() => kinds.map(() => Infinity));
+const names = Object.keys(listeners);
+const lowest = names.map(() => kinds.map(() => Infinity));
 for (let round = 0; round < ROUNDS; round++) {
-  for (const [w, watcher] of names.entries()) {
+  for (const [n, name] of names.entries()) {
     for (const [k, kind] of kinds.entries()) {
-      least[w][k] = Math.min(least[w][k], run(watcher, kind));
+      lowest[n][k] = Math.min(lowest[n][k], run(name, kind));
     }
   }
 }
-const rows = names.map((name, w) => row([name, ...least[w].map((ns) => `${Math.round(ns)} ns`)]));
+const rows = names.map((name, n) => row([name, ...lowest[n].map((ns) => `${Math.round(ns)} ns`)]));
 const table = [row(['', ...kinds]), row(['---', ...kinds.map(() => '---:')]), ...rows].join('\n');
 console.log(table);
 if (!smoke) {
   writeSection(
-    'What watching costs',
-    `Nanoseconds a call, with one limiter and one key. The least of ${ROUNDS} processes each, in
+    'Event listeners',
+    `Nanoseconds per call, with one limiter and one key. The lowest of ${ROUNDS} processes each, in
 one run of \`npm run bench:events\`; ${machineLine()}.
 
 ${table}`,

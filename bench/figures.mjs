@@ -1,14 +1,15 @@
 /**
- * Measures everything there is to measure, one thing after the other, and leaves every table written.
+ * Runs all measurements one after the other and writes their tables.
  *
- *     npm run figures                          two hours; the machine should have nothing else to do
- *     npm run figures -- --list                what that is
- *     npm run figures -- --only NAME[,NAME]    these only
- *     npm run figures -- --from NAME           that one and those after it
- *     npm run figures -- --dirty               although there are changes that no commit has
+ *     npm run figures                          two hours, on an otherwise idle machine
+ *     npm run figures -- --list                lists the steps
+ *     npm run figures -- --only NAME[,NAME]    only these steps
+ *     npm run figures -- --from NAME           this step and all after it
+ *     npm run figures -- --dirty               with uncommitted changes
  *
- * A figure belongs to a commit: with changes outside docs/ and bench/RESULTS.md nothing begins. A step that fails leaves its
- * figures as they were; the others go on, and in the end it is told with its log. Exit code 1 then, 2 if nothing could begin.
+ * Figures belong to a commit: with uncommitted changes outside docs/ and bench/RESULTS.md nothing starts. A step that
+ * fails leaves its figures as they are, and the next step runs. Failures are listed at the end with their logs.
+ * Exit code 1 if a step failed, 2 if nothing could start.
  */
 
 import { execFileSync, spawn } from 'node:child_process';
@@ -23,13 +24,13 @@ import { STEPS } from './steps.mjs';
 const ROOT = fileURLToPath(new URL('../', import.meta.url));
 const { scripts } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
 
-/** What takes so much longer than it should is ended, first politely, so that it can tidy up. */
-const boundMs = (minutes) => (4 * minutes + 5) * 60_000;
-const POLITE_MS = 10_000;
+/** The time limit of a step. After it, SIGTERM lets the step clean up; SIGKILL follows. */
+const maxStepMs = (minutes) => (4 * minutes + 5) * 60_000;
+const KILL_AFTER_MS = 10_000;
 
-class Refusal extends Error {}
+class UsageError extends Error {}
 
-/** Only what the figures themselves are written into may differ from the commit. */
+/** Only files that figures are written into may differ from the commit. */
 const MAY_DIFFER = /^(docs\/|bench\/RESULTS\.md$)/;
 
 function commitOf(isDirty) {
@@ -41,31 +42,31 @@ function commitOf(isDirty) {
   const commit = git('rev-parse', '--short', 'HEAD').trim();
   if (changed.length === 0) return commit;
   if (isDirty) return `${commit} and changes`;
-  throw new Refusal(
-    `a figure belongs to a commit, and these have changed: ${changed.join(', ')}; commit them, or say --dirty`,
+  throw new UsageError(
+    `expected no uncommitted changes, because figures belong to a commit, got: ${changed.join(', ')}; commit them or add --dirty`,
   );
 }
 
-function chosen({ only, from }) {
+function selectSteps({ only, from }) {
   const names = STEPS.map(({ name }) => name);
   const wanted = only?.split(',') ?? names.slice(from === undefined ? 0 : names.indexOf(from));
   const unknown = [...wanted, from ?? names[0]].find((name) => !names.includes(name));
   if (unknown !== undefined)
-    throw new Refusal(`no step "${unknown}": there are ${names.join(', ')}`);
+    throw new UsageError(`expected a step of ${names.join(', ')}, got "${unknown}"`);
   return STEPS.filter(({ name }) => wanted.includes(name));
 }
 
-/** The script's own words, without the build before them: that is done once for all. */
-const commandOf = ({ script, words }) => {
+/** The arguments for `node`, without the build, which runs once for all steps. */
+const argumentsOf = ({ script, words }) => {
   const [, ...own] = scripts[script].split(' && ').at(-1).split(' ');
   return [...own, ...words];
 };
 
-/** Runs one, and says why it failed, if it did. */
-function play(step, log) {
+/** Runs a step. Resolves with the reason if it failed. */
+function runStep(step, log) {
   const out = createWriteStream(log);
-  // A group of its own, so that whatever it started ends with it.
-  const child = spawn(process.execPath, commandOf(step), {
+  // Its own process group, so that its child processes end with it.
+  const child = spawn(process.execPath, argumentsOf(step), {
     cwd: ROOT,
     detached: true,
     stdio: ['ignore', 'pipe', 'pipe'],
@@ -76,37 +77,37 @@ function play(step, log) {
     try {
       process.kill(-child.pid, signal);
     } catch (error) {
-      if (error.code !== 'ESRCH') throw error; // it is gone already
+      if (error.code !== 'ESRCH') throw error; // already ended
     }
   };
-  let isLate = false;
-  let last;
-  const late = setTimeout(() => {
-    isLate = true;
+  let isTimedOut = false;
+  let kill;
+  const timeout = setTimeout(() => {
+    isTimedOut = true;
     end('SIGTERM');
-    last = setTimeout(() => end('SIGKILL'), POLITE_MS);
-  }, boundMs(step.minutes));
+    kill = setTimeout(() => end('SIGKILL'), KILL_AFTER_MS);
+  }, maxStepMs(step.minutes));
   const interrupted = () => {
     end('SIGTERM');
     process.exit(1);
   };
   for (const signal of ['SIGINT', 'SIGTERM']) process.once(signal, interrupted);
   return new Promise((resolve) => {
-    const over = (why) => {
-      clearTimeout(late);
-      clearTimeout(last);
+    const finish = (reason) => {
+      clearTimeout(timeout);
+      clearTimeout(kill);
       for (const signal of ['SIGINT', 'SIGTERM']) process.off(signal, interrupted);
-      out.end(() => resolve(why));
+      out.end(() => resolve(reason));
     };
-    child.once('error', (error) => over(error.message));
+    child.once('error', (error) => finish(error.message));
     child.once('close', (code, signal) => {
-      if (isLate) over(`not over after ${boundMs(step.minutes) / 60_000} min`);
-      else over(code === 0 ? undefined : `ended with ${signal ?? `exit code ${code}`}`);
+      if (isTimedOut) finish(`timed out after ${maxStepMs(step.minutes) / 60_000} min`);
+      else finish(code === 0 ? undefined : `ended with ${signal ?? `exit code ${code}`}`);
     });
   });
 }
 
-/** Says of a step when it was measured, and on which commit; the others keep their rows. */
+/** Records commit and day of a step. The rows of other steps stay. */
 function writeStep({ name, minutes, commit, day }) {
   const rows = new Map(
     [...readFigures('bench/RESULTS.md', 'run').matchAll(/^\| `([^`]+)` \|.*$/gm)].map(
@@ -120,8 +121,8 @@ function writeStep({ name, minutes, commit, day }) {
   writeFigures('bench/RESULTS.md', 'run', `${text}\n\n${madeBy('npm run figures')}`);
 }
 
-async function playSteps(flags) {
-  const steps = chosen(flags);
+async function runSteps(flags) {
+  const steps = selectSteps(flags);
   if (flags.list) {
     for (const { name, minutes } of steps) console.log(`${name.padEnd(20)} ${minutes} min`);
     return 0;
@@ -134,13 +135,13 @@ async function playSteps(flags) {
     const { name, minutes } = step;
     console.error(`${n + 1} of ${steps.length}: ${name}, usually ${minutes} min`);
     const log = join(folder, `${name.replace(/[^\w-]+/g, '-')}.log`);
-    const began = performance.now();
-    const why = await play(step, log);
-    const took = (performance.now() - began) / 60_000;
-    // Written at once, so that a run that is broken off has told of what it did.
+    const startedAt = performance.now();
+    const failure = await runStep(step, log);
+    const took = (performance.now() - startedAt) / 60_000;
+    // Written after each step, so that an interrupted run keeps its results.
     const day = new Date().toISOString().slice(0, 10);
-    if (why === undefined) writeStep({ name, minutes: took, commit, day });
-    else failed.push(`${name} ${why}: ${log}`);
+    if (failure === undefined) writeStep({ name, minutes: took, commit, day });
+    else failed.push(`${name} ${failure}: ${log}`);
   }
   for (const line of failed) console.error(`FAILED: ${line}`);
   return failed.length > 0 ? 1 : 0;
@@ -150,9 +151,9 @@ try {
   const flag = { type: 'boolean', default: false };
   const text = { type: 'string' };
   const { values } = parseArgs({ options: { list: flag, dirty: flag, only: text, from: text } });
-  process.exitCode = await playSteps(values);
+  process.exitCode = await runSteps(values);
 } catch (error) {
-  if (!(error instanceof Refusal) && !error.code?.startsWith?.('ERR_PARSE_ARGS')) throw error;
+  if (!(error instanceof UsageError) && !error.code?.startsWith?.('ERR_PARSE_ARGS')) throw error;
   console.error(error.message);
   process.exitCode = 2;
 }

@@ -1,11 +1,10 @@
 /**
- * Who is compared: the same small server, bare, behind this package and behind what people use today.
+ * The HTTP servers that are compared: the same small server without a limit, with Sluice, and with other libraries.
  *
- *     node bench/http-servers.mjs NAME    listens on a port the system picks, and says which
+ *     node bench/http-servers.mjs FRAMEWORK NAME    listens on a free port and reports it
  *
- * All of them get a limit that is never reached. A message from the parent is answered with the
- * processor time used so far by the program itself; what the system needs to move bytes depends on
- * how they happen to be bundled. The process ends when the parent goes.
+ * The limit is never reached. On a message from the parent, the process sends its user CPU time. System time is left
+ * out, because it depends on how requests are batched. The process ends with its parent.
  */
 
 import { createServer } from 'node:http';
@@ -15,7 +14,7 @@ const PLENTY = 1e9;
 const limit = { bucket: { rate: PLENTY, burst: PLENTY } };
 const HOUR_MS = 3_600_000;
 
-async function plain(name, options) {
+async function nodeWith(name, options) {
   const { node } = await import('sluice/http');
   const limited = options && node({ limit, name, ...options });
   return createServer((request, response) => {
@@ -68,13 +67,13 @@ const quiet = { headers: false };
 const legacy = { headers: 'legacy' };
 const inFlight = { limit: { adaptive: { fixed: 1000 } } };
 
-/** By framework: first the bare one, which the others are compared with. */
+/** By framework. `bare` is the baseline. */
 export const servers = {
   'node:http': {
-    bare: () => plain('api'),
-    sluice: () => plain('api', {}),
-    'sluice, no headers': () => plain('api', quiet),
-    'sluice, calls in flight': () => plain('api', inFlight),
+    bare: () => nodeWith('api'),
+    sluice: () => nodeWith('api', {}),
+    'sluice, no headers': () => nodeWith('api', quiet),
+    'sluice, calls in flight': () => nodeWith('api', inFlight),
   },
   Express: {
     bare: () => expressWith(),

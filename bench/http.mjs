@@ -1,13 +1,12 @@
 /**
- * What a limit in front of a server costs a request, beside what people use today.
+ * The cost of HTTP middleware per request, compared with other libraries.
  *
- *     npm run bench:http               seven rounds, a part of bench/RESULTS.md
- *     npm run bench:http -- --smoke    a moment, writes nothing
+ *     npm run bench:http               seven rounds, written to bench/RESULTS.md
+ *     npm run bench:http -- --smoke    a short run, writes nothing
  *
- * The server has a process of its own; this one sends it requests over a few connections that stay
- * open, several at a time on each, so that the server is what is short. What is compared is the
- * processor time the server's own code needs for a request, which a busy machine distorts least, and
- * each round with the bare server of the same round: what slows down a whole round cancels out.
+ * The server runs in its own process. This process pipelines requests over a few open connections, so that the server
+ * is the bottleneck. The measure is user CPU time of the server per request, which other load distorts least. Each
+ * round is compared with the bare server of the same round, so that slow rounds cancel out.
  */
 
 import { fork } from 'node:child_process';
@@ -21,16 +20,16 @@ const smoke = process.argv.includes('--smoke');
 const ROUNDS = smoke ? 1 : 7;
 const SPAN_MS = smoke ? 60 : 1000;
 const CONNECTIONS = 8;
-const AT_ONCE = 16; // requests on their way on each connection
+const PIPELINE_DEPTH = 16; // requests in flight per connection
 const SCRIPT = fileURLToPath(new URL('./http-servers.mjs', import.meta.url));
 
 const REQUEST = 'GET / HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n';
 const STATUS = 'HTTP/1.1 ';
 
-/** Keeps one connection busy until `end`, and counts what was answered. */
+/** Keeps one connection busy until `end`, and counts the replies. */
 function load(port, end) {
   return new Promise((resolve, reject) => {
-    const socket = connect(port, '127.0.0.1', () => socket.write(REQUEST.repeat(AT_ONCE)));
+    const socket = connect(port, '127.0.0.1', () => socket.write(REQUEST.repeat(PIPELINE_DEPTH)));
     let count = 0;
     let rest = '';
     socket.setEncoding('latin1').setNoDelay(true);
@@ -92,7 +91,7 @@ process.stderr.write(`${' '.repeat(70)}\r`);
 const bareOf = (framework) =>
   all.find((one) => one.framework === framework && one.name === 'bare').rounds;
 
-/** What is in the middle, and how far from it the middle half of all rounds lies. */
+/** Median and half the interquartile range. */
 function summary(values) {
   const sorted = values.toSorted((a, b) => a - b);
   const quartile = Math.floor(sorted.length / 4);
@@ -100,14 +99,14 @@ function summary(values) {
   return { middle: median(values), spread };
 }
 
-/** A difference that is lost in the spread, or below nothing, is only known not to be larger. */
+/** A difference below the spread, or below 0, is given as an upper bound. */
 function added({ middle, spread }) {
   if (middle > spread) return `${middle.toFixed(1)} ± ${spread.toFixed(1)} µs`;
   return `< ${Math.max(0.1, spread, Math.abs(middle)).toFixed(1)} µs`;
 }
 
 const table = [
-  row(['', '', 'a request', 'added to bare']),
+  row(['', '', 'per request', 'added to bare']),
   row(['---', '---', '---:', '---:']),
   ...all.map(({ framework, name, rounds }) => {
     const bare = bareOf(framework);
@@ -119,14 +118,14 @@ const table = [
 console.log(table);
 if (!smoke) {
   writeSection(
-    'In front of a server',
-    `Processor time (user) a server that answers \`ok\` needs for a request: ${CONNECTIONS} connections, ${AT_ONCE} requests at a time on
-each, a limit that is never reached. Medians of ${ROUNDS} rounds in one run of \`npm run bench:http\`, and what is added to the
-bare server of the same round, ± half the distance between its quartiles; \`<\` where the difference drowns in that.
-${machineLine()}, a machine shared with others: compare nothing closer than the spread.
+    'HTTP middleware',
+    `User CPU time per request of a server that replies \`ok\`: ${CONNECTIONS} connections with ${PIPELINE_DEPTH} pipelined requests
+each, a limit that is never reached. Medians of ${ROUNDS} rounds in one run of \`npm run bench:http\`, and the difference to the
+bare server of the same round, ± half the interquartile range; \`<\` where the difference is below that.
+${machineLine()}, a shared machine: differences below the spread mean nothing.
 
-The draft-8 headers of express-rate-limit carry a partition key, a SHA-256 of the client's key for every response; sluice
-writes none. @fastify/rate-limit knows the legacy headers only, so its row stands beside ours with the same.
+The draft-8 headers of express-rate-limit contain a partition key, a SHA-256 of the client's key per response; sluice
+writes none. @fastify/rate-limit has legacy headers only: compare it with sluice with legacy headers.
 
 ${table}`,
   );

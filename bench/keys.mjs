@@ -1,9 +1,9 @@
 /**
- * What keys cost in one process: bytes for each, and how long the ask takes that makes the table grow.
+ * Memory per key, and the latency of a check that grows the key table.
  *
- *     npm run bench:keys                a million keys of each limit, two million of a bucket; a minute
- *     npm run bench:keys -- --smoke     a hundredth of that
- *     npm run bench:keys -- --write     and write what came out into docs/library.md
+ *     npm run bench:keys                a million keys of each limit, two million of a bucket; one minute
+ *     npm run bench:keys -- --smoke     1 % of that
+ *     npm run bench:keys -- --write     also writes the result into docs/library.md
  */
 
 import { limiter } from 'sluice';
@@ -13,8 +13,8 @@ const isSmoke = process.argv.includes('--smoke');
 const writes = isToWrite(!isSmoke);
 const KEYS = isSmoke ? 10_000 : 1_000_000;
 const ROUNDS = 5;
-/** Smaller tables grow unnoticed. */
-const NOTICED_KEYS = 0.3 * KEYS;
+/** The growth of smaller tables takes too little time to matter. */
+const MIN_GROWTH_KEYS = 0.3 * KEYS;
 
 const LIMITS = {
   spacing: { spacing: { every: '1h' } },
@@ -32,30 +32,30 @@ function bytesOf(limit) {
   return api.stats().bytes / KEYS;
 }
 
-/** How many keys there were whenever the table grew, and how long that ask took. */
-function growths() {
+/** The number of keys at each growth of the table, and the latency of that check. */
+function measureGrowth() {
   const api = limiter({ limit: LIMITS.bucket, maxKeys: 4 * KEYS });
-  const seen = [];
+  const growths = [];
   let slowestMs = 0;
   let { bytes } = api.stats();
-  const LOOK_EVERY = KEYS / 100;
+  const SAMPLE_EVERY = KEYS / 100;
   for (let n = 1; n <= 2 * KEYS; n++) {
     const from = performance.now();
     api.check(keyOf(n));
     slowestMs = Math.max(slowestMs, performance.now() - from);
-    if (n % LOOK_EVERY !== 0) continue;
+    if (n % SAMPLE_EVERY !== 0) continue;
     const now = api.stats().bytes;
-    if (now > bytes && n >= NOTICED_KEYS) seen.push({ keys: n, ms: slowestMs });
+    if (now > bytes && n >= MIN_GROWTH_KEYS) growths.push({ keys: n, ms: slowestMs });
     bytes = now;
     slowestMs = 0;
   }
-  return seen;
+  return growths;
 }
 
 const bytes = Object.entries(LIMITS).map(
   ([name, limit]) => `${bytesOf(limit).toFixed(0)} for ${name}`,
 );
-const rounds = Array.from({ length: ROUNDS }, growths);
+const rounds = Array.from({ length: ROUNDS }, measureGrowth);
 const grown = rounds[0].map(({ keys }, n) => {
   const ms = median(rounds.map((round) => round[n].ms));
   return `${ms.toFixed(0)} ms at ${whole(keys)} keys`;

@@ -1,16 +1,16 @@
 /**
- * How fast one process decides, beside what people use today.
+ * Decisions per second in one process, compared with other libraries.
  *
- *     npm run bench               five rounds, medians, written to bench/RESULTS.md
- *     npm run bench -- --smoke    seconds, writes nothing: keeps the benchmark from rotting
+ *     npm run bench               medians of five rounds, written to bench/RESULTS.md
+ *     npm run bench -- --smoke    a few seconds, writes nothing
  *
- * Ratios travel from machine to machine, figures do not: compare within one run only. Rounds take
- * turns among the contenders, so that a noisy minute hits all of them.
+ * Compare within one run only: ratios hold across machines, absolute numbers do not. Every round runs all competitors,
+ * so that other load affects all of them.
  */
 
 import { execFileSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
-import { contenders } from './contenders.mjs';
+import { competitors } from './competitors.mjs';
 import { machineLine, median, millions, row, times, writeSection } from './report.mjs';
 
 const smoke = process.argv.includes('--smoke');
@@ -27,31 +27,31 @@ const COLUMNS = {
 };
 
 const measure = (name) => {
-  const script = fileURLToPath(new URL('./measure.mjs', import.meta.url));
+  const script = fileURLToPath(new URL('./measure-local.mjs', import.meta.url));
   const args = ['--expose-gc', '--max-old-space-size=8192', script, name, KEYS, SPAN_MS];
   return JSON.parse(execFileSync(process.execPath, args.map(String), { encoding: 'utf8' }));
 };
 
-const rounds = Object.fromEntries(Object.keys(contenders).map((name) => [name, []]));
+const rounds = Object.fromEntries(Object.keys(competitors).map((name) => [name, []]));
 for (let round = 1; round <= ROUNDS; round++) {
-  for (const name of Object.keys(contenders)) {
+  for (const name of Object.keys(competitors)) {
     process.stderr.write(`round ${round} of ${ROUNDS}: ${name.padEnd(32)}\r`);
     rounds[name].push(measure(name));
   }
 }
 process.stderr.write(`${' '.repeat(60)}\r`);
 
-const result = Object.entries(rounds).map(([name, own]) => ({
+const result = Object.entries(rounds).map(([name, measured]) => ({
   name,
-  bytesPerKey: median(own.map(({ bytesPerKey }) => bytesPerKey)),
+  bytesPerKey: median(measured.map(({ bytesPerKey }) => bytesPerKey)),
   ...Object.fromEntries(
-    Object.keys(COLUMNS).map((column) => [column, median(own.map((round) => round[column]))]),
+    Object.keys(COLUMNS).map((column) => [column, median(measured.map((round) => round[column]))]),
   ),
 }));
 const base = result.find(({ name }) => name === BASE);
 
 const table = [
-  row(['', ...Object.values(COLUMNS), 'bytes a key']),
+  row(['', ...Object.values(COLUMNS), 'bytes per key']),
   row(['---', ...Object.keys(COLUMNS).map(() => '---:'), '---:']),
   ...result.map((one) =>
     row([
@@ -68,9 +68,9 @@ console.log(table);
 if (!smoke) {
   writeSection(
     'One process, local decisions',
-    `Decisions a second, and how many times ${BASE} that is. Medians of ${ROUNDS} rounds in one run of
+    `Decisions per second, and the ratio to ${BASE}. Medians of ${ROUNDS} rounds in one run of
 \`npm run bench\`; ${machineLine()}. A limit that is never reached, keys of
-some 20 characters; bytes include the key where a contender keeps it.
+about 20 characters; bytes include the key where a library keeps it.
 
 ${table}`,
   );

@@ -1,11 +1,11 @@
 /**
- * What a pool costs: 1,000 members that sync with one real Redis, and decisions beside those of a limit alone.
+ * The cost of a pool: up to 1,000 members that sync with a real Redis, and decisions per second with and without a pool.
  *
- *     npm run bench:pool                a part of bench/RESULTS.md
- *     npm run bench:pool -- --smoke     a moment with few members, writes nothing
+ *     npm run bench:pool                written to bench/RESULTS.md
+ *     npm run bench:pool -- --smoke     a short run with few members, writes nothing
  *
- * Each member has a connection of its own, as pods have. They are all in this process, so what a sync takes
- * here is mostly the wait for this process; what it takes Redis, Redis says itself.
+ * Each member has its own connection, as pods have. All members are in this process, so the latency of a sync here is
+ * mostly waiting for this process. The time in Redis comes from Redis itself.
  */
 
 import { spawn } from 'node:child_process';
@@ -40,104 +40,105 @@ async function connect() {
   return client;
 }
 
-/** How often Redis ran a script, and how long that took it in all. */
+/** Number of script calls in Redis, and their total time. */
 async function scriptsOf(client) {
-  const told = /cmdstat_evalsha:calls=(\d+),usec=(\d+)/.exec(await client.info('commandstats'));
-  return { calls: Number(told?.[1] ?? 0), us: Number(told?.[2] ?? 0) };
+  const stats = /cmdstat_evalsha:calls=(\d+),usec=(\d+)/.exec(await client.info('commandstats'));
+  return { calls: Number(stats?.[1] ?? 0), us: Number(stats?.[2] ?? 0) };
 }
 
-/** The same store, and how long each sync took. */
-function timed(store, spans) {
+/** A store that records the duration of each sync. */
+function timed(store, durations) {
   return {
     ...store,
     async sync(...args) {
       const since = performance.now();
-      const answer = await store.sync(...args);
-      spans.push(performance.now() - since);
-      return answer;
+      const reply = await store.sync(...args);
+      durations.push(performance.now() - since);
+      return reply;
     },
   };
 }
 
 async function measure(count) {
-  const watcher = await connect();
-  const spans = [];
+  const monitor = await connect();
+  const durations = [];
   const clients = await Promise.all(Array.from({ length: count }, connect));
   const since = performance.now();
-  const places = [];
+  const members = [];
   for (const [n, client] of clients.entries()) {
     const name = `bench ${count}`;
-    places.push(pool(timed(redisStore(client), spans), { name, id: `pod-${n}`, sync: 100 }));
-    if (n % 10 === 9) await later(1); // as pods start: not all in the same instant
+    members.push(pool(timed(redisStore(client), durations), { name, id: `pod-${n}`, sync: 100 }));
+    if (n % 10 === 9) await later(1); // pods do not start in the same instant
   }
-  const isWhole = ({ size, rank, isAgreed }) => size === count && rank >= 0 && isAgreed;
-  while (!places.every((place) => isWhole(place.view()))) {
-    if (performance.now() - since > AGREED_WITHIN_MS) throw new Error(`${count} never agreed`);
+  const hasAgreed = ({ size, rank, isAgreed }) => size === count && rank >= 0 && isAgreed;
+  while (!members.every((member) => hasAgreed(member.view()))) {
+    if (performance.now() - since > AGREED_WITHIN_MS)
+      throw new Error(`expected ${count} members to agree within ${AGREED_WITHIN_MS} ms`);
     await later(20);
   }
   const agreedMs = performance.now() - since;
-  const syncs = () => places.reduce((sum, place) => sum + place.view().syncs, 0);
-  const failures = () => places.reduce((sum, place) => sum + place.view().failures, 0);
-  spans.length = 0;
-  const start = [performance.now(), syncs(), cpuOf(server.pid), await scriptsOf(watcher)];
+  const syncs = () => members.reduce((sum, member) => sum + member.view().syncs, 0);
+  const failures = () => members.reduce((sum, member) => sum + member.view().failures, 0);
+  durations.length = 0;
+  const start = [performance.now(), syncs(), cpuOf(server.pid), await scriptsOf(monitor)];
   const failed = failures();
   await later(SPAN_MS);
   const seconds = (performance.now() - start[0]) / 1000;
-  const scripts = await scriptsOf(watcher);
+  const scripts = await scriptsOf(monitor);
   const figures = {
     count,
     agreedMs,
     syncs: (syncs() - start[1]) / seconds,
     cpu: (cpuOf(server.pid) - start[2]) / seconds,
     scriptUs: (scripts.us - start[3].us) / (scripts.calls - start[3].calls),
-    syncMs: median(spans),
+    syncMs: median(durations),
     failures: failures() - failed,
   };
-  await Promise.all(places.map((place) => place.close()));
-  for (const client of [...clients, watcher]) client.destroy();
+  await Promise.all(members.map((member) => member.close()));
+  for (const client of [...clients, monitor]) client.destroy();
   return figures;
 }
 
-/** Decisions a second of one limiter. */
-function rate(own) {
+/** Decisions per second of one limiter. */
+function rate(api) {
   const BATCH = 4096;
   let done = 0;
   let allowed = 0;
   const start = performance.now();
   let now = start;
   while (now - start < ROUND_MS) {
-    for (let n = 0; n < BATCH; n++) allowed += own.check('alice').verdict === 'allow' ? 1 : 0;
+    for (let n = 0; n < BATCH; n++) allowed += api.check('alice').verdict === 'allow' ? 1 : 0;
     done += BATCH;
     now = performance.now();
   }
-  if (allowed === 0) throw new Error('nothing was allowed');
+  if (allowed === 0) throw new Error('expected allowed calls, got none');
   return done / ((now - start) / 1000);
 }
 
-/** The same limit alone and in a pool of three, one after the other, round by round. */
-async function beside(limit) {
+/** The same limit without a pool and in a pool of three, alternating. */
+async function compare(limit) {
   const store = memoryStore();
-  const places = ['one', 'two', 'three'].map((id) =>
+  const members = ['one', 'two', 'three'].map((id) =>
     pool(store, { id, memberTimeout: 1000, sync: 100 }),
   );
-  const [place] = places;
-  const own = { alone: limiter({ limit }), pooled: limiter({ limit, backend: place }) };
-  while (place.view().size < 3 || place.view().rank < 0) await later(10);
-  await later(1000); // what is more is used from the next second on
+  const [member] = members;
+  const limiters = { alone: limiter({ limit }), pooled: limiter({ limit, backend: member }) };
+  while (member.view().size < 3 || member.view().rank < 0) await later(10);
+  await later(1000); // a new size takes effect in the next second
   const rates = { alone: [], pooled: [] };
-  for (const key of ['alone', 'pooled']) rate(own[key]); // once to warm up
+  for (const key of ['alone', 'pooled']) rate(limiters[key]); // warm up
   for (let round = 0; round < ROUNDS; round++) {
     for (const key of round % 2 ? ['pooled', 'alone'] : ['alone', 'pooled']) {
-      rates[key].push(rate(own[key]));
-      await later(30); // whoever is in a pool has to hear of it now and then
+      rates[key].push(rate(limiters[key]));
+      await later(30); // lets the members sync
     }
   }
-  await Promise.all(places.map((other) => other.close()));
+  await Promise.all(members.map((one) => one.close()));
   const ratios = rates.pooled.map((pooled, round) => pooled / rates.alone[round]);
   return { alone: median(rates.alone), pooled: median(rates.pooled), ratio: median(ratios) };
 }
 
-/** Messages a second of a reader of batches, whose work is to read a small JSON text. */
+/** Messages per second of a reader of batches that parses a small JSON document per message. */
 async function reading(limit) {
   const BATCH = 500;
   const message = JSON.stringify({ id: 'alice', n: 1 });
@@ -149,26 +150,26 @@ async function reading(limit) {
     const granted = limit ? limit.takeUpTo('', BATCH) : BATCH;
     for (let n = 0; n < granted; n++) sum += JSON.parse(message).n;
     done += granted;
-    await new Promise(setImmediate); // the next batch comes from elsewhere
+    await new Promise(setImmediate); // the next batch comes from the event loop
     now = performance.now();
   }
-  if (sum !== done) throw new Error('messages were lost');
+  if (sum !== done) throw new Error(`expected ${done} messages, got ${sum}`);
   return done / ((now - start) / 1000);
 }
 
-/** A reader without a limit: in a process that is in no pool, in one that is in a pool, and one that has a limit of it. */
+/** A reader in a process without a pool, in a process with a pool, and with a limit of that pool. */
 async function readers() {
   const rates = { none: [], pool: [], limit: [] };
   const store = memoryStore();
-  await reading(); // once to warm up
+  await reading(); // warm up
   for (let round = 0; round < ROUNDS; round++) {
     rates.none.push(await reading());
-    const place = pool(store, { id: `reader ${round}`, memberTimeout: 400, sync: 100 });
+    const member = pool(store, { id: `reader ${round}`, memberTimeout: 400, sync: 100 });
     rates.pool.push(await reading());
-    const own = limiter({ limit: LIMITS.ramp, backend: place });
-    while (place.view().rank < 0 || own.takeUpTo('', 1) === 0) await later(10);
-    rates.limit.push(await reading(own));
-    await place.close();
+    const api = limiter({ limit: LIMITS.ramp, backend: member });
+    while (member.view().rank < 0 || api.takeUpTo('', 1) === 0) await later(10);
+    rates.limit.push(await reading(api));
+    await member.close();
   }
   const ratio = (name) => median(rates[name].map((rate, round) => rate / rates.none[round]));
   return { none: median(rates.none), pool: ratio('pool'), limit: ratio('limit') };
@@ -184,9 +185,9 @@ const table = [
     'members',
     'syncs/s',
     'CPU of Redis',
-    'of that a sync',
-    'its script',
-    'seen here',
+    'CPU per sync',
+    'script time per sync',
+    'sync latency',
     'agreed after',
   ]),
   row(['---:', '---:', '---:', '---:', '---:', '---:', '---:']),
@@ -213,23 +214,23 @@ for (const count of COUNTS) {
 
 const decisions = [row(['', 'alone', 'in a pool', 'ratio']), row(['---', '---:', '---:', '---:'])];
 for (const [name, limit] of Object.entries(LIMITS)) {
-  const { alone, pooled, ratio } = await beside(limit);
+  const { alone, pooled, ratio } = await compare(limit);
   decisions.push(row([name, millions(alone), millions(pooled), ratio.toFixed(2)]));
 }
 const read = await readers();
-const text = `Members that sync every 100 ms with one Redis, each on a connection of its own, for ${SPAN_MS / 1000} s
-(\`npm run bench:pool\`; ${machineLine()}). CPU is what Redis used in all, network included; the script's time is
-by the clock on the wall. All members are in one process that shares the machine with Redis: "seen here" is mostly the
-wait for that process.
+const text = `Members that sync every 100 ms with one Redis, each on its own connection, for ${SPAN_MS / 1000} s
+(\`npm run bench:pool\`; ${machineLine()}). CPU is the total of Redis, network included; script time is
+wall-clock time. All members are in one process on the same machine as Redis, so the sync latency is mostly
+waiting for that process.
 
 ${table.join('\n')}
 
-Decisions a second of one limit, alone and in a pool of three; medians of ${ROUNDS} rounds, and of their ratios.
+Decisions per second of one limit, alone and in a pool of three; medians of ${ROUNDS} rounds, and of their ratios.
 
 ${decisions.join('\n')}
 
-A reader of batches of 500 small messages that has no limit reads ${millions(read.none)} of them. In a process that is in a pool it
-reads ${read.pool.toFixed(2)} times as many, and with a limit of that pool, which is asked once a batch, ${read.limit.toFixed(2)} times.`;
+A reader of batches of 500 small messages without a limit reads ${millions(read.none)}. In a process that is a member of a pool it
+reads ${read.pool.toFixed(2)} times as many, and with a limit of that pool, checked once per batch, ${read.limit.toFixed(2)} times.`;
 console.log(`\n${text}`);
 if (!smoke) writeSection('Pools', text);
 server.kill('SIGKILL');

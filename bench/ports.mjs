@@ -1,4 +1,4 @@
-/** Ports on loopback that nobody uses. */
+/** Free ports on loopback. */
 
 import { createSocket } from 'node:dgram';
 import { createServer } from 'node:net';
@@ -11,7 +11,7 @@ export async function freePort() {
   return port;
 }
 
-/** The same for datagrams, several at once. */
+/** Several different free UDP ports. */
 export async function freeUdpPorts(count) {
   const sockets = await Promise.all(
     Array.from({ length: count }, async () => {

@@ -41,7 +41,7 @@ return n`;
 
 const limit = { bucket: { rate: 1e9, burst: 1e9 } };
 
-const contenders = {
+const competitors = {
   sluice: () => {
     const api = limiter({ name: 'bench', limit, backend: redis(client) });
     return { ask: (key) => api.check(key), end: () => api.close() };
@@ -96,7 +96,7 @@ async function rate(ask, callers) {
 }
 
 const made = {};
-for (const [name, make] of Object.entries(contenders)) {
+for (const [name, make] of Object.entries(competitors)) {
   try {
     made[name] = await make();
     for (const callers of IN_FLIGHT) await rate(made[name].ask, callers);

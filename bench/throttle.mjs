@@ -20,7 +20,7 @@ const limit = { bucket: { rate: 1e9, burst: 1e12 } };
 let count = 0;
 const work = () => ++count;
 
-const contenders = {
+const competitors = {
   'check written by hand': () => {
     const api = limiter({ limit });
     return {
@@ -62,7 +62,7 @@ async function rate({ sync, async: asynchronous }) {
 }
 
 const made = {};
-for (const [name, make] of Object.entries(contenders)) {
+for (const [name, make] of Object.entries(competitors)) {
   made[name] = await make();
   await rate(made[name]); // warm up
 }

@@ -15,9 +15,9 @@ import { parseArgs } from 'node:util';
 import { limiter } from 'sluice';
 import { Caller } from './callers.mjs';
 import { fleetOf } from './daemons.mjs';
-import { pictureOf } from './picture.mjs';
+import { pictureOf } from './svg.mjs';
 import { paint, Screen } from './screen.mjs';
-import { judge, play } from './story.mjs';
+import { judge, play } from './scenario.mjs';
 import { tableOf } from './table.mjs';
 
 const REDRAW_MS = 500;

@@ -106,7 +106,7 @@ describe('docs/library.md', () => {
 
 describe('docs/limits.md', () => {
   const page = readFileSync('docs/limits.md', 'utf8');
-  const policies = readdirSync('src/policy').filter(
+  const policies = readdirSync('src/policies').filter(
     (file) => !/test|policy|limit|cost|instant|all|partitions|cell/.test(file),
   );
 

@@ -16,7 +16,7 @@ interface Played {
 let facts: Played['facts'];
 
 beforeAll(async () => {
-  ({ facts } = await runBench<Played>(MAX_PLAY_MS, 'live/run.mjs'));
+  ({ facts } = await runBench<Played>(MAX_PLAY_MS, 'real-servers/run.mjs'));
 }, MAX_PLAY_MS);
 
 describe('an adaptive limit, live', () => {

@@ -29,7 +29,7 @@ const requests = (path) =>
   );
 
 /** The bare one is asked the very same: only what is done with it differs. */
-const CONTENDERS = {
+const COMPETITORS = {
   bare: { server: 'bare', path: (n) => `/check?limit=api&key=user-${n}` },
   'check, limit by name': { server: 'check', path: (n) => `/check?limit=api&key=user-${n}` },
   'check, limit by key': { server: 'check', path: (n) => `/check?key=user-${n}` },
@@ -77,17 +77,17 @@ async function start({ server, path }) {
   return { process, port, cpuUs, all: requests(path) };
 }
 
-/** One round: every contender in turn, several times. */
-async function round(contenders, connections) {
-  const sums = contenders.map(() => ({ count: 0, ms: 0, usedUs: 0, ownUs: 0 }));
+/** One round: every competitor in turn, several times. */
+async function round(competitors, connections) {
+  const sums = competitors.map(() => ({ count: 0, ms: 0, usedUs: 0, ownUs: 0 }));
   for (let turn = 0; turn < TURNS; turn++) {
-    for (const [n, contender] of contenders.entries()) {
-      const [before, own] = [await contender.cpuUs(), process.cpuUsage()];
-      const { count, ms } = await burst(contender, connections, SPAN_MS);
+    for (const [n, competitor] of competitors.entries()) {
+      const [before, own] = [await competitor.cpuUs(), process.cpuUsage()];
+      const { count, ms } = await burst(competitor, connections, SPAN_MS);
       sums[n].count += count;
       sums[n].ms += ms;
       sums[n].ownUs += totalUs(process.cpuUsage(own));
-      sums[n].usedUs += (await contender.cpuUs()) - before;
+      sums[n].usedUs += (await competitor.cpuUs()) - before;
     }
   }
   return sums.map(({ count, ms, usedUs, ownUs }) => ({
@@ -98,16 +98,16 @@ async function round(contenders, connections) {
   }));
 }
 
-const names = Object.keys(CONTENDERS);
-const contenders = [];
-for (const name of names) contenders.push(await start(CONTENDERS[name]));
-for (const contender of contenders) await burst(contender, 8, SPAN_MS * 4); // warm up
+const names = Object.keys(COMPETITORS);
+const competitors = [];
+for (const name of names) competitors.push(await start(COMPETITORS[name]));
+for (const competitor of competitors) await burst(competitor, 8, SPAN_MS * 4); // warm up
 
 const percent = (share) => `${Math.round(share * 100)} %`;
 const lines = [];
 for (const connections of [8, 64]) {
   const rounds = [];
-  for (let n = 0; n < ROUNDS; n++) rounds.push(await round(contenders, connections));
+  for (let n = 0; n < ROUNDS; n++) rounds.push(await round(competitors, connections));
   for (const [n, name] of names.entries()) {
     const of = (figure) => median(rounds.map((own) => own[n][figure]));
     const ratios = rounds.map((own) => own[n].rate / own[0].rate).toSorted((a, b) => a - b);
@@ -122,7 +122,7 @@ for (const connections of [8, 64]) {
     ]);
   }
 }
-for (const { process } of contenders) process.disconnect();
+for (const { process } of competitors) process.disconnect();
 
 const table = [
   row([

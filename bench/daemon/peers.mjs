@@ -11,7 +11,7 @@
 
 import { createSocket } from 'node:dgram';
 import { machineLine, median, row, writeSection } from '../report.mjs';
-import { askAll } from './ask.mjs';
+import { measureLoad } from './measure.mjs';
 import { startDaemon } from './process.mjs';
 
 const smoke = process.argv.includes('--smoke');
@@ -53,7 +53,7 @@ try {
     for (let n = 0; n < ROUNDS; n++) {
       const figures = [];
       for (const target of targets) {
-        figures.push(await askAll(target, { connections: CONNECTIONS, depth, ms: SPAN_MS }));
+        figures.push(await measureLoad(target, { connections: CONNECTIONS, depth, ms: SPAN_MS }));
       }
       rounds.push(figures);
     }

@@ -15,7 +15,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { freePort } from '../ports.mjs';
 import { machineLine, median, writeSection } from '../report.mjs';
-import { askAll } from './ask.mjs';
+import { measureLoad } from './measure.mjs';
 import { startDaemon } from './process.mjs';
 
 const smoke = process.argv.includes('--smoke');
@@ -121,7 +121,7 @@ try {
         const rounds = targets.map(() => []);
         for (let round = 0; round < ROUNDS; round++) {
           for (const [n, target] of targets.entries()) {
-            rounds[n].push(await askAll(target, { connections, depth, isUnix, ms: SPAN_MS }));
+            rounds[n].push(await measureLoad(target, { connections, depth, isUnix, ms: SPAN_MS }));
           }
         }
         const of = (n, read) => median(rounds[n].map(read));

@@ -14,7 +14,7 @@ import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { limiter } from 'sluice';
 import { throttleFetch } from 'sluice/fetch';
-import { always, keepSending, mean, percent, serve, until, watch } from './stage.mjs';
+import { always, keepSending, mean, percent, serve, until, watch } from './harness.mjs';
 
 /** A climb that takes longer than this will never get there. */
 const MAX_CLIMB_MS = 15_000;

@@ -12,7 +12,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { limiter } from 'sluice';
 import { throttleFetch } from 'sluice/fetch';
-import { always, percent, SAMPLE_MS, serve, until } from './stage.mjs';
+import { always, percent, SAMPLE_MS, serve, until } from './harness.mjs';
 
 /** Few callers, often: so few are in flight when the first busy reply comes that a short spell stays short. */
 const CALLERS = 4;

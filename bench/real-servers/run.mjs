@@ -15,7 +15,7 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { climb, flood, quota, silence, slowing } from './adaptive.mjs';
 import { busy } from './busy.mjs';
-import { drawAdaptive, drawBusy } from './pictures.mjs';
+import { drawAdaptive, drawBusy } from './charts.mjs';
 
 const SCENARIOS = { climb, silence, slowing, quota, flood, busy };
 const NAMES = Object.keys(SCENARIOS);

@@ -3,7 +3,7 @@
 import { spawn } from 'node:child_process';
 import { cpuOf } from './process.mjs';
 
-export async function askAll(target, { connections, depth, isUnix = false, ms }) {
+export async function measureLoad(target, { connections, depth, isUnix = false, ms }) {
   const where = isUnix ? { path: target.path } : { port: target.port };
   const { kind, extra } = target;
   const order = { ...where, kind, extra, connections, depth, ms };

@@ -1,16 +1,15 @@
 /**
- * Who is compared: each makes a keyed limiter of its own kind and says how it is asked.
+ * The limiters that are compared. Each creates a keyed limiter and gives a function that checks a key.
  *
- * All of them get a limit that is never reached, the path on which the peers are fastest (a refusal
- * in rate-limiter-flexible is a rejected promise). `sync` asks answer at once; `async` ones have to
- * be awaited, and are, because a decision nobody waits for is none.
+ * The limit is never reached: on this path other libraries are fastest (a refusal in rate-limiter-flexible is a
+ * rejected promise). `sync` functions return a decision, `async` ones are awaited.
  */
 
-const KEYS = 1_100_000; // a little room above the million that are used
+const KEYS = 1_100_000; // slightly more than the million in use
 const PLENTY = 1e12;
 const HOUR_MS = 3_600_000;
 
-export const contenders = {
+export const competitors = {
   sluice: {
     async make() {
       const { limiter } = await import('sluice');
@@ -49,12 +48,12 @@ export const contenders = {
       const { default: LocalStore } = await import('@fastify/rate-limit/store/LocalStore.js');
       const store = new LocalStore(false, false, KEYS);
       let allowed = false;
-      const hear = (_error, { current }) => {
+      const onCount = (_error, { current }) => {
         allowed = current <= PLENTY;
       };
       return {
         sync(key) {
-          store.incr(key, hear, HOUR_MS, PLENTY);
+          store.incr(key, onCount, HOUR_MS, PLENTY);
           return allowed;
         },
       };

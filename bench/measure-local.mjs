@@ -1,13 +1,13 @@
 /**
- * Measures one contender, in a process of its own so that nobody inherits another's heap.
+ * Measures one competitor in its own process, so that heaps do not affect each other.
  *
- *     node --expose-gc bench/measure.mjs NAME KEYS MILLISECONDS   →  one line of JSON
+ *     node --expose-gc bench/measure-local.mjs NAME KEYS MILLISECONDS   →  one line of JSON
  *
- * One hot key, a thousand of them, then every key of a million alike, then as Zipf has it (a few are
- * asked for most of the time, as in life). Decisions a second each, and the bytes a key costs.
+ * Decisions per second for one key, a thousand keys, all keys uniformly, and all keys by a Zipf distribution (few keys
+ * get most calls); and bytes per key.
  */
 
-import { contenders } from './contenders.mjs';
+import { competitors } from './competitors.mjs';
 
 const [name, keyCount, spanMs] = [
   process.argv[2],
@@ -15,9 +15,9 @@ const [name, keyCount, spanMs] = [
   Number(process.argv[4]),
 ];
 const ORDER = 1 << 20;
-const BATCH = 4096; // asks between two looks at the clock
+const BATCH = 4096; // checks between two reads of the clock
 
-// A small generator of our own: the same order for everybody.
+// A seeded generator: the same order for all competitors.
 let seed = 42;
 const random = () => {
   seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0;
@@ -53,16 +53,16 @@ async function rate(ask, isAsync, keys, order) {
   return done / ((now - start) / 1000);
 }
 
-/** Zipf with exponent 1 over `count` keys, by inverting the logarithm it sums to. */
+/** Zipf with exponent 1 over `count` keys, by inverse transform sampling. */
 const zipf = (count) =>
   Math.min(count - 1, Math.floor(Math.exp(random() * Math.log(count + 1)) - 1));
 
-const { sync, async: asynchronous } = await contenders[name].make();
+const { sync, async: asynchronous } = await competitors[name].make();
 const ask = sync ?? asynchronous;
 const isAsync = sync === undefined;
 
 const before = memory();
-// Fresh strings that only the contender may keep: what it keeps is what a key costs.
+// Fresh strings that only the competitor keeps, so that they count as its memory.
 for (let n = 0; n < keyCount; n++) await ask(keyOf(n));
 const bytesPerKey = (memory() - before) / keyCount;
 
@@ -79,4 +79,4 @@ for (const [scenario, order] of Object.entries(orders)) {
   results[scenario] = await rate(ask, isAsync, keys, order);
 }
 console.log(JSON.stringify(results));
-process.exit(0); // some contenders leave a timer for every key
+process.exit(0); // some competitors keep a timer per key
