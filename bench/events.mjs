@@ -20,7 +20,7 @@ const BATCH = 1024;
 
 const listeners = {
   'no listener': () => {},
-  'a listener that does nothing': (api) => api.on(() => {}),
+  'an empty listener': (api) => api.on(() => {}),
   'prometheus()': async (api) => (await import('sluice/metrics')).prometheus(api),
   'logLimiting()': async (api) => (await import('sluice/metrics')).logLimiting(api, { warn() {} }),
   'instrument(), no SDK': async (api) => (await import('sluice/opentelemetry')).instrument(api),

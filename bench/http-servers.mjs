@@ -77,7 +77,7 @@ export const servers = {
   },
   Express: {
     bare: () => expressWith(),
-    'a middleware that does nothing': () => expressWith(() => (_, __, next) => next()),
+    'an empty middleware': () => expressWith(() => (_, __, next) => next()),
     sluice: () => expressWith(() => ours('express')),
     'sluice, legacy headers': () => expressWith(() => ours('express', legacy)),
     'sluice, no headers': () => expressWith(() => ours('express', quiet)),

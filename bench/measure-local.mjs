@@ -32,7 +32,7 @@ const memory = () => {
   return heapUsed + external;
 };
 
-async function rate(ask, isAsync, keys, order) {
+async function rate(check, isAsync, keys, order) {
   const mask = order.length - 1;
   let done = 0;
   let allowed = 0;
@@ -42,9 +42,9 @@ async function rate(ask, isAsync, keys, order) {
   while (now < end) {
     if (isAsync) {
       for (let n = 0; n < BATCH; n++)
-        allowed += (await ask(keys[order[(done + n) & mask]])) ? 1 : 0;
+        allowed += (await check(keys[order[(done + n) & mask]])) ? 1 : 0;
     } else {
-      for (let n = 0; n < BATCH; n++) allowed += ask(keys[order[(done + n) & mask]]) ? 1 : 0;
+      for (let n = 0; n < BATCH; n++) allowed += check(keys[order[(done + n) & mask]]) ? 1 : 0;
     }
     done += BATCH;
     now = performance.now();
@@ -58,12 +58,12 @@ const zipf = (count) =>
   Math.min(count - 1, Math.floor(Math.exp(random() * Math.log(count + 1)) - 1));
 
 const { sync, async: asynchronous } = await competitors[name].make();
-const ask = sync ?? asynchronous;
+const check = sync ?? asynchronous;
 const isAsync = sync === undefined;
 
 const before = memory();
 // Fresh strings that only the competitor keeps, so that they count as its memory.
-for (let n = 0; n < keyCount; n++) await ask(keyOf(n));
+for (let n = 0; n < keyCount; n++) await check(keyOf(n));
 const bytesPerKey = (memory() - before) / keyCount;
 
 const keys = Array.from({ length: keyCount }, (_, n) => keyOf(n));
@@ -75,8 +75,8 @@ const orders = {
 };
 const results = { bytesPerKey };
 for (const [scenario, order] of Object.entries(orders)) {
-  await rate(ask, isAsync, keys, order); // once to warm up, once to count
-  results[scenario] = await rate(ask, isAsync, keys, order);
+  await rate(check, isAsync, keys, order); // once to warm up, once to count
+  results[scenario] = await rate(check, isAsync, keys, order);
 }
 console.log(JSON.stringify(results));
 process.exit(0); // some competitors keep a timer per key

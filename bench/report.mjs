@@ -1,10 +1,10 @@
 /**
- * How results are written down: figures, ratios, the machine and the day they were taken.
+ * Formats results and writes them into pages, with the machine and the day of the measurement.
  *
- * Benchmarks write sections of bench/RESULTS.md. What stands in the midst of a page of docs/ is a block of its own:
+ * Benchmarks write sections of bench/RESULTS.md. Figures inside a page of docs/ are in a block:
  *
  *     <!-- figures: NAME -->
- *     a table, or sentences; the last line says which command made it, where and when
+ *     a table or sentences; the last line has the command, the machine and the day
  *     <!-- /figures -->
  */
 
@@ -17,16 +17,16 @@ const FILE = new URL('bench/RESULTS.md', ROOT);
 export const median = (values) => values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)];
 export const millions = (rate) => `${(rate / 1e6).toFixed(2)} M/s`;
 export const times = (ratio) => `${ratio.toFixed(ratio < 10 ? 2 : 0)} ×`;
-export const percent = (part, digits = 1) => `${(100 * part).toFixed(digits)} %`;
+export const percent = (fraction, digits = 1) => `${(100 * fraction).toFixed(digits)} %`;
 export const whole = (value) => Math.round(value).toLocaleString('en');
 export const row = (cells) => `| ${cells.join(' | ')} |`;
 
-/** A table of results, by what each column reads from one of them; `marks` are the dashes below its head. */
-export function table(columns, results, marks = []) {
+/** A Markdown table: `columns` maps headings to functions of a result, `rules` are the dashes below the headings. */
+export function table(columns, results, rules = []) {
   const names = Object.keys(columns);
   return [
     row(names),
-    row(names.map((_, n) => marks[n] ?? '---')),
+    row(names.map((_, n) => rules[n] ?? '---')),
     ...results.map((result) => row(Object.values(columns).map((cell) => cell(result)))),
   ].join('\n');
 }
@@ -37,25 +37,25 @@ export function machineLine() {
   return `${cpus().length} × ${cpus()[0].model.trim()}, ${memory}, Node ${process.versions.node}, ${when}`;
 }
 
-/** How busy the machine was before anything began, as this is read when a script is loaded. */
+/** Load of the machine before the measurement: read when the script is loaded. */
 const LOAD = loadavg()[0];
 export const loadLine = () => `load ${LOAD.toFixed(1)} at the start`;
 
-/** The last line of a block: the command, where and when, and what else matters. */
+/** The last line of a block: the command, the machine, the day and more. */
 export const madeBy = (command, ...more) =>
   `${[`\`${command}\`: ${machineLine()}`, ...more].join(', ')}.`;
 
-/** Whether `--write` was said. Only a run in full may write: others are refused before they begin. */
+/** Whether `--write` was given. A shortened run must not write, and fails before it starts. */
 export function isToWrite(isFull) {
-  const isAsked = process.argv.includes('--write');
-  if (isAsked && !isFull) {
-    console.error('--write takes the run in full: nothing was begun');
+  const isGiven = process.argv.includes('--write');
+  if (isGiven && !isFull) {
+    console.error('expected a full run with --write, got a shortened one; nothing was started');
     process.exit(2);
   }
-  return isAsked;
+  return isGiven;
 }
 
-/** Writes one section of the results anew and leaves the others as they are. */
+/** Replaces one section of the results. */
 export function writeSection(title, text) {
   const old = existsSync(FILE) ? readFileSync(FILE, 'utf8') : '# Results\n';
   const [head, ...sections] = old.split(/^## /m);
@@ -65,14 +65,14 @@ export function writeSection(title, text) {
   writeFileSync(FILE, `${head.trimEnd()}\n\n${all}\n`);
 }
 
-/** Writes one block of a page anew and leaves the rest as it is. */
+/** Replaces one block of a page. */
 export function writeFigures(page, name, text) {
   const { before, after } = blockOf(page, name);
   writeFileSync(new URL(page, ROOT), `${before}\n${text.trim()}\n${after}`);
   console.error(`wrote ${name} in ${page}`);
 }
 
-/** What a block of a page says now. */
+/** The current text of a block. */
 export const readFigures = (page, name) => blockOf(page, name).text.trim();
 
 function blockOf(page, name) {

@@ -1,6 +1,6 @@
 /**
- * All that is measured, in the order in which it is: a script of package.json, the words that have it write, and how many minutes it
- * usually takes on two cores.
+ * All measurements in their order: a script of package.json, its arguments, and its usual duration in minutes on two
+ * cores.
  */
 
 const WRITE = ['--write'];
@@ -13,7 +13,7 @@ const step = (script, minutes, ...words) => ({
 });
 
 export const STEPS = [
-  // Benchmarks write bench/RESULTS.md whenever they are run in full.
+  // Benchmarks write bench/RESULTS.md after every full run.
   step('bench', 4),
   step('bench:throttle', 1),
   step('bench:events', 1),

@@ -1,11 +1,11 @@
 /**
- * What wrapping a function costs: calls of a function that does nothing, inside a limit that is
- * never reached, beside a check written by hand and beside what people use today.
+ * The overhead of `throttle(fn)`: calls of an empty function under a limit that is never reached, compared with an
+ * explicit check and with other libraries.
  *
- *     npm run bench:throttle              medians of five rounds, a part of bench/RESULTS.md
- *     npm run bench:throttle -- --smoke   a moment, writes nothing
+ *     npm run bench:throttle              medians of five rounds, written to bench/RESULTS.md
+ *     npm run bench:throttle -- --smoke   a short run, writes nothing
  *
- * Peers give back promises, so theirs are awaited; a function of ours that is not async stays so.
+ * Other libraries return promises, which are awaited. `throttle` keeps a synchronous function synchronous.
  */
 
 import { limiter, throttle } from 'sluice';
@@ -21,7 +21,7 @@ let count = 0;
 const work = () => ++count;
 
 const competitors = {
-  'check written by hand': () => {
+  'explicit check': () => {
     const api = limiter({ limit });
     return {
       sync() {
@@ -71,9 +71,9 @@ for (let round = 0; round < ROUNDS; round++) {
   for (const name of Object.keys(made)) rates[name].push(await rate(made[name]));
 }
 
-const hand = median(rates['check written by hand']);
+const hand = median(rates['explicit check']);
 const table = [
-  row(['', 'calls a second', 'of a check by hand']),
+  row(['', 'calls per second', 'relative to an explicit check']),
   row(['---', '---:', '---:']),
   ...Object.entries(rates).map(([name, own]) =>
     row([name, millions(median(own)), times(median(own) / hand)]),
@@ -83,7 +83,7 @@ console.log(table);
 if (!smoke) {
   writeSection(
     'A wrapped function',
-    `Calls of a function that does nothing. Medians of ${ROUNDS} rounds in one run of
+    `Calls of an empty function. Medians of ${ROUNDS} rounds in one run of
 \`npm run bench:throttle\`; ${machineLine()}.
 
 ${table}`,

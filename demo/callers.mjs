@@ -1,20 +1,20 @@
 /**
- * Clients that call at an even pace, each time at the next daemon in turn, and what became of their calls.
+ * Simulated clients that call the daemons in rotation at a constant rate, and count the results.
  *
- *     caller ──▶ its turn: north │ south │ west ──▶ allowed, denied, or no answer: then the next one
- *        └─────▶ one bucket in this process that sees every call: what a limit in one place would have allowed
+ *     caller ──▶ next of north │ south │ west ──▶ allowed, denied, or unavailable: then the next one
+ *        └─────▶ one token bucket in this process that sees every call, for comparison
  */
 
 const TICK_MS = 5;
 const SECOND_MS = 1000;
 
 export class Caller {
-  asked = 0;
+  calls = 0;
   allowed = 0;
   denied = 0;
-  /** Calls that no daemon answered. */
+  /** Calls without a reply from any daemon. */
   unanswered = 0;
-  /** What one bucket would have allowed. */
+  /** Calls that one bucket would have allowed. */
   oneBucket = 0;
   #daemons;
   #bucket;
@@ -28,18 +28,17 @@ export class Caller {
     this.#bucket = bucket;
   }
 
-  /** Calls that wait for their answer. */
-  get open() {
-    return this.asked - this.allowed - this.denied - this.unanswered;
+  get pending() {
+    return this.calls - this.allowed - this.denied - this.unanswered;
   }
 
-  /** Calls so many times a second, until it is told to pause. What a busy machine made late is made up for. */
-  begin(perSecond) {
-    const begunAt = performance.now();
+  /** Calls at a constant rate until `pause`; late calls are made up for. */
+  start(perSecond) {
+    const startedAt = performance.now();
     let made = 0;
     this.#timer = setInterval(() => {
-      const due = ((performance.now() - begunAt) / SECOND_MS) * perSecond;
-      for (; made < due; made++) void this.#call(this.#turn());
+      const due = ((performance.now() - startedAt) / SECOND_MS) * perSecond;
+      for (; made < due; made++) void this.#call(this.#rotation());
     }, TICK_MS);
   }
 
@@ -47,13 +46,13 @@ export class Caller {
     clearInterval(this.#timer);
   }
 
-  /** So many calls in the same instant at one daemon; how many of them were allowed. */
+  /** Sends calls to one daemon at once; resolves with the number of allowed calls. */
   async burst(count, daemon) {
     const calls = Array.from({ length: count }, () => this.#call([daemon, ...this.#daemons]));
     return (await Promise.all(calls)).filter(Boolean).length;
   }
 
-  /** Allowed and denied in the last second: by one daemon, or by all. */
+  /** Allowed and denied calls in the last second, of one daemon or of all. */
   lastSecond(daemon) {
     const since = performance.now() - SECOND_MS;
     this.#recent = this.#recent.filter(({ at }) => at > since);
@@ -62,17 +61,17 @@ export class Caller {
     return { allowed, denied: calls.length - allowed };
   }
 
-  /** All daemons, the next one first. */
-  #turn() {
-    const first = this.asked % this.#daemons.length;
+  /** All daemons, starting with the next one. */
+  #rotation() {
+    const first = this.calls % this.#daemons.length;
     return [...this.#daemons.slice(first), ...this.#daemons.slice(0, first)];
   }
 
-  /** Asks one after the other until somebody answers. */
-  async #call(inTurn) {
-    this.asked++;
+  /** Tries the daemons in order until one replies. */
+  async #call(daemons) {
+    this.calls++;
     if (this.#bucket.check(this.name).verdict === 'allow') this.oneBucket++;
-    for (const daemon of inTurn) {
+    for (const daemon of daemons) {
       const isAllowed = await daemon.allows(this.name);
       if (isAllowed === undefined) continue;
       if (isAllowed) this.allowed++;

@@ -1,6 +1,6 @@
 /**
- * Daemons as processes of their own, that keep one limit together over UDP on loopback, sealed with a key
- * made for them. They can be killed, frozen and brought back, and none outlives this process.
+ * Daemons as child processes that share one limit by gossip over UDP on loopback, authenticated with a random key.
+ * They can be killed, frozen and restarted, and end with this process.
  */
 
 import { spawn } from 'node:child_process';
@@ -19,16 +19,16 @@ const STARTS_WITHIN_MS = 15_000;
 const ENDS_WITHIN_MS = 3_000;
 const MAX_LOG_CHARS = 2_000;
 
-/** Quick to leave a daemon that does not answer, and quick to come back to it. */
+/** Short deadline and back-off: a client leaves a frozen daemon at once and returns soon. */
 const CLIENT = { deadline: '200ms', onUnavailable: 'deny', backoff: { first: 50, max: 200 } };
 
-/** What somebody has in the environment for a daemon of theirs is not for these. */
-const OWN_ENV = Object.fromEntries(
+/** The environment without settings for other daemons. */
+const CLEAN_ENV = Object.fromEntries(
   Object.entries(process.env).filter(([name]) => !name.startsWith('SLUICE_')),
 );
 
 class Daemon {
-  /** up, killed, frozen, or down: not started, or ended by itself. */
+  /** up, killed, frozen, or down: not started, or ended unexpectedly. */
   state = 'down';
   #args;
   #env;
@@ -46,27 +46,27 @@ class Daemon {
     return this.#process.pid;
   }
 
-  /** Resolves once it answers. It takes its place among its peers before that. */
+  /** Resolves when the daemon is ready. It has joined its peers before that. */
   async start() {
-    const own = spawn(process.execPath, [COMMAND, 'serve', ...this.#args], {
-      env: { ...OWN_ENV, ...this.#env },
+    const child = spawn(process.execPath, [COMMAND, 'serve', ...this.#args], {
+      env: { ...CLEAN_ENV, ...this.#env },
       stdio: ['ignore', 'pipe', 'pipe'],
     });
-    this.#process = own;
-    let said = '';
-    own.stdout.on('data', (chunk) => {
-      said += chunk;
+    this.#process = child;
+    let output = '';
+    child.stdout.on('data', (chunk) => {
+      output += chunk;
     });
-    own.stderr.on('data', (chunk) => {
+    child.stderr.on('data', (chunk) => {
       this.#log = (this.#log + chunk).slice(-MAX_LOG_CHARS);
     });
-    own.once('exit', () => {
+    child.once('exit', () => {
       if (this.state === 'up') this.state = 'down';
     });
-    await until(() => said.includes('ready\n') || !this.isRunning, `${this.name} to start`);
-    if (!this.isRunning) throw new Error(`${this.name} did not start: ${this.#log}${said}`);
-    [, this.http] = /http +(\S+)/.exec(said);
-    this.#client = connect({ at: /resp +(\S+)/.exec(said)[1], ...CLIENT });
+    await until(() => output.includes('ready\n') || !this.isRunning, `${this.name} to start`);
+    if (!this.isRunning) throw new Error(`${this.name} did not start: ${this.#log}${output}`);
+    [, this.http] = /http +(\S+)/.exec(output);
+    this.#client = connect({ at: /resp +(\S+)/.exec(output)[1], ...CLIENT });
     this.state = 'up';
   }
 
@@ -74,24 +74,24 @@ class Daemon {
     return this.#process?.exitCode === null && this.#process.signalCode === null;
   }
 
-  /** True or false; undefined if it does not answer. */
+  /** Whether a call is allowed; undefined if the daemon is unavailable. */
   async allows(key) {
     const { verdict, unavailable } = await this.#client.check(key);
     return unavailable ? undefined : verdict === 'allow';
   }
 
-  /** What the key has left here, below zero what it owes; undefined if it does not answer. */
-  async left(key) {
+  /** Remaining calls of a key, negative if it has debt; undefined if the daemon is unavailable. */
+  async remaining(key) {
     const inspected = await this.#client.inspect(key);
     return inspected?.limits[0].remaining;
   }
 
-  /** How many other daemons it hears. */
+  /** Number of peers. */
   async peers() {
     return (await (await fetch(`http://${this.http}/peers`)).json()).peers.length;
   }
 
-  /** `kill -9`: it has no time to tell anybody anything. */
+  /** `kill -9`: without a last report to its peers. */
   async kill() {
     this.state = 'killed';
     this.#process.kill('SIGKILL');
@@ -126,7 +126,7 @@ class Daemon {
   }
 }
 
-/** Daemons that know of each other, not started yet. */
+/** Daemons of one fleet, not started. */
 export async function fleetOf(names, { rate, burst }) {
   const addresses = await Promise.all(names.map(freeAddress));
   const key = randomBytes(24).toString('base64');
@@ -143,14 +143,14 @@ export async function fleetOf(names, { rate, burst }) {
   return daemons;
 }
 
-/** Waits until each of them hears all the others. */
-export const haveMet = (daemons) =>
+/** Waits until every daemon has all other daemons as peers. */
+export const haveJoined = (daemons) =>
   until(async () => {
-    const heard = await Promise.all(daemons.map((daemon) => daemon.peers()));
-    return heard.every((count) => count === daemons.length - 1);
-  }, 'the daemons to meet');
+    const counts = await Promise.all(daemons.map((daemon) => daemon.peers()));
+    return counts.every((count) => count === daemons.length - 1);
+  }, 'the daemons to join');
 
-/** An address on loopback that nobody has for UDP. */
+/** A free UDP address on loopback. */
 async function freeAddress() {
   const socket = createSocket('udp4').bind(0, '127.0.0.1');
   await once(socket, 'listening');
@@ -159,11 +159,12 @@ async function freeAddress() {
   return `127.0.0.1:${port}`;
 }
 
-/** Looks again and again until something holds; throws if that takes too long. */
+/** Polls a condition; throws if it does not hold in time. */
 export async function until(holds, what) {
   const end = performance.now() + STARTS_WITHIN_MS;
   while (!(await holds())) {
-    if (performance.now() > end) throw new Error(`waited in vain for ${what}`);
+    if (performance.now() > end)
+      throw new Error(`expected ${what} within ${STARTS_WITHIN_MS / 1000} s`);
     await sleep(10);
   }
 }

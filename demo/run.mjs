@@ -1,12 +1,12 @@
 /**
- * One limit, three daemons, no server between them: told in the terminal as it happens.
+ * A demonstration of peers in the terminal: three daemons share one limit by gossip, without a central server.
  *
- *     npm run demo                     watch it for three quarters of a minute
+ *     npm run demo                     45 seconds
  *     npm run demo -- --fast           three times as fast, for CI
- *     npm run demo -- --svg FILE       and keep the screen at its most telling moment as a picture
+ *     npm run demo -- --svg FILE       also draws the screen after the restart of a daemon
  *
- * Real processes, real sockets, real time, and whatever it says was counted. Exit codes: 0 all of it held,
- * 1 something did not, 2 it could not be played. No daemon is left behind, also after Ctrl-C.
+ * Real processes and sockets, in real time; all numbers are measured. Exit codes: 0 all checks hold, 1 one does not,
+ * 2 the demo could not run. It stops its daemons, also after Ctrl-C.
  */
 
 import { writeFileSync } from 'node:fs';
@@ -15,16 +15,16 @@ import { parseArgs } from 'node:util';
 import { limiter } from 'sluice';
 import { Caller } from './callers.mjs';
 import { fleetOf } from './daemons.mjs';
-import { pictureOf } from './svg.mjs';
+import { checksOf, runScenario } from './scenario.mjs';
 import { paint, Screen } from './screen.mjs';
-import { judge, play } from './scenario.mjs';
+import { drawScreen } from './svg.mjs';
 import { tableOf } from './table.mjs';
 
 const REDRAW_MS = 500;
 
-/** Everything the story needs, and nothing started yet. */
-async function stageOf({ fast, svg }) {
-  /** How much faster time passes than in the story: rates grow alike, so it is the same story. */
+/** The daemons, callers and output of a scenario, not started. */
+async function createDemo({ fast, svg }) {
+  /** Speed-up: times are divided and rates multiplied by it. */
   const pace = fast ? 3 : 1;
   const limit = { rate: 10 * pace, burst: 40 };
   const daemons = await fleetOf(['north', 'south', 'west'], limit);
@@ -33,16 +33,16 @@ async function stageOf({ fast, svg }) {
     (name) => new Caller(name, daemons, bucket),
   );
   const callers = [mallory, ...good];
-  /** What each caller has left at each daemon, as it was last looked up. */
-  const left = new Map();
-  const look = async () => {
+  /** Remaining calls of each caller at each daemon, at the last sample. */
+  const remaining = new Map();
+  const sample = async () => {
     for (const daemon of daemons.filter(({ state }) => state === 'up')) {
-      const each = callers.map(async (caller) => [caller, await daemon.left(caller.name)]);
-      left.set(daemon, new Map(await Promise.all(each)));
+      const each = callers.map(async (caller) => [caller, await daemon.remaining(caller.name)]);
+      remaining.set(daemon, new Map(await Promise.all(each)));
     }
   };
-  const screen = new Screen(process.stdout, () => tableOf(callers, daemons, left, limit));
-  /** Seconds since the first line was told. */
+  const screen = new Screen(process.stdout, () => tableOf(callers, daemons, remaining, limit));
+  /** Seconds since the first line. */
   let startedAt;
   const seconds = () => {
     startedAt ??= performance.now();
@@ -55,30 +55,30 @@ async function stageOf({ fast, svg }) {
     mallory,
     good,
     seconds,
-    tell(text) {
-      screen.tell(`${paint('cyan', `${seconds().toFixed(0).padStart(3)} s`)}  ${text}`);
+    log(text) {
+      screen.log(`${paint('cyan', `${seconds().toFixed(0).padStart(3)} s`)}  ${text}`);
     },
-    /** Lets so many seconds of the story go by. */
-    async pass(storySeconds) {
-      const end = performance.now() + (storySeconds * 1000) / pace;
+    /** Waits this many seconds, divided by the pace, and redraws the table. */
+    async pass(scenarioSeconds) {
+      const end = performance.now() + (scenarioSeconds * 1000) / pace;
       for (let rest = Infinity; rest > 0; rest = end - performance.now()) {
         await sleep(Math.max(0, Math.min(REDRAW_MS, end - performance.now())));
-        await look();
+        await sample();
         screen.draw();
       }
       screen.keepTable();
     },
-    /** Says what came out; true if all of it holds. */
-    conclude(findings) {
+    /** Prints the checks; true if all hold. */
+    conclude(checks) {
       screen.print('');
-      for (const { text, holds } of findings) {
+      for (const { text, holds } of checks) {
         screen.print(`${holds ? paint('green', 'yes') : paint('red', 'NO ')}  ${text}`);
       }
-      return findings.every(({ holds }) => holds);
+      return checks.every(({ holds }) => holds);
     },
-    picture() {
+    writeSvg() {
       const lines = ['$ npm run demo', ...screen.lines()];
-      if (svg) writeFileSync(svg, pictureOf('npm run demo, in a terminal', lines));
+      if (svg) writeFileSync(svg, drawScreen('npm run demo in a terminal', lines));
     },
   };
 }
@@ -88,7 +88,7 @@ async function end({ daemons, mallory, good }) {
   await Promise.all(daemons.map((daemon) => daemon.end()));
 }
 
-/** Resolves with the exit code of a program that was told to stop, or that nobody reads any more. */
+/** Resolves with the exit code on a signal, or when standard output is closed. */
 const interrupted = () =>
   new Promise((stop) => {
     process.stdout.once('error', () => stop(130));
@@ -97,17 +97,19 @@ const interrupted = () =>
 
 async function main() {
   const options = { fast: { type: 'boolean' }, svg: { type: 'string' } };
-  const stage = await stageOf(parseArgs({ options }).values);
-  const played = play(stage).then((known) => (stage.conclude(judge(stage, known)) ? 0 : 1));
+  const demo = await createDemo(parseArgs({ options }).values);
+  const finished = runScenario(demo).then((restart) =>
+    demo.conclude(checksOf(demo, restart)) ? 0 : 1,
+  );
   try {
-    return await Promise.race([played, interrupted()]);
+    return await Promise.race([finished, interrupted()]);
   } finally {
-    await end(stage);
+    await end(demo);
   }
 }
 
 const code = await main().catch((error) => {
-  console.error(`the demo could not be played: ${error.message}`);
+  console.error(`the demo could not run: ${error.message}`);
   return 2;
 });
 process.exit(code);

@@ -1,90 +1,90 @@
 /**
- * The story, act by act, and what must have held when it is over.
+ * The scenario of the demo and its checks.
  *
- * Seconds are those of the story; a fast one passes sooner. What a line says happened was counted just before.
+ * Durations are in seconds at pace 1. Numbers in the log are measured.
  */
 
-import { haveMet, until } from './daemons.mjs';
+import { haveJoined, until } from './daemons.mjs';
 
-/** Calls a second, in the story's seconds. */
+/** Calls per second at pace 1. */
 const ABUSE = 60;
 const GOOD = [2, 3, 4];
 
 /**
- * What mallory may have got in the end, as a part of what one bucket would have allowed. Words are on their way for
- * some milliseconds, so it may be a few calls more. It may be more calls less: those that lay in west's
- * socket while it was frozen are counted when it goes on, and nobody waits for them any more.
+ * Bounds for mallory's allowed calls, relative to one bucket. Reports take some milliseconds, so a few calls more are
+ * possible. Fewer are possible too: calls in west's socket during the freeze are counted later, after the client's
+ * timeout.
  */
-const MAX_MORE = 1.05;
-const MAX_LESS = 0.8;
+const MAX_RATIO = 1.05;
+const MIN_RATIO = 0.8;
 
-/** Plays it; resolves with what mallory had left at north and at south when north was just back. */
-export async function play(stage) {
-  const { daemons, mallory, good, limit, pace, tell, pass } = stage;
+/** Runs it; resolves with mallory's remaining calls at north and south after the restart of north. */
+export async function runScenario(demo) {
+  const { daemons, mallory, good, limit, pace, log, pass } = demo;
   const [north, south, west] = daemons;
 
   await Promise.all(daemons.map((daemon) => daemon.start()));
   for (const { name, pid, http } of daemons) {
-    tell(`${name} is process ${pid}: curl '${http}/inspect?key=mallory'`);
+    log(`${name} is process ${pid}: curl '${http}/inspect?key=mallory'`);
   }
-  await haveMet(daemons);
-  tell('the three have met, over UDP, every datagram sealed with a key');
+  await haveJoined(daemons);
+  log('the daemons have joined over UDP, with authenticated datagrams');
 
   const rates = GOOD.map((perSecond) => perSecond * pace);
   good.forEach((caller, n) => {
-    caller.begin(rates[n]);
+    caller.start(rates[n]);
   });
-  tell(`alice, bob and carol begin: ${rates.join(', ')} calls a second, each at all three`);
+  log(`alice, bob and carol start: ${rates.join(', ')} calls/s, each over all daemons`);
   await pass(3);
 
-  mallory.begin(ABUSE * pace);
-  tell(`mallory begins: ${ABUSE * pace} calls a second, spread over all three`);
+  mallory.start(ABUSE * pace);
+  log(`mallory starts: ${ABUSE * pace} calls/s over all daemons`);
   await pass(2);
-  tell(`mallory has had ${mallory.allowed} calls: a burst of ${limit.burst}, and its rate since`);
-  const gets = rateOf(stage);
+  log(`mallory: ${mallory.allowed} calls allowed, a burst of ${limit.burst} and the rate since`);
+  const rateOfThree = allowedRate(demo);
   await pass(5);
-  tell(`mallory gets ${gets()} a second from all three together; the limit is ${limit.rate}`);
+  log(`mallory: ${rateOfThree()} calls/s from all daemons; the limit is ${limit.rate}/s`);
 
   await north.kill();
-  tell('north is killed (kill -9); whoever called it asks the next daemon');
-  const getsFromTwo = rateOf(stage);
+  log('north is killed (kill -9); its clients use the next daemon');
+  const rateOfTwo = allowedRate(demo);
   await pass(6);
-  tell(`south and west go on: mallory gets ${getsFromTwo()} a second`);
+  log(`south and west continue; mallory: ${rateOfTwo()} calls/s`);
 
   mallory.pause();
-  tell('mallory is quiet, until it may have a full burst again');
+  log('mallory pauses until its bucket is full');
   await pass(5);
-  const burst = await burstInABlink(stage);
-  mallory.begin(ABUSE * pace);
-  tell(`west halts for a blink: mallory bursts there and at south, ${burst} allowed`);
+  const burst = await burstDuringFreeze(demo);
+  mallory.start(ABUSE * pace);
+  log(`west stops for a moment; mallory bursts at west and south: ${burst} allowed`);
   const inDebt = mallory.allowed;
-  const known = await comeBack(stage);
+  const restart = await restartNorth(demo);
   await pass(1);
-  stage.picture();
+  demo.writeSvg();
 
-  await until(async () => (await south.left(mallory.name)) >= 0, 'the debt to be paid');
-  tell(`the debt is slept off: ${mallory.allowed - inDebt} calls of mallory allowed meanwhile`);
+  await until(async () => (await south.remaining(mallory.name)) >= 0, 'the debt to be paid');
+  log(`the debt is paid; mallory: ${mallory.allowed - inDebt} calls allowed meanwhile`);
   await pass(4);
 
   west.freeze();
-  tell('west is frozen (kill -STOP): it hears nothing and answers nobody');
-  const getsNow = rateOf(stage);
+  log('west is frozen (kill -STOP): it receives nothing and does not reply');
+  const rateSinceFreeze = allowedRate(demo);
   await pass(4);
   west.thaw();
-  tell('west goes on, notices that it slept, and asks the others how keys stand');
+  log('west continues, detects the pause and synchronises with its peers');
   await pass(6);
-  tell(`mallory got ${getsNow()} a second since west was frozen`);
+  log(`mallory: ${rateSinceFreeze()} calls/s since the freeze`);
 
   for (const caller of [mallory, ...good]) caller.pause();
-  await until(() => [mallory, ...good].every(({ open }) => open === 0), 'the last answers');
-  return known;
+  await until(() => [mallory, ...good].every(({ pending }) => pending === 0), 'the last replies');
+  return restart;
 }
 
 /**
- * The worst moment there is: west stands still, as in a long garbage collection, and hears only afterwards what
- * south allows meanwhile. By then it has allowed as much itself.
+ * The worst case: west stops, as in a long garbage collection, and receives the reports of south only after it has
+ * allowed as much itself.
  */
-async function burstInABlink({ daemons: [, south, west], mallory, limit }) {
+async function burstDuringFreeze({ daemons: [, south, west], mallory, limit }) {
   west.freeze();
   const atWest = mallory.burst(limit.burst, west);
   const atSouth = await mallory.burst(limit.burst, south);
@@ -92,54 +92,53 @@ async function burstInABlink({ daemons: [, south, west], mallory, limit }) {
   return atSouth + (await atWest);
 }
 
-/** Starts north again; the first thing anybody asks it is how mallory stands. */
-async function comeBack({ daemons: [north, south], mallory, limit, tell }) {
+/** Restarts north and reads mallory's state there before any other call. */
+async function restartNorth({ daemons: [north, south], mallory, limit, log }) {
   const started = north.start();
-  tell(
-    `north starts again, process ${north.pid}: alone, it would give mallory ${limit.burst} more`,
-  );
+  log(`north restarts, process ${north.pid}; without peers mallory would get ${limit.burst} more`);
   await started;
-  const known = { atNorth: undefined, atSouth: undefined };
+  const restart = { atNorth: undefined, atSouth: undefined };
   await until(async () => {
-    const left = [north, south].map((daemon) => daemon.left(mallory.name));
-    [known.atNorth, known.atSouth] = await Promise.all(left);
-    return known.atNorth !== undefined && known.atSouth !== undefined;
-  }, 'north to answer');
-  tell(`north asked the others first: its first answer is that mallory ${standing(known.atNorth)}`);
-  return known;
+    const remaining = [north, south].map((daemon) => daemon.remaining(mallory.name));
+    [restart.atNorth, restart.atSouth] = await Promise.all(remaining);
+    return restart.atNorth !== undefined && restart.atSouth !== undefined;
+  }, 'north to reply');
+  log(`north has the state of its peers: mallory ${formatBalance(restart.atNorth)}`);
+  return restart;
 }
 
-const standing = (left) => (left < 0 ? `owes ${-left}` : `has ${left} left`);
+const formatBalance = (remaining) =>
+  remaining < 0 ? `owes ${-remaining}` : `has ${remaining} left`;
 
-/** What mallory is allowed a second, from now until it is asked for. */
-function rateOf({ mallory, seconds }) {
+/** Measures mallory's allowed calls per second from now until the result is called. */
+function allowedRate({ mallory, seconds }) {
   const from = { allowed: mallory.allowed, at: seconds() };
   return () => ((mallory.allowed - from.allowed) / (seconds() - from.at)).toFixed(1);
 }
 
-/** What came out: lines of text, and whether each is as promised. */
-export function judge({ daemons, mallory, good, limit }, { atNorth, atSouth }) {
-  const { asked, allowed, oneBucket } = mallory;
-  const most = Math.floor(MAX_MORE * oneBucket);
+/** The checks: a text, and whether it holds. */
+export function checksOf({ daemons, mallory, good, limit }, { atNorth, atSouth }) {
+  const { calls, allowed, oneBucket } = mallory;
+  const bound = Math.floor(MAX_RATIO * oneBucket);
   const refused = sum(good, 'denied');
   const unanswered = sum([mallory, ...good], 'unanswered');
   const down = daemons.filter(({ state }) => state !== 'up').map(({ name }) => name);
   return [
     {
-      text: `mallory asked ${asked} times, got ${allowed}; one bucket gives ${oneBucket}, the bound is ${most}`,
-      holds: allowed <= most && allowed >= MAX_LESS * oneBucket,
+      text: `mallory: ${calls} calls, ${allowed} allowed; one bucket allows ${oneBucket}, the bound is ${bound}`,
+      holds: allowed <= bound && allowed >= MIN_RATIO * oneBucket,
     },
     {
-      text: `alice, bob and carol asked ${sum(good, 'asked')} times; ${refused} denied`,
+      text: `alice, bob and carol: ${sum(good, 'calls')} calls, ${refused} denied`,
       holds: refused === 0,
     },
     {
-      text: `when north was back, mallory ${standing(atNorth)} there, and ${standing(atSouth)} at south`,
+      text: `after the restart mallory ${formatBalance(atNorth)} at north and ${formatBalance(atSouth)} at south`,
       holds: Math.abs(atNorth - atSouth) <= limit.burst / 4,
     },
-    { text: `calls that nobody answered: ${unanswered}`, holds: unanswered === 0 },
+    { text: `calls without a reply: ${unanswered}`, holds: unanswered === 0 },
     {
-      text: `daemons that ended by themselves: ${down.join(', ') || 'none'}`,
+      text: `daemons that ended unexpectedly: ${down.join(', ') || 'none'}`,
       holds: down.length === 0,
     },
   ];

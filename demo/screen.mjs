@@ -1,14 +1,14 @@
 /**
- * The terminal: what has happened, line by line, and below it a table that is drawn again in place.
+ * Terminal output: a log, and below it a table that is redrawn in place.
  *
- * Where nobody watches (a pipe, CI) nothing can be taken back: there it prints lines, and a table when it is told to.
+ * Without a terminal (a pipe, CI) it prints lines, and the table only on `keepTable`.
  */
 
 import { stripVTControlCharacters } from 'node:util';
 
 const CLEAR_BELOW = '\x1b[J';
 const up = (lines) => (lines > 0 ? `\x1b[${lines}A` : '');
-/** A line that is too long for a narrow terminal is cut by it, not wrapped: we count lines. */
+/** The terminal truncates long lines instead of wrapping them, because redrawing counts lines. */
 const cut = (text) => `\x1b[?7l${text}\x1b[?7h`;
 
 const CODES = { bold: 1, dim: 2, red: 31, green: 32, yellow: 33, cyan: 36 };
@@ -18,23 +18,23 @@ export const paint = (look, text) => (look ? `\x1b[${CODES[look]}m${text}\x1b[0m
 export class Screen {
   #out;
   #table;
-  #told = [];
-  /** Lines of the table that stand on the screen. */
+  #log = [];
+  /** Lines of the table on the screen. */
   #drawn = 0;
 
-  /** `table` gives the lines of the table as they are now. */
+  /** `table` returns the current lines of the table. */
   constructor(out, table) {
     this.#out = out;
     this.#table = table;
   }
 
-  tell(line) {
-    this.#told.push(line);
+  log(line) {
+    this.#log.push(line);
     this.#write(line);
     this.draw();
   }
 
-  /** Draws the table as it is now, if it can be drawn again later. */
+  /** Redraws the table on a terminal. */
   draw() {
     if (!this.#out.isTTY) return;
     const lines = ['', ...this.#table()];
@@ -42,23 +42,23 @@ export class Screen {
     this.#drawn = lines.length;
   }
 
-  /** Leaves a table for those who cannot see it change. */
+  /** Prints the table where it cannot be redrawn. */
   keepTable() {
     if (!this.#out.isTTY) this.#write(['', ...this.#table(), ''].join('\n'));
   }
 
-  /** Below everything; the table stays as it is. */
+  /** Prints a line below the table. */
   print(line) {
     this.#drawn = 0;
     this.#write(line);
   }
 
-  /** All there is to see. */
+  /** Log and table. */
   lines() {
-    return [...this.#told, '', ...this.#table()];
+    return [...this.#log, '', ...this.#table()];
   }
 
-  /** In place of the table that stands there. */
+  /** Replaces the table on the screen. */
   #write(text) {
     const { isTTY } = this.#out;
     const shown = isTTY && !process.env.NO_COLOR ? text : withoutColours(text, isTTY);

@@ -1,4 +1,4 @@
-/** A terminal's screen as SVG: its text stays text, its colours become fills. */
+/** Draws a terminal screen as SVG, with its text and colours. */
 
 const CHAR_PX = 8;
 const LINE_PX = 18;
@@ -17,7 +17,7 @@ const STYLES = {
   36: 'fill="#74c7ec"',
 };
 
-export function pictureOf(title, lines) {
+export function drawScreen(title, lines) {
   const width = 2 * MARGIN_PX + COLUMNS * CHAR_PX;
   const height = 2 * MARGIN_PX + lines.length * LINE_PX;
   const rows = lines.map((line, n) => {
@@ -33,7 +33,7 @@ export function pictureOf(title, lines) {
   ].join('\n')}\n`;
 }
 
-/** What stands between two changes of colour is a span. */
+/** One tspan per colour. */
 function spansOf(line) {
   const [first, ...rest] = line.split('\x1b[');
   const spans = rest.map((piece) => {

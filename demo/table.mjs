@@ -1,5 +1,5 @@
 /**
- * The table: a row for each client, columns for each daemon.
+ * The table of the demo: one row per client, three columns per daemon.
  *
  *                   north          south           west        all    since start
  *              ok  no left    ok  no left    ok  no left    ok  no  allowed  bucket
@@ -11,17 +11,17 @@ import { paint } from './screen.mjs';
 const WIDTHS = { name: 8, ok: 6, no: 4, left: 5, allowed: 9, bucket: 8 };
 const DAEMON_WIDTH = WIDTHS.ok + WIDTHS.no + WIDTHS.left;
 
-/** `left` is a map from daemon to a map from caller to what it has left there. */
-export function tableOf(callers, daemons, left, { rate, burst }) {
+/** `remaining` maps a daemon to a map from caller to its remaining calls. */
+export function tableOf(callers, daemons, remaining, { rate, burst }) {
   return [
     nameRow(daemons),
     headRow(daemons),
-    ...callers.map((caller) => callerRow(caller, daemons, left)),
+    ...callers.map((caller) => callerRow(caller, daemons, remaining)),
     '',
     ...[
-      `each client: ${rate} calls a second at all daemons together, ${burst} at once`,
-      'ok, no: allowed and denied in the last second; left: below zero it is debt',
-      'bucket: what one bucket that sees every call would have allowed by now',
+      `limit per client: ${rate} calls/s over all daemons, burst ${burst}`,
+      'ok, no: allowed and denied in the last second; left: remaining, negative is debt',
+      'bucket: what one token bucket that sees every call would have allowed',
     ].map((line) => paint('dim', line)),
   ];
 }
@@ -50,11 +50,11 @@ const headRow = (daemons) =>
     ].join(''),
   );
 
-function callerRow(caller, daemons, left) {
+function callerRow(caller, daemons, remaining) {
   const all = caller.lastSecond();
   return [
     caller.name.padEnd(WIDTHS.name),
-    ...daemons.flatMap((daemon) => daemonCells(caller, daemon, left.get(daemon)?.get(caller))),
+    ...daemons.flatMap((daemon) => daemonCells(caller, daemon, remaining.get(daemon)?.get(caller))),
     okCell(all.allowed, WIDTHS.ok - 1),
     noCell(all.denied),
     cell(caller.allowed, WIDTHS.allowed),
@@ -62,10 +62,10 @@ function callerRow(caller, daemons, left) {
   ].join('');
 }
 
-function daemonCells(caller, daemon, left) {
+function daemonCells(caller, daemon, remaining) {
   if (daemon.state !== 'up') return cell('·', DAEMON_WIDTH, 'dim');
   const { allowed, denied } = caller.lastSecond(daemon);
-  const leftCell = cell(left ?? '·', WIDTHS.left, left < 0 ? 'red' : undefined);
+  const leftCell = cell(remaining ?? '·', WIDTHS.left, remaining < 0 ? 'red' : undefined);
   return [okCell(allowed, WIDTHS.ok), noCell(denied), leftCell];
 }
 

@@ -1,16 +1,16 @@
-/** The built demo, at three times its speed: its story holds, and it leaves nobody behind. */
+/** The built demo at three times its speed: its checks hold, and it leaves no process behind. */
 
 import { spawn } from 'node:child_process';
 import { describe, expect, test } from 'vitest';
 
-/** It takes a quarter of it on a machine with nothing else to do. */
-const MAX_PLAY_MS = 60_000;
+/** Four times the duration on an idle machine. */
+const MAX_RUN_MS = 60_000;
 
-/** Starts it as a pipe sees it. */
+/** Starts the demo with pipes instead of a terminal. */
 function startDemo() {
   const child = spawn(process.execPath, ['demo/run.mjs', '--fast'], {
     stdio: ['ignore', 'pipe', 'pipe'],
-    timeout: MAX_PLAY_MS,
+    timeout: MAX_RUN_MS,
   });
   const texts = { out: '', err: '' };
   child.stdout.on('data', (chunk) => {
@@ -20,15 +20,15 @@ function startDemo() {
     texts.err += chunk;
   });
   const code = new Promise<number | null>((resolve) => child.once('close', resolve));
-  const says = (words: string): Promise<void> =>
-    new Promise((said) => {
-      child.stdout.on('data', () => texts.out.includes(words) && said());
+  const prints = (words: string): Promise<void> =>
+    new Promise((resolve) => {
+      child.stdout.on('data', () => texts.out.includes(words) && resolve());
     });
-  return { child, texts, code, says };
+  return { child, texts, code, prints };
 }
 
-/** Those of its daemons that are still there. */
-function leftBehind(out: string): number[] {
+/** Daemons that still run. */
+function runningDaemons(out: string): number[] {
   const pids = [...out.matchAll(/ process (\d+)/g)].map(([, pid]) => Number(pid));
   expect(pids.length).toBe(4);
   return pids.filter(isRunning);
@@ -44,40 +44,40 @@ function isRunning(pid: number): boolean {
 
 describe('npm run demo', () => {
   test(
-    'plays to its end, and what it promises holds',
+    'runs to its end, and all its checks hold',
     async () => {
       const { texts, code } = startDemo();
       expect([await code, texts.err]).toEqual([0, '']);
       const { out } = texts;
       expect(out).not.toContain('\x1b');
       for (const line of [
-        /^ +0 s {2}the three have met/m,
-        /s {2}mallory begins: 180 calls a second/,
+        /^ +0 s {2}the daemons have joined/m,
+        /s {2}mallory starts: 180 calls\/s/,
         /s {2}north is killed/,
-        /s {2}north asked the others first: its first answer is that mallory (owes|has) \d+/,
-        /s {2}west goes on/,
-        /^yes {2}alice, bob and carol asked \d+ times; 0 denied$/m,
+        /s {2}north has the state of its peers: mallory (owes|has) \d+/,
+        /s {2}west continues/,
+        /^yes {2}alice, bob and carol: \d+ calls, 0 denied$/m,
       ]) {
         expect(out).toMatch(line);
       }
-      const [, got, bucket] = /got (\d+); one bucket gives (\d+)/.exec(out) ?? [];
+      const [, got, bucket] = /(\d+) allowed; one bucket allows (\d+)/.exec(out) ?? [];
       expect(Number(bucket)).toBeGreaterThan(300);
       expect(Number(got)).toBeLessThanOrEqual(1.05 * Number(bucket));
       expect(out.match(/^ {12}ok {2}no left.*bucket$/gm)).toHaveLength(9);
-      expect(leftBehind(out)).toEqual([]);
+      expect(runningDaemons(out)).toEqual([]);
     },
-    MAX_PLAY_MS,
+    MAX_RUN_MS,
   );
 
   test(
-    'ends its daemons when it is interrupted, also one that is frozen',
+    'stops its daemons when it is interrupted, including a frozen one',
     async () => {
-      const { child, texts, code, says } = startDemo();
-      await says('west is frozen');
+      const { child, texts, code, prints } = startDemo();
+      await prints('west is frozen');
       child.kill('SIGINT');
       expect(await code).toBe(130);
-      expect(leftBehind(texts.out)).toEqual([]);
+      expect(runningDaemons(texts.out)).toEqual([]);
     },
-    MAX_PLAY_MS,
+    MAX_RUN_MS,
   );
 });

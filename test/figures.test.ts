@@ -1,4 +1,4 @@
-/** Measured figures in the docs are written by scripts: each block has its writer, and each script is played by `npm run figures`. */
+/** Measured figures in docs are written by scripts: every block has a writer, and `npm run figures` runs every script. */
 
 import { execFileSync } from 'node:child_process';
 import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -25,22 +25,22 @@ const writers = filesIn('bench', '.mjs').flatMap((script) =>
   [...readFileSync(script, 'utf8').matchAll(WRITER)].map(([, page, name]) => `${page}: ${name}`),
 );
 
-describe('blocks of figures', () => {
-  test('have a writer each, and writers a block', () => {
+describe('figure blocks', () => {
+  test('every block has one writer, and every writer one block', () => {
     expect(blocks.length).toBeGreaterThan(20);
     expect(writers.toSorted()).toEqual(blocks.map(({ at }) => at).toSorted());
   });
 
-  test('stand between whole marks, none within another', () => {
+  test('markers are balanced and not nested', () => {
     for (const page of pages) {
       const marks = readFileSync(page, 'utf8').match(/<!-- (\/?)figures/g) ?? [];
       const pairs = Math.ceil(marks.length / 2);
-      const inTurn = Array(pairs).fill(['<!-- figures', '<!-- /figures']).flat();
-      expect({ page, marks }).toEqual({ page, marks: inTurn });
+      const expected = Array(pairs).fill(['<!-- figures', '<!-- /figures']).flat();
+      expect({ page, marks }).toEqual({ page, marks: expected });
     }
   });
 
-  test('say in their last line which command makes them', () => {
+  test('the last line of a block names the npm script', () => {
     const { scripts } = JSON.parse(readFileSync('package.json', 'utf8')) as {
       scripts: Record<string, string>;
     };
@@ -70,20 +70,20 @@ describe('npm run figures', () => {
     }
   };
 
-  test('plays every benchmark and every soak', () => {
+  test('runs every benchmark and every soak', () => {
     const { scripts } = JSON.parse(readFileSync('package.json', 'utf8')) as { scripts: object };
     const measuring = Object.keys(scripts).filter((name) => /^(bench|soak)|^figures:/.test(name));
-    const played = run('bench/figures.mjs', '--list')
+    const listed = run('bench/figures.mjs', '--list')
       .out.trim()
       .split('\n')
       .map((line) => line.split(' ')[0]);
-    expect([...new Set(played)].toSorted()).toEqual(measuring.toSorted());
+    expect([...new Set(listed)].toSorted()).toEqual(measuring.toSorted());
   });
 
-  test('refuses a step that there is not', () => {
-    expect(run('bench/figures.mjs', '--only', 'bench,soak:nobody')).toMatchObject({
+  test('rejects an unknown step with exit code 2', () => {
+    expect(run('bench/figures.mjs', '--only', 'bench,soak:unknown')).toMatchObject({
       code: 2,
-      err: expect.stringMatching(/^no step "soak:nobody": there are bench, /),
+      err: expect.stringMatching(/^expected a step of bench, .*, got "soak:unknown"$/m),
     });
   });
 
@@ -99,12 +99,12 @@ describe('npm run figures', () => {
     ['bench/keys.mjs', '--smoke'],
     ['bench/seeds.mjs', '--part', '0.001'],
     ['bench/accuracy.mjs', '--quick'],
-  ])('nothing short writes: %s %s', (...words) => {
-    const told = { code: 2, err: '--write takes the run in full: nothing was begun\n' };
-    expect(run(...words, '--write')).toMatchObject(told);
+  ])('%s %s: rejects --write for a shortened run', (...words) => {
+    const err = 'expected a full run with --write, got a shortened one; nothing was started\n';
+    expect(run(...words, '--write')).toMatchObject({ code: 2, err });
   });
 
-  test('a block is written anew and the rest left alone; without its marks it is refused', () => {
+  test('writeFigures: replaces one block only, and fails without balanced markers', () => {
     cpSync('bench/report.mjs', join(folder, 'bench/report.mjs'));
     const page = join(folder, 'page.md');
     const write = (name: string) => {

@@ -1,48 +1,48 @@
 /**
- * The adaptive and the busy limit against real servers on loopback, on real time: bench/real-servers/ plays, this
- * file says what must hold even on a machine that is busy with other things.
+ * Adaptive and busy limits against real servers on loopback, in real time. bench/real-servers/ runs the scenarios, this
+ * file has expectations that also hold on a machine under load.
  */
 
 import { beforeAll, describe, expect, test } from 'vitest';
 import { runBench } from './support/play.ts';
 
-/** Each scenario ends by itself long before; this is for what nobody thought of. */
-const MAX_PLAY_MS = 90_000;
+/** Every scenario has its own, shorter bound. */
+const MAX_RUN_MS = 90_000;
 
-interface Played {
+interface BenchResult {
   readonly facts: Readonly<Record<string, Readonly<Record<string, number | boolean>>>>;
 }
 
-let facts: Played['facts'];
+let facts: BenchResult['facts'];
 
 beforeAll(async () => {
-  ({ facts } = await runBench<Played>(MAX_PLAY_MS, 'real-servers/run.mjs'));
-}, MAX_PLAY_MS);
+  ({ facts } = await runBench<BenchResult>(MAX_RUN_MS, 'real-servers/run.mjs'));
+}, MAX_RUN_MS);
 
-describe('an adaptive limit, live', () => {
-  test('climbs to the maximum while all is well, and stays', () => {
+describe('adaptive limit against real servers', () => {
+  test('healthy server: reaches the maximum and stays near it', () => {
     expect(facts.climb).toMatchObject({ reached: true, errors: 0 });
     expect(Number(facts.climb.after)).toBeGreaterThanOrEqual(0.75 * Number(facts.climb.max));
   });
 
-  test('falls to one when the server falls silent, and rises when it answers again', () => {
+  test('outage: falls to 1 and rises afterwards', () => {
     expect(facts.silence).toMatchObject({ fell: true, stayed: true, rose: true });
     expect(facts.silence.before).toBeGreaterThan(4);
   });
 
-  test('backs off when answers get slower and slower', () => {
+  test('slow-down: decreases by a quarter or more', () => {
     const { before, after } = facts.slowing;
     expect(before).toBeGreaterThan(4);
-    expect(after).toBeLessThanOrEqual(0.75 * Number(before)); // a quarter of it, when nothing else runs
+    expect(after).toBeLessThanOrEqual(0.75 * Number(before)); // on an idle machine it falls to a quarter
     expect(facts.slowing.errors).toBe(0);
   });
 
-  test('delivers nine tenths of what a hard quota allows, and is seldom refused', () => {
+  test('fixed rate: delivers at least 90 % of it with at most 20 % rejections', () => {
     expect(facts.quota.delivered).toBeGreaterThanOrEqual(0.9);
     expect(facts.quota.refused).toBeLessThanOrEqual(0.2);
   });
 
-  test('lets a flood through without more in flight than the limit, and loses nothing', () => {
+  test('flood: never more calls in flight than the limit, and none lost', () => {
     const { events, delivered, errors, isOver } = facts.flood;
     expect({ delivered, errors, isOver }).toEqual({ delivered: events, errors: 0, isOver: false });
     expect(facts.flood.peak).toBeLessThanOrEqual(Number(facts.flood.highest));
@@ -50,18 +50,18 @@ describe('an adaptive limit, live', () => {
   });
 });
 
-describe('a busy limit, live', () => {
-  test('collapses within a second of the first busy reply', () => {
+describe('busy limit against a real server', () => {
+  test('traffic drops within a second of the first busy reply', () => {
     expect(facts.busy.collapse).toBeLessThanOrEqual(1);
     expect(facts.busy.sentShare).toBeLessThanOrEqual(0.05);
   });
 
-  test('does not flap while the server is busy, and keeps probing', () => {
+  test('does not flap during the overload, and keeps probing', () => {
     expect(facts.busy.probes).toBeGreaterThan(0);
     expect(facts.busy.most).toBeLessThanOrEqual(0.05 * Number(facts.busy.offered));
   });
 
-  test('is back in full within seconds, and later after a longer spell', () => {
+  test('recovers fully within seconds, and later after a longer overload', () => {
     expect(facts.busy.isBack).toBe(true);
     expect(facts.busy.long).toBeLessThanOrEqual(10);
     expect(facts.busy.short).toBeLessThan(Number(facts.busy.long));

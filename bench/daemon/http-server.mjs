@@ -1,10 +1,9 @@
 /**
- * Who is compared over HTTP: a bare server of Node that answers nothing useful, and the daemon's surface.
+ * The HTTP servers that are compared: a bare Node server that replies `ok`, and the HTTP interface of the daemon.
  *
- *     node bench/daemon/http-server.mjs bare|check    listens on a port the system picks, and says which
+ *     node bench/daemon/http-server.mjs bare|check    listens on a free port and reports it
  *
- * A message from the parent is answered with the processor time used so far; the process ends when the
- * parent goes.
+ * On a message from the parent, the process sends its CPU time. It ends with its parent.
  */
 
 import { createServer } from 'node:http';
@@ -16,21 +15,21 @@ import { createHttpServer } from '../../dist/daemon/protocols/http/server/server
 import { LimiterRegistry } from '../../dist/daemon/router/limiter-registry.js';
 import { Router } from '../../dist/daemon/router/router.js';
 
-/** Never reached, and keys are not as good as new a moment later. */
+/** Never reached, but slow enough that keys do not become idle between calls. */
 const LIMIT = { bucket: { rate: 1000, burst: 1e9 } };
 
-function checking() {
+function createDaemonServer() {
   const limits = readLimits({ api: LIMIT }, 'limits');
-  const own = createHasher([1, 2]);
+  const hasher = createHasher([1, 2]);
   const clock = batchClock();
   const registry = new LimiterRegistry({
-    hasher: own,
+    hasher,
     batchClock: clock,
     backendFor: () => undefined,
   });
   registry.apply(limits);
   const rules = { allow: [], deny: [], unmatched: 'allow', limits };
-  const router = new Router(rules, registry, own);
+  const router = new Router(rules, registry, hasher);
   const context = {
     router,
     clock,
@@ -46,7 +45,8 @@ function checking() {
   return createNetServer(options, (socket) => surface.accept(socket, true));
 }
 
-const servers = { bare: () => createServer((_, response) => response.end('ok')), check: checking };
+const createBareServer = () => createServer((_, response) => response.end('ok'));
+const servers = { bare: createBareServer, check: createDaemonServer };
 
 const server = servers[process.argv[2]]();
 process.on('message', () => process.send({ cpu: process.cpuUsage() }));

@@ -1,13 +1,12 @@
 /**
- * What a check over HTTP costs, beside a bare server of Node that answers nothing useful.
+ * The cost of a check over HTTP, compared with a bare Node server that replies `ok`.
  *
- *     node bench/daemon/http.mjs             seven rounds at 8 and at 64 connections
- *     node bench/daemon/http.mjs --smoke     a moment
+ *     npm run bench:daemon-http               seven rounds with 8 and 64 connections, written to bench/RESULTS.md
+ *     npm run bench:daemon-http -- --smoke    a short run, writes nothing
  *
- * Each server has a process of its own; this one keeps connections open and sends the next request, made
- * beforehand, when an answer has come. Both servers take turns within a round, each a quarter of a second
- * at a time, and the rounds are compared: what slows down a whole round cancels out. The share of a
- * processor that this process used is told: well below one, it waits for the servers and not they for it.
+ * Each server runs in its own process. This process keeps connections open and sends the next prepared request after
+ * each reply. The servers alternate within a round, a quarter of a second each, so that slow rounds cancel out. The
+ * CPU use of this process is reported: well below one core, it is not the bottleneck.
  */
 
 import { fork } from 'node:child_process';
@@ -28,7 +27,7 @@ const requests = (path) =>
     Buffer.from(`GET ${path(n)} HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n`),
   );
 
-/** The bare one is asked the very same: only what is done with it differs. */
+/** The bare server gets the same requests. */
 const COMPETITORS = {
   bare: { server: 'bare', path: (n) => `/check?limit=api&key=user-${n}` },
   'check, limit by name': { server: 'check', path: (n) => `/check?limit=api&key=user-${n}` },
@@ -37,7 +36,7 @@ const COMPETITORS = {
 
 const OK = Buffer.from('HTTP/1.1 200');
 
-/** Keeps one connection busy until `end`. An answer fits into one piece: there is one at a time. */
+/** Keeps one connection busy until `end`. One request at a time, so a reply is one chunk. */
 function load(port, all, end, first) {
   return new Promise((resolve, reject) => {
     let n = first;
@@ -77,7 +76,7 @@ async function start({ server, path }) {
   return { process, port, cpuUs, all: requests(path) };
 }
 
-/** One round: every competitor in turn, several times. */
+/** One round: all competitors, several times. */
 async function round(competitors, connections) {
   const sums = competitors.map(() => ({ count: 0, ms: 0, usedUs: 0, ownUs: 0 }));
   for (let turn = 0; turn < TURNS; turn++) {
@@ -128,11 +127,11 @@ const table = [
   row([
     'connections',
     '',
-    'answers',
-    'of the bare one',
-    'processor time each',
-    'server busy',
-    'generator busy',
+    'replies',
+    'relative to bare',
+    'CPU time per reply',
+    'CPU of server',
+    'CPU of generator',
   ]),
   row(['---:', '---', '---:', '---:', '---:', '---:', '---:']),
   ...lines.map(row),
@@ -140,12 +139,12 @@ const table = [
 console.log(table);
 if (!smoke) {
   writeSection(
-    'The daemon: a check over HTTP',
-    `\`GET /check\` with its RateLimit headers and JSON, beside a bare \`node:http\` server that answers \`ok\` to the same requests: one
-request at a time on each connection, ${KEYS} keys in turn. Medians of ${ROUNDS} rounds in one run of \`npm run bench:daemon-http\`, and
-the ratio within each round: its median, and the least and the most. The generator is a process of its own and used
-far less of a processor than the servers did (the last columns; what they lack others on the machine took), so nobody waited for it.
-${machineLine()}, a machine shared with others.
+    'Daemon: check over HTTP',
+    `\`GET /check\` with its RateLimit headers and JSON, compared with a bare \`node:http\` server that replies \`ok\` to the same requests:
+one request at a time on each connection, ${KEYS} keys in rotation. Medians of ${ROUNDS} rounds in one run of \`npm run bench:daemon-http\`, and
+the ratio within each round: median, lowest and highest. The load generator is a process of its own. It used
+less CPU than the servers (last columns; the rest went to other load on the machine), so it was not the bottleneck.
+${machineLine()}, a shared machine.
 
 ${table}`,
   );

@@ -1,12 +1,11 @@
 /**
- * A load generator in a process of its own: so many connections, each with so many questions out at once,
- * asked again as soon as all are answered. Questions are made beforehand and answers only counted, by
- * their newlines, so that the generator has little to do.
+ * A load generator: connections that send a batch of pipelined requests, and the next batch when all replies are there.
+ * Requests are prepared and replies are counted by their newlines, so that the generator uses little CPU.
  *
  *     node bench/daemon/load.mjs '{"port":7610,"connections":8,"depth":16,"kind":"line","ms":1000}'
  *
- * Prints `begin` when it is warm, and then one line of JSON: answers a second, and how much processor time the
- * generator itself used.
+ * Prints `begin` after the warm-up, then one line of JSON: replies per second, latency of batches, CPU use of the
+ * generator.
  */
 
 import { connect } from 'node:net';
@@ -18,7 +17,7 @@ const {
   depth,
   kind,
   ms,
-  tags = 1000,
+  keys = 1000,
   warmMs = 300,
   extra = [],
 } = JSON.parse(process.argv[2]);
@@ -26,51 +25,51 @@ const {
 const resp = (...words) =>
   `*${words.length}\r\n${words.map((w) => `$${w.length}\r\n${w}\r\n`).join('')}`;
 
-/** A question as each server likes it, and how many newlines its answer has. */
+/** The request of each protocol, and the number of newlines in its reply. */
 const KINDS = {
-  line: { ask: (tag) => `${tag}\n`, newlines: 1 },
-  incr: { ask: (tag) => resp('INCR', tag), newlines: 1 },
-  lua: { ask: (tag) => resp('EVALSHA', extra[0], '1', tag, ...extra.slice(1)), newlines: 1 },
-  cell: { ask: (tag) => resp('CL.THROTTLE', tag, '1000000000', '1000', '1'), newlines: 6 },
+  line: { request: (key) => `${key}\n`, newlines: 1 },
+  incr: { request: (key) => resp('INCR', key), newlines: 1 },
+  lua: { request: (key) => resp('EVALSHA', extra[0], '1', key, ...extra.slice(1)), newlines: 1 },
+  cell: { request: (key) => resp('CL.THROTTLE', key, '1000000000', '1000', '1'), newlines: 6 },
 };
 
-const { ask, newlines } = KINDS[kind];
+const { request, newlines } = KINDS[kind];
 const BATCHES = 32;
 const batches = Array.from({ length: BATCHES }, (_, b) =>
   Buffer.from(
-    Array.from({ length: depth }, (_, n) => ask(`user:${((b * depth + n) * 7919) % tags}`)).join(
-      '',
-    ),
+    Array.from({ length: depth }, (_, n) =>
+      request(`user:${((b * depth + n) * 7919) % keys}`),
+    ).join(''),
   ),
 );
 
 const NEWLINE = 10;
-let answered = 0;
+let replies = 0;
 let isOver = false;
 const latencies = [];
 
 for (let c = 0; c < connections; c++) {
   let missing = 0;
   let next = c;
-  let askedAt = 0;
-  const go = () => {
+  let sentAt = 0;
+  const sendBatch = () => {
     missing = depth * newlines;
-    askedAt = performance.now();
+    sentAt = performance.now();
     socket.write(batches[next++ % BATCHES]);
   };
-  const hear = (length, buffer) => {
+  const onData = (length, buffer) => {
     for (let n = 0; n < length; n++) if (buffer[n] === NEWLINE) missing--;
     if (missing === 0 && !isOver) {
-      answered += depth;
-      if (latencies.length < 1_000_000) latencies.push(performance.now() - askedAt);
-      go();
+      replies += depth;
+      if (latencies.length < 1_000_000) latencies.push(performance.now() - sentAt);
+      sendBatch();
     }
     return true;
   };
   const where = path ? { path } : { host: '127.0.0.1', port };
   const socket = connect(
-    { ...where, noDelay: true, onread: { buffer: Buffer.alloc(65_536), callback: hear } },
-    go,
+    { ...where, noDelay: true, onread: { buffer: Buffer.alloc(65_536), callback: onData } },
+    sendBatch,
   );
   socket.on('error', (error) => {
     console.error(String(error));
@@ -79,9 +78,9 @@ for (let c = 0; c < connections; c++) {
 }
 
 setTimeout(() => {
-  answered = 0;
+  replies = 0;
   latencies.length = 0;
-  process.stdout.write('begin\n'); // so that whoever watches the server knows from when on
+  process.stdout.write('begin\n'); // starts the measurement of the server's CPU time
   const at = performance.now();
   const used = process.cpuUsage();
   setTimeout(() => {
@@ -91,7 +90,7 @@ setTimeout(() => {
     latencies.sort((a, b) => a - b);
     const quantile = (q) => latencies[Math.floor((latencies.length - 1) * q)];
     const result = {
-      perSecond: (answered / tookMs) * 1000,
+      perSecond: (replies / tookMs) * 1000,
       generatorCpu: (user + system) / 1000 / tookMs,
       p50Ms: quantile(0.5),
       p99Ms: quantile(0.99),

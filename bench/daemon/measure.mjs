@@ -1,4 +1,4 @@
-/** One measurement of a server: the figures of a generator with a process of its own, and what the server used meanwhile. */
+/** One measurement of a server: the figures of a load generator in its own process, and the CPU use of the server. */
 
 import { spawn } from 'node:child_process';
 import { cpuOf } from './process.mjs';
@@ -6,24 +6,24 @@ import { cpuOf } from './process.mjs';
 export async function measureLoad(target, { connections, depth, isUnix = false, ms }) {
   const where = isUnix ? { path: target.path } : { port: target.port };
   const { kind, extra } = target;
-  const order = { ...where, kind, extra, connections, depth, ms };
-  const generator = spawn(process.execPath, ['bench/daemon/load.mjs', JSON.stringify(order)], {
+  const options = { ...where, kind, extra, connections, depth, ms };
+  const generator = spawn(process.execPath, ['bench/daemon/load.mjs', JSON.stringify(options)], {
     stdio: ['ignore', 'pipe', 'inherit'],
   });
-  const killed = () => generator.kill('SIGKILL');
-  process.once('exit', killed);
-  let said = '';
-  let begun;
+  const kill = () => generator.kill('SIGKILL');
+  process.once('exit', kill);
+  let output = '';
+  let start;
   let busy = 0;
   generator.stdout.on('data', (chunk) => {
-    said += chunk;
+    output += chunk;
     const now = { cpu: cpuOf(target.pid), at: performance.now() };
-    begun ??= now;
-    busy = ((now.cpu - begun.cpu) * 1000) / (now.at - begun.at);
+    start ??= now;
+    busy = ((now.cpu - start.cpu) * 1000) / (now.at - start.at);
   });
   const code = await new Promise((ended) => generator.once('exit', ended));
-  process.off('exit', killed);
-  if (code !== 0) throw new Error(`the generator failed on ${target.name}`);
-  const figures = JSON.parse(said.split('\n')[1]);
+  process.off('exit', kill);
+  if (code !== 0) throw new Error(`the load generator failed on ${target.name}`);
+  const figures = JSON.parse(output.split('\n')[1]);
   return { ...figures, busy, perCore: figures.perSecond / busy };
 }

@@ -1,15 +1,14 @@
 /**
- * What it costs a daemon to be one of a fleet: the same questions to one that is alone and to one of two.
+ * The cost of peers: the same load on a single daemon and on one with a peer.
  *
- *     npm run bench:peers              medians of seven rounds, a part of bench/RESULTS.md
- *     npm run bench:peers -- --smoke   a moment, writes nothing
+ *     npm run bench:peers              medians of seven rounds, written to bench/RESULTS.md
+ *     npm run bench:peers -- --smoke   a short run, writes nothing
  *
- * Every question is answered with yes, so that every one is told to the other daemon: the most there is to
- * tell. That one lives on the same machine and takes processor time too, so beside answers a second stand
- * answers for each second of processor time that the daemon asked has used.
+ * Every call is allowed, so every call is reported to the peer: the highest possible report traffic. The peer uses CPU
+ * on the same machine, so replies per second of CPU time are compared too.
  */
 
-import { createSocket } from 'node:dgram';
+import { freeUdpPorts } from '../ports.mjs';
 import { machineLine, median, row, writeSection } from '../report.mjs';
 import { measureLoad } from './measure.mjs';
 import { startDaemon } from './process.mjs';
@@ -20,27 +19,19 @@ const SPAN_MS = smoke ? 100 : 500;
 const DEPTHS = smoke ? [16] : [1, 16, 256];
 const CONNECTIONS = 8;
 
-async function freeUdpPort() {
-  const socket = createSocket('udp4');
-  await new Promise((ready) => socket.bind(0, '127.0.0.1', ready));
-  const { port } = socket.address();
-  await new Promise((closed) => socket.close(closed));
-  return port;
-}
-
-/** A limit that is never reached, and keys that are not as good as new a moment later. */
+/** A limit that is never reached, but slow enough that keys do not become idle between calls. */
 const start = (...args) =>
   startDaemon([
     ...['--rate', '1000/s', '--burst', '1000000000'],
     ...['--line', '127.0.0.1:0', '--resp', 'off', '--http', 'off', ...args],
   ]);
 
-const [one, other] = [await freeUdpPort(), await freeUdpPort()].map((port) => `127.0.0.1:${port}`);
-process.env.SLUICE_PEERS_KEY = 'a key that seals every datagram';
+const [one, other] = (await freeUdpPorts(2)).map((port) => `127.0.0.1:${port}`);
+process.env.SLUICE_PEERS_KEY = 'a key for the authentication of datagrams';
 const alone = await start();
 const peer = await start('--peers', `${other},${one}`);
-const oneOfTwo = await start('--peers', `${one},${other}`);
-const targets = [alone, oneOfTwo].map(({ pid, port }) => ({
+const withPeer = await start('--peers', `${one},${other}`);
+const targets = [alone, withPeer].map(({ pid, port }) => ({
   pid,
   kind: 'line',
   port: port('line'),
@@ -58,7 +49,7 @@ try {
       rounds.push(figures);
     }
     const of = (n, figure) => median(rounds.map((figures) => figures[n][figure]));
-    const ratio = (figure) => median(rounds.map(([own, shared]) => shared[figure] / own[figure]));
+    const ratio = (figure) => median(rounds.map(([single, peer]) => peer[figure] / single[figure]));
     rows.push([
       depth,
       ...[0, 1].map((n) => `${Math.round(of(n, 'perSecond') / 1000)} k/s`),
@@ -66,21 +57,21 @@ try {
       `${ratio('perCore').toFixed(2)} ×`,
     ]);
     console.log(
-      `${depth} deep: alone ${rows.at(-1)[1]}, one of two ${rows.at(-1).slice(2).join(', ')}`,
+      `depth ${depth}: alone ${rows.at(-1)[1]}, with a peer ${rows.at(-1).slice(2).join(', ')}`,
     );
   }
 } finally {
-  await Promise.all([alone, oneOfTwo, peer].map(({ stop }) => stop()));
+  await Promise.all([alone, withPeer, peer].map(({ stop }) => stop()));
 }
 
 if (!smoke) {
   writeSection(
-    'The daemon: one of a fleet',
-    `The line protocol, ${CONNECTIONS} connections, 1,000 tags, every answer yes: a daemon alone, and one that tells another one, on the
-same machine, of every call it lets through, sealed. Medians of ${ROUNDS} rounds in one run of \`npm run bench:peers\`, the ratio that of each round;
-the last column counts answers for each second of processor time that the daemon used, as the other one takes its part of a
-machine with few cores. ${machineLine()}.
+    'Daemon with peers',
+    `The line protocol, ${CONNECTIONS} connections, 1,000 keys, every call allowed: a single daemon, and one that reports every allowed call to
+a peer on the same machine, authenticated. Medians of ${ROUNDS} rounds in one run of \`npm run bench:peers\`, and of the ratio per round;
+the last column compares replies per second of CPU time, because the peer takes its part of a machine
+with few cores. ${machineLine()}.
 
-${[row(['deep', 'alone', 'one of two', 'ratio', 'for its processor time']), row(['---:', '---:', '---:', '---:', '---:']), ...rows.map(row)].join('\n')}`,
+${[row(['pipeline depth', 'alone', 'with a peer', 'ratio', 'ratio per CPU time']), row(['---:', '---:', '---:', '---:', '---:']), ...rows.map(row)].join('\n')}`,
   );
 }

@@ -1,4 +1,4 @@
-/** The daemon as a process of its own for measurements, and what it uses. */
+/** Starts the daemon as a child process, and reads the CPU time and memory of a process. */
 
 import { execFileSync, spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
@@ -11,8 +11,8 @@ process.once('exit', () => {
 });
 
 /**
- * Starts it and waits until it listens. Addresses it picked are in `at`, by surface. `within` is a command
- * that becomes the one it is given; `log` is where the daemon writes what happens.
+ * Starts the daemon and waits until it listens. `at` has its addresses by surface. `within` is a command that executes
+ * the daemon, such as `ip netns exec`; `log` is the target of standard error.
  */
 export async function startDaemon(args, { env = {}, within = [], log = 'inherit' } = {}) {
   const words = [...within, process.execPath, 'dist/cli/main.js', 'serve', ...args];
@@ -42,12 +42,12 @@ export async function startDaemon(args, { env = {}, within = [], log = 'inherit'
   return { pid: child.pid, at, port, stop };
 }
 
-/** Processor seconds a process has used. */
+/** CPU seconds that a process has used. */
 export function cpuOf(pid) {
   const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1].split(' ');
   return (Number(fields[11]) + Number(fields[12])) / TICKS;
 }
 
-/** Bytes of memory a process holds. */
+/** Resident memory of a process in bytes. */
 export const memoryOf = (pid) =>
   Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))[1]) * 1024;

@@ -1,12 +1,12 @@
 /**
- * The daemon beside redis-server, asked by a second process, in one run.
+ * The daemon compared with redis-server, under the same load generator.
  *
- *     npm run bench:daemon              medians of three rounds, a part of bench/RESULTS.md
- *     npm run bench:daemon -- --smoke   a moment, writes nothing
+ *     npm run bench:daemon              medians of three rounds, written to bench/RESULTS.md
+ *     npm run bench:daemon -- --smoke   a short run, writes nothing
  *
- * The same generator asks all of them for the same 1,000 tags, each in its own protocol. What a server
- * could do is bounded by a core: beside the rate stand the processor time it used for an answer, and how
- * busy server and generator were. Where the server is the busier one, the generator was not what held it up.
+ * The generator sends the same 1,000 keys to all of them, in the protocol of each. A server is bounded by one core, so
+ * its CPU time per reply and the CPU use of server and generator are reported. Where the server has the higher use, the
+ * generator was not the bottleneck.
  */
 
 import { execFileSync, spawn } from 'node:child_process';
@@ -29,7 +29,7 @@ const started = [];
 
 async function startSluice() {
   const paths = { line: join(folder, 'line.sock'), resp: join(folder, 'resp.sock') };
-  // A limit that is never reached, and keys that are not as good as new a moment later.
+  // A limit that is never reached, but slow enough that keys do not become idle between calls.
   const args = ['--rate', '1000/s', '--burst', '1000000000', '--http', 'off'];
   for (const at of ['127.0.0.1:0', paths.line]) args.push('--line', at);
   for (const at of ['127.0.0.1:0', paths.resp]) args.push('--resp', at);
@@ -72,7 +72,7 @@ async function startRedis() {
   return { pid: child.pid, port, path, sha: cli('SCRIPT', 'LOAD', LUA_BUCKET) };
 }
 
-/** What a token bucket in Redis looks like: time from Redis, two numbers in a hash, a key that expires. */
+/** A typical token bucket in Redis: time from Redis, two numbers in a hash, a key that expires. */
 const LUA_BUCKET = `local t = redis.call('TIME')
 local now = t[1] * 1000 + t[2] / 1000
 local s = redis.call('HMGET', KEYS[1], 'tokens', 'at')
@@ -151,7 +151,7 @@ try {
 
 function write(figures) {
   const head = [
-    '| connections × deep |',
+    '| connections × pipeline depth |',
     ...figures[0].cells.map(({ target }) => ` ${target.name} |`),
     ' line / INCR | CL.THROTTLE / Lua |',
   ].join('');
@@ -169,11 +169,11 @@ function write(figures) {
     return `| ${isUnix ? 'Unix' : 'TCP'}, ${connections} × ${depth} | ${[...shown, ...ratios].join(' | ')} |`;
   });
   writeSection(
-    'The daemon beside Redis',
-    `Answers a second for 1,000 tags, asked by a process of its own; in brackets how busy the server was and how busy
-the generator (100 %: a core). Medians of ${ROUNDS} rounds in one run of \`npm run bench:daemon\`; ${machineLine()}.
-The p99 is of a whole batch: the time from its first question to its last answer. Ratios are of answers a second and, in
-brackets, of answers for each second of processor time that the server used, which others on the machine disturb less.
+    'Daemon compared with Redis',
+    `Replies per second for 1,000 keys, from a load generator in its own process; in brackets the CPU use of server
+and generator (100 %: one core). Medians of ${ROUNDS} rounds in one run of \`npm run bench:daemon\`; ${machineLine()}.
+The p99 is that of a whole batch, from its first request to its last reply. Ratios are those of replies per second and, in
+brackets, of replies per second of CPU time of the server, which other load disturbs less.
 
 ${[head, rule, ...rows].join('\n')}`,
   );

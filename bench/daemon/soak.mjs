@@ -1,14 +1,14 @@
 /**
- * What the daemon promises under crowds, seen from outside.
+ * Checks the daemon's guarantees with many keys and many connections, from outside.
  *
- *     npm run soak:daemon                  all of it, a minute or two
- *     npm run soak:daemon -- tags          a million tags: bytes for each
- *     npm run soak:daemon -- flood         ten million fresh tags: memory, and a client that is throttled meanwhile
- *     npm run soak:daemon -- crowd         5,000 idle connections and a slow reader: what a fast client notices
- *     npm run soak:daemon -- --short       a tenth of everything
- *     npm run soak:daemon -- --write       all of it, and write what came out into docs/daemon.md
+ *     npm run soak:daemon                  everything, one to two minutes
+ *     npm run soak:daemon -- keys          a million keys: bytes per key
+ *     npm run soak:daemon -- flood         ten million new keys: memory, and a client that stays throttled
+ *     npm run soak:daemon -- connections   5,000 idle connections and one that never reads: latency of other clients
+ *     npm run soak:daemon -- --short       10 % of everything
+ *     npm run soak:daemon -- --write       everything; writes the results into docs/daemon.md
  *
- * Exit code 1 if a promise did not hold.
+ * Exit code 1 if a guarantee did not hold.
  */
 
 import { spawn } from 'node:child_process';
@@ -26,11 +26,11 @@ const folder = mkdtempSync(join(tmpdir(), 'sluice-soak-'));
 const mega = (bytes) => `${(bytes / 2 ** 20).toFixed(0)} MiB`;
 
 let missed = 0;
-/** What was seen, in the order of the plays. */
-const seen = [];
-function held(isHeld, what) {
-  console.log(`${isHeld ? 'held  ' : 'MISSED'}  ${what}`);
-  seen.push(what);
+/** Results in the order of the scenarios. */
+const results = [];
+function report(isHeld, result) {
+  console.log(`${isHeld ? 'held  ' : 'MISSED'}  ${result}`);
+  results.push(result);
   if (!isHeld) missed++;
 }
 
@@ -49,52 +49,49 @@ function daemonWith(text) {
   ]);
 }
 
-/** Asks for tags as fast as they are answered, and counts how many were served. */
-function ask(port, count, tagOf) {
+/** Checks keys over the line protocol, the next batch after the replies to the last, and counts allowed calls. */
+function checkKeys(port, count, keyOf) {
   const BATCH = 4096;
   return new Promise((resolve, reject) => {
     let next = 0;
-    let answered = 0;
-    let served = 0;
+    let allowed = 0;
     let missing = 0;
-    const socket = connect({ port, host: '127.0.0.1', noDelay: true }, () => go());
-    const go = () => {
+    const socket = connect({ port, host: '127.0.0.1', noDelay: true }, () => sendBatch());
+    const sendBatch = () => {
       const size = Math.min(BATCH, count - next);
       if (size === 0) {
         socket.destroy();
-        resolve({ answered, served });
+        resolve(allowed);
         return;
       }
       let text = '';
-      for (let n = 0; n < size; n++) text += `${tagOf(next++)}\n`;
+      for (let n = 0; n < size; n++) text += `${keyOf(next++)}\n`;
       missing = size * 3;
       socket.write(text, 'latin1');
     };
     socket.on('data', (chunk) => {
-      for (let n = 0; n < chunk.length; n++) if (chunk[n] === 0x4b) served++; // K
+      for (let n = 0; n < chunk.length; n++) if (chunk[n] === 0x4b) allowed++; // K
       missing -= chunk.length;
-      if (missing > 0) return;
-      answered = next;
-      go();
+      if (missing <= 0) sendBatch();
     });
     socket.on('error', reject);
   });
 }
 
-async function tags() {
+async function keys() {
   const count = 1_000_000 * scale;
   const daemon = await daemonWith(
     'limits: { mine: { bucket: { rate: 1/m, burst: 2 }, maxKeys: 2000000 } }',
   );
-  await ask(daemon.port('line'), 20_000, (n) => `warm-${n % 100}`);
+  await checkKeys(daemon.port('line'), 20_000, (n) => `warm-${n % 100}`);
   const before = memoryOf(daemon.pid);
-  await ask(daemon.port('line'), count, (n) => `client-${n}@example.org`);
+  await checkKeys(daemon.port('line'), count, (n) => `client-${n}@example.org`);
   const metrics = await (await fetch(`http://${daemon.at.http[0]}/metrics`)).text().catch(() => '');
   const bytes = Number(/^sluice_memory_bytes\{limit="mine"\} (\d+)/m.exec(metrics)?.[1]);
   const grown = memoryOf(daemon.pid) - before;
-  held(
+  report(
     bytes / count <= 64,
-    `${whole(count)} tags: ${(bytes / count).toFixed(1)} bytes a tag in the table (the process grew by ${(grown / count).toFixed(1)})`,
+    `${whole(count)} keys: ${(bytes / count).toFixed(1)} bytes per key in the table (${(grown / count).toFixed(1)} in the process)`,
   );
   await daemon.stop();
 }
@@ -106,58 +103,58 @@ async function flood() {
     `limits: { mine: { bucket: { rate: 1/h, burst: 3 }, maxKeys: ${maxKeys} } }`,
   );
   const port = daemon.port('line');
-  await ask(port, 20_000, (n) => `warm-${n % 100}`);
-  const first = await ask(port, 10, () => 'victim');
+  await checkKeys(port, 20_000, (n) => `warm-${n % 100}`);
+  const burst = await checkKeys(port, 10, () => 'victim');
   const before = memoryOf(daemon.pid);
-  let most = before;
-  let again = 0;
-  let looks = 0;
-  const watch = setInterval(async () => {
-    most = Math.max(most, memoryOf(daemon.pid));
-    looks++;
-    again += (await ask(port, 5, () => 'victim')).served;
+  let peak = before;
+  let allowed = 0;
+  let samples = 0;
+  const sampling = setInterval(async () => {
+    peak = Math.max(peak, memoryOf(daemon.pid));
+    samples++;
+    allowed += await checkKeys(port, 5, () => 'victim');
   }, 100);
   const at = performance.now();
-  await ask(port, count, (n) => `fresh-${n}-${n % 7}`);
-  clearInterval(watch);
+  await checkKeys(port, count, (n) => `fresh-${n}-${n % 7}`);
+  clearInterval(sampling);
   const rate = count / (performance.now() - at);
-  // A table of a bucket is 24 bytes a place, at most 10/3 places a key, twice while it grows; the rest is the process.
+  // The table has 24 bytes per slot, at most 10/3 slots per key, twice while it grows; the rest is the process.
   const bound = maxKeys * 24 * 4 * 2 + 96 * 2 ** 20;
-  held(
-    most - before <= bound,
-    `${whole(count)} fresh tags, ${whole(maxKeys)} kept: memory grew by ${mega(most - before)} at most, bound ${mega(bound)} (${rate.toFixed(0)} k tags/s)`,
+  report(
+    peak - before <= bound,
+    `${whole(count)} new keys, \`maxKeys\` ${whole(maxKeys)}: memory grew by at most ${mega(peak - before)}, bound ${mega(bound)} (${rate.toFixed(0)} k keys/s)`,
   );
-  held(
-    first.served === 3 && again === 0,
-    `a throttled client was asked for ${whole(looks * 5)} times meanwhile and served ${again} times`,
+  report(
+    burst === 3 && allowed === 0,
+    `${whole(samples * 5)} calls of a throttled client meanwhile: ${allowed} allowed`,
   );
   await daemon.stop();
 }
 
 function load(port, connections) {
-  const order = { port, connections, depth: 1, kind: 'line', ms: 4000 * scale + 1000 };
+  const options = { port, connections, depth: 1, kind: 'line', ms: 4000 * scale + 1000 };
   return new Promise((resolve, reject) => {
-    const child = spawn(process.execPath, ['bench/daemon/load.mjs', JSON.stringify(order)], {
+    const child = spawn(process.execPath, ['bench/daemon/load.mjs', JSON.stringify(options)], {
       stdio: ['ignore', 'pipe', 'inherit'],
     });
-    let said = '';
+    let output = '';
     child.stdout.on('data', (chunk) => {
-      said += chunk;
+      output += chunk;
     });
     child.once('exit', (code) =>
-      code === 0 ? resolve(JSON.parse(said.split('\n')[1])) : reject(new Error(said)),
+      code === 0 ? resolve(JSON.parse(output.split('\n')[1])) : reject(new Error(output)),
     );
   });
 }
 
-async function crowd() {
+async function connections() {
   const count = 5000 * scale;
   const daemon = await daemonWith('limits: {}');
   const port = daemon.port('line');
-  await load(port, 8); // so that everything is warm
+  await load(port, 8); // warm up
   const rounds = isShort ? 1 : 3;
   const alone = [];
-  const crowded = [];
+  const loaded = [];
   for (let round = 0; round < rounds; round++) {
     alone.push(await load(port, 8));
     const idle = await Promise.all(
@@ -170,28 +167,28 @@ async function crowd() {
           }),
       ),
     );
-    const deaf = connect({ port, host: '127.0.0.1' });
-    deaf.on('error', () => {});
-    deaf.pause();
-    for (let n = 0; n < 64; n++) deaf.write(Buffer.alloc(65_536, 'tag\n'));
-    crowded.push(await load(port, 8));
-    for (const socket of [...idle, deaf]) socket.destroy();
+    const stalled = connect({ port, host: '127.0.0.1' });
+    stalled.on('error', () => {});
+    stalled.pause();
+    for (let n = 0; n < 64; n++) stalled.write(Buffer.alloc(65_536, 'key\n'));
+    loaded.push(await load(port, 8));
+    for (const socket of [...idle, stalled]) socket.destroy();
   }
-  const best = (rows) => rows.toSorted((a, b) => a.p99Ms - b.p99Ms)[0];
-  const [a, b] = [best(alone), best(crowded)];
-  held(
+  const best = (rounds) => rounds.toSorted((a, b) => a.p99Ms - b.p99Ms)[0];
+  const [a, b] = [best(alone), best(loaded)];
+  report(
     b.p99Ms <= 2 * a.p99Ms,
-    `beside ${whole(count)} idle connections and one that never reads: p99 ${a.p99Ms.toFixed(3)} → ${b.p99Ms.toFixed(3)} ms, ${(a.perSecond / 1000).toFixed(0)} → ${(b.perSecond / 1000).toFixed(0)} k/s; the daemon holds ${mega(memoryOf(daemon.pid))}`,
+    `with ${whole(count)} idle connections and one that never reads: p99 ${a.p99Ms.toFixed(3)} → ${b.p99Ms.toFixed(3)} ms, ${(a.perSecond / 1000).toFixed(0)} → ${(b.perSecond / 1000).toFixed(0)} k/s; memory of the daemon: ${mega(memoryOf(daemon.pid))}`,
   );
   await daemon.stop();
 }
 
-const PLAYS = { tags, flood, crowd };
-const chosen = Object.keys(PLAYS).filter((name) => words.includes(name));
+const SCENARIOS = { keys, flood, connections };
+const chosen = Object.keys(SCENARIOS).filter((name) => words.includes(name));
 const writes = isToWrite(!isShort && chosen.length === 0);
 console.log(machineLine());
 try {
-  for (const name of chosen.length > 0 ? chosen : Object.keys(PLAYS)) await PLAYS[name]();
+  for (const name of chosen.length > 0 ? chosen : Object.keys(SCENARIOS)) await SCENARIOS[name]();
 } finally {
   rmSync(folder, { recursive: true, force: true });
 }
@@ -200,7 +197,7 @@ if (writes && missed === 0) {
   writeFigures(
     'docs/daemon.md',
     'daemon',
-    `${seen.map((what) => `- ${what}`).join('\n')}\n\n${made}`,
+    `${results.map((result) => `- ${result}`).join('\n')}\n\n${made}`,
   );
 }
 process.exitCode = missed > 0 ? 1 : 0;

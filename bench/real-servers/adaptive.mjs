@@ -1,35 +1,36 @@
 /**
- * What an adaptive limit is meant to do, five times, against real servers. It is told nothing about them.
+ * Five scenarios of an adaptive concurrency limit against real servers of unknown capacity.
  *
- *     climb     all is well: up to the maximum, and it stays there
- *     silence   the server stops answering: down to one, and back when it answers again
- *     slowing   the server takes longer and longer: the limit goes down with it
- *     quota     so many answers a second, 429 beyond: close to it, seldom over it
- *     flood     a quiet sender has thousands of things to send at once: the server does not notice
+ *     climb     ramp-up: a healthy server; the limit reaches its maximum and stays there
+ *     silence   outage: the server stops replying; the limit falls to 1 and recovers
+ *     slowing   slow-down: response times grow; the limit decreases
+ *     quota     a fixed rate, 429 above it: high throughput, few rejections
+ *     flood     thousands of calls at once: never more in flight than the limit
  *
- * The five are the behaviours that RFC 1858 of Vector describes under "Observed Behavior".
+ * These are the behaviours that Vector's RFC 1858 describes under "Observed Behavior".
  */
 
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { limiter } from 'sluice';
 import { throttleFetch } from 'sluice/fetch';
-import { always, keepSending, mean, percent, serve, until, watch } from './harness.mjs';
+import { percent } from '../report.mjs';
+import { always, keepSending, mean, serve, until, watch } from './harness.mjs';
 
-/** A climb that takes longer than this will never get there. */
-const MAX_CLIMB_MS = 15_000;
+/** A ramp-up that takes longer has failed. */
+const MAX_RAMP_UP_MS = 15_000;
 
-/** A server, a sender that learns, and somebody who watches: `play` says what happens to them. */
-async function scene({ max, reply, timeoutMs = 10_000 }, play) {
+/** Runs a scenario with a server, a limited client and a recorder of the limit. */
+async function runScenario({ max, reply, timeoutMs = 10_000 }, scenario) {
   const server = await serve(reply);
-  const engine = limiter({ limit: { adaptive: { max } } });
-  const watched = watch(engine, server.url);
+  const api = limiter({ limit: { adaptive: { max } } });
+  const recorder = watch(api, server.url);
   const counts = new Map();
   const count = (what) => counts.set(what, (counts.get(what) ?? 0) + 1);
 
-  // Each request has its own time-out; a sender's signal only ends its waiting for a turn.
+  // Each request has its own timeout. The signal of a sender only ends its wait for a permit.
   const request = (url) => fetch(url, { signal: AbortSignal.timeout(timeoutMs) });
-  const throttled = throttleFetch(request, { limiter: engine, wait: true });
+  const throttled = throttleFetch(request, { limiter: api, wait: true });
   const send = async (signal) => {
     try {
       const response = await throttled(server.url, { signal });
@@ -41,31 +42,31 @@ async function scene({ max, reply, timeoutMs = 10_000 }, play) {
   };
   const counted = (what) => counts.get(what) ?? 0;
   const started = [];
-  const senders = (howMany) => {
-    started.push(keepSending(howMany, send));
+  const senders = (count) => {
+    started.push(keepSending(count, send));
     return started.at(-1);
   };
   try {
-    const told = await play({ server, engine, send, senders, watched, counted });
-    return { ...told, ...watched.stop() };
+    const result = await scenario({ server, api, send, senders, recorder, counted });
+    return { ...result, ...recorder.stop() };
   } finally {
-    watched.stop();
-    await Promise.all(started.map((some) => some.stop()));
+    recorder.stop();
+    await Promise.all(started.map((group) => group.stop()));
     await server.close();
   }
 }
 
 export function climb() {
   const max = 10;
-  return scene({ max, reply: () => always(80) }, async ({ senders, watched, counted }) => {
+  return runScenario({ max, reply: () => always(80) }, async ({ senders, recorder, counted }) => {
     const sending = senders(2 * max);
-    const reached = await until(() => watched.limit() >= max, MAX_CLIMB_MS);
-    const reachedAt = watched.seconds();
+    const reached = await until(() => recorder.limit() >= max, MAX_RAMP_UP_MS);
+    const reachedAt = recorder.seconds();
     await sleep(2500);
     await sending.stop();
-    const after = mean(watched.limits(reachedAt));
+    const after = mean(recorder.limits(reachedAt));
     return {
-      title: 'All is well: it climbs to the maximum and stays',
+      title: 'Healthy server: the limit reaches its maximum',
       expected: `limit reaches ${max}, then stays near it`,
       seen: `limit ${max} after ${reachedAt.toFixed(1)} s, then ${after.toFixed(1)} on average`,
       facts: { max, reached, reachedAt, after, errors: counted('TimeoutError') },
@@ -76,27 +77,27 @@ export function climb() {
 
 export function silence() {
   const max = 8;
-  const scenery = { max, reply: () => always(60), timeoutMs: 300 };
-  return scene(scenery, async ({ server, senders, watched, counted }) => {
+  const setup = { max, reply: () => always(60), timeoutMs: 300 };
+  return runScenario(setup, async ({ server, senders, recorder, counted }) => {
     const sending = senders(2 * max);
-    await until(() => watched.limit() >= max, MAX_CLIMB_MS);
-    const before = watched.limit();
+    await until(() => recorder.limit() >= max, MAX_RAMP_UP_MS);
+    const before = recorder.limit();
     server.reply = () => always(Infinity);
-    watched.mark('falls silent');
-    const silentAt = watched.seconds();
-    const fell = await until(() => watched.limit() === 1, 10_000);
-    const fellIn = watched.seconds() - silentAt;
-    const lowest = watched.limit();
+    recorder.mark('outage');
+    const silentAt = recorder.seconds();
+    const fell = await until(() => recorder.limit() === 1, 10_000);
+    const fellIn = recorder.seconds() - silentAt;
+    const lowest = recorder.limit();
     await sleep(300);
-    const stayed = watched.limit() === lowest;
+    const stayed = recorder.limit() === lowest;
     server.reply = () => always(60);
-    watched.mark('answers again');
-    const rose = await until(() => watched.limit() >= 0.75 * before, MAX_CLIMB_MS);
+    recorder.mark('recovered');
+    const rose = await until(() => recorder.limit() >= 0.75 * before, MAX_RAMP_UP_MS);
     await sending.stop();
     return {
-      title: 'Sudden silence: down to one, and back',
-      expected: 'limit falls to 1, and rises when answers come again',
-      seen: `limit ${before} to ${lowest} in ${fellIn.toFixed(1)} s, ${rose ? 'and up again' : 'and stuck'}`,
+      title: 'Outage: the limit falls to 1 and recovers',
+      expected: 'limit falls to 1, and rises after the outage',
+      seen: `limit ${before} to ${lowest} in ${fellIn.toFixed(1)} s, ${rose ? 'then recovered' : 'not recovered'}`,
       facts: { before, fell, fellIn, stayed, rose, timeouts: counted('TimeoutError') },
       holds: fell && stayed && rose,
     };
@@ -104,8 +105,8 @@ export function silence() {
 }
 
 /**
- * How much slower the server gets at each step, and for how many of its answers' time it stays so. Steps,
- * because the rule compares with what has become normal: it is a change that it feels.
+ * The slow-down factor of each step, and the duration of a step in response times. Steps, because the policy compares
+ * with its moving average and reacts to changes.
  */
 const STEP = { times: 1.6, answers: 3, count: 6 };
 
@@ -113,30 +114,30 @@ const FIRST_MS = 60;
 
 export function slowing() {
   const max = 8;
-  let answerMs = FIRST_MS;
-  const reply = () => always(answerMs);
-  return scene({ max, reply }, async ({ senders, watched, counted }) => {
+  let replyMs = FIRST_MS;
+  const reply = () => always(replyMs);
+  return runScenario({ max, reply }, async ({ senders, recorder, counted }) => {
     const sending = senders(2 * max);
-    await until(() => watched.limit() >= max, MAX_CLIMB_MS);
-    const before = watched.limit();
-    watched.mark('slower, step by step');
+    await until(() => recorder.limit() >= max, MAX_RAMP_UP_MS);
+    const before = recorder.limit();
+    recorder.mark('slower, step by step');
     for (let step = 0; step < STEP.count; step++) {
-      answerMs *= STEP.times;
-      await sleep(STEP.answers * answerMs);
+      replyMs *= STEP.times;
+      await sleep(STEP.answers * replyMs);
     }
-    const after = watched.limit();
+    const after = recorder.limit();
     await sending.stop();
     return {
-      title: 'Gradual slowing: it backs off',
-      expected: 'limit goes down by a quarter or more',
-      seen: `limit ${before} to ${after} while answers slow from ${FIRST_MS} to ${answerMs.toFixed(0)} ms`,
-      facts: { before, after, answerMs, errors: counted('TimeoutError') },
+      title: 'Slow-down: the limit decreases',
+      expected: 'limit decreases by a quarter or more',
+      seen: `limit ${before} to ${after} while replies slow down from ${FIRST_MS} to ${replyMs.toFixed(0)} ms`,
+      facts: { before, after, replyMs, errors: counted('TimeoutError') },
       holds: after <= 0.75 * before,
     };
   });
 }
 
-/** So many a second and no more: a bucket of the server's own, not one of ours. */
+/** A fixed rate: a token bucket of the server, independent of Sluice. */
 function quotaOf(rate, burst, afterMs) {
   let tokens = burst;
   let filledAt = performance.now();
@@ -152,22 +153,22 @@ function quotaOf(rate, burst, afterMs) {
 const SPAN_MS = 5000;
 const MAX_SPANS = 3;
 
-/** A process that is woken later than this, once in a hundred times, has no say in when it sends. */
+/** With a p99 of the event loop delay above this, the process cannot control when it sends. */
 const LATE_MS = 20;
 
-/** Runs for a while and says what the server saw in that time, and whether this process was kept from running. */
-async function span({ asked }, rate) {
+/** Measures throughput and rejections at the server, and whether this process lacked CPU time. */
+async function measureSpan({ requests }, rate) {
   const lateness = monitorEventLoopDelay({ resolution: 5 });
   lateness.enable();
   const from = performance.now();
   await sleep(SPAN_MS);
   const to = performance.now();
   lateness.disable();
-  const own = asked.filter(({ at }) => at >= from && at < to);
-  const served = own.filter(({ status }) => status === 200).length;
+  const inSpan = requests.filter(({ at }) => at >= from && at < to);
+  const served = inSpan.filter(({ status }) => status === 200).length;
   return {
     delivered: served / ((rate * (to - from)) / 1000),
-    refused: (own.length - served) / own.length,
+    refused: (inSpan.length - served) / inSpan.length,
     isStarved: lateness.percentile(99) / 1e6 > LATE_MS,
   };
 }
@@ -175,23 +176,23 @@ async function span({ asked }, rate) {
 export function quota() {
   const rate = 80;
   const reply = quotaOf(rate, rate / 2, 100);
-  return scene({ max: 100, reply }, async ({ server, senders, watched }) => {
+  return runScenario({ max: 100, reply }, async ({ server, senders, recorder }) => {
     const sending = senders(150);
-    await until(() => server.asked.some(({ status }) => status === 429), MAX_CLIMB_MS);
-    watched.mark('first 429');
-    // What was missed while this process could not run says nothing about the limit: look again.
-    let seen = await span(server, rate);
+    await until(() => server.requests.some(({ status }) => status === 429), MAX_RAMP_UP_MS);
+    recorder.mark('first 429');
+    // A span without CPU time says nothing about the limit: measure again.
+    let measured = await measureSpan(server, rate);
     let spans = 1;
-    for (; spans < MAX_SPANS && seen.isStarved && seen.delivered < 0.9; spans++) {
-      seen = await span(server, rate);
+    for (; spans < MAX_SPANS && measured.isStarved && measured.delivered < 0.9; spans++) {
+      measured = await measureSpan(server, rate);
     }
     await sending.stop();
-    const { delivered, refused } = seen;
+    const { delivered, refused } = measured;
     return {
-      title: `A hard ${rate}/s: it hovers around it`,
+      title: `Fixed rate of ${rate}/s: the limit stays close to it`,
       expected: `at least 90 % of ${rate}/s delivered, few 429s`,
-      seen: `${percent(delivered)} of it delivered, ${percent(refused)} of calls answered 429`,
-      facts: { rate, ...seen, spans },
+      seen: `${percent(delivered)} delivered, ${percent(refused)} of calls refused with 429`,
+      facts: { rate, ...measured, spans },
       holds: delivered >= 0.9 && refused <= 0.2,
     };
   });
@@ -199,32 +200,32 @@ export function quota() {
 
 export function flood() {
   const [events, max] = [2000, 40];
-  return scene(
+  return runScenario(
     { max, reply: () => always(20) },
-    async ({ server, engine, send, senders, watched, counted }) => {
-      const quiet = senders(3);
+    async ({ server, api, send, senders, recorder, counted }) => {
+      const few = senders(3);
       await sleep(1000);
-      await quiet.stop();
-      const sentBefore = server.asked.length;
-      const before = watched.limit();
+      await few.stop();
+      const sentBefore = server.requests.length;
+      const before = recorder.limit();
       server.peak = 0;
       let isOver = false;
       let highest = before;
-      const unhear = engine.on((event) => {
+      const unsubscribe = api.on((event) => {
         if (event.type !== 'decision') return;
-        const { limit, inFlight } = engine.inspect(server.url);
+        const { limit, inFlight } = api.inspect(server.url);
         highest = Math.max(highest, limit);
         if (inFlight > limit || server.inFlight > highest) isOver = true;
       });
-      watched.mark(`${events} sends at once`);
+      recorder.mark(`${events} calls`);
       const sends = Array.from({ length: events }, () => send());
       await sleep(0);
-      const atOnce = engine.inspect(server.url).inFlight;
+      const atOnce = api.inspect(server.url).inFlight;
       await Promise.all(sends);
-      unhear();
-      const delivered = server.asked.length - sentBefore;
+      unsubscribe();
+      const delivered = server.requests.length - sentBefore;
       return {
-        title: `A flood of ${events} sends: the server does not drown`,
+        title: `${events} calls at once: no overload`,
         expected: 'never more in flight than the limit, nothing lost',
         seen: `${delivered} delivered, ${atOnce} in flight at first, ${server.peak} at most, limit ${highest}`,
         facts: {

@@ -1,43 +1,43 @@
 /**
- * What a busy limit is meant to do, against a real server that says 503 for a while.
+ * A busy limit against a real server that replies 503 for a while.
  *
  *     callers ──▶ throttleFetch, { busy: {} } ──▶ server: 200 … 503 503 503 … 200
- *     offered         │ refused here                sent, some of them answered busy
- *                     └─ at no cost to the server
+ *     offered         │ refused by the client       sent, some replies are busy
+ *                     └─ no load on the server
  *
- * Three goals, those that TChannel names for throttling on busy responses: traffic collapses at once and
- * stays down while the server is busy; it is back in full soon after; and later after a longer spell.
+ * Checks the goals of TChannel for throttling on busy replies: traffic drops at once and stays low during the overload,
+ * it recovers fully within seconds, and the recovery takes longer after a longer overload.
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { limiter } from 'sluice';
 import { throttleFetch } from 'sluice/fetch';
-import { always, percent, SAMPLE_MS, serve, until } from './harness.mjs';
+import { percent } from '../report.mjs';
+import { always, SAMPLE_MS, serve, until } from './harness.mjs';
 
-/** Few callers, often: so few are in flight when the first busy reply comes that a short spell stays short. */
+/** Few callers with many calls each, so that few calls are in flight at the first busy reply. */
 const CALLERS = 4;
-const CALLS_A_SECOND = 400;
+const CALLS_PER_SECOND = 400;
 const SERVER_MS = 5;
 
 const SHORT_MS = 300;
 const LONG_MS = 4000;
 
-/** The spell begins a good way before the next second begins, as the limit counts them: a short one is over by then. */
+/** The overload starts well before the next second of the limit, so that a short one ends within one second. */
 const CALM_MS = 2300;
 
-/** No caller calls more often than this, whatever happens. */
+/** Calls per caller. */
 const MAX_CALLS = 20_000;
 
-/** Nobody refused for longer than a whole second of the limit: traffic is back. */
+/** No refusal for longer than a second of the limit: traffic has recovered. */
 const QUIET_S = 1.2;
 
-/** Not back by then is stuck. */
-const MAX_BACK_MS = 15_000;
+const MAX_RECOVERY_MS = 15_000;
 
-/** Callers that call at a steady pace; who was held up makes up for it. */
+/** Callers with a constant rate; late calls are made up for. */
 function keepCalling(call) {
   const startedAt = performance.now();
-  const everyMs = (1000 * CALLERS) / CALLS_A_SECOND;
+  const everyMs = (1000 * CALLERS) / CALLS_PER_SECOND;
   let isStopped = false;
   const caller = async (_, n) => {
     for (let turn = 0; turn < MAX_CALLS && !isStopped; turn++) {
@@ -57,24 +57,24 @@ function keepCalling(call) {
 
 const REFUSED = { status: 0, headers: new Headers() };
 
-/** One spell of busy replies, from calm to calm; who is back first goes on until all are. */
-async function spell(busyMs, running) {
+/** One overload with recovery. Continues until all runs have recovered. */
+async function runOverload(busyMs, running) {
   const server = await serve(() => always(SERVER_MS));
-  const engine = limiter({ limit: { busy: {} } });
-  const throttled = throttleFetch(fetch, { limiter: engine, wait: false, onDeny: () => REFUSED });
+  const api = limiter({ limit: { busy: {} } });
+  const throttled = throttleFetch(fetch, { limiter: api, wait: false, onDeny: () => REFUSED });
 
-  await sleep(1000 - (engine.clock.now() % 1000)); // from a whole second on, as the limit counts
+  await sleep(1000 - (api.clock.now() % 1000)); // starts at a full second of the limit
   const startedAt = performance.now();
   const seconds = () => (performance.now() - startedAt) / 1000;
   const calls = [];
   const limits = [];
-  const look = () => limits.push({ t: seconds(), limit: engine.inspect(server.url).limit });
-  const looking = setInterval(look, SAMPLE_MS);
+  const sample = () => limits.push({ t: seconds(), limit: api.inspect(server.url).limit });
+  const sampling = setInterval(sample, SAMPLE_MS);
   const callers = keepCalling(async () => {
-    const mine = { at: seconds(), status: undefined };
-    calls.push(mine);
+    const call = { at: seconds(), status: undefined };
+    calls.push(call);
     const response = await throttled(server.url);
-    mine.status = response.status;
+    call.status = response.status;
     if (response !== REFUSED) await response.arrayBuffer();
   });
   try {
@@ -86,14 +86,14 @@ async function spell(busyMs, running) {
     server.reply = () => always(SERVER_MS);
     const lastRefused = () => calls.findLast(({ status }) => status === 0)?.at ?? busyFrom;
     const isOver = () => seconds() - Math.max(busyTo, lastRefused()) > QUIET_S;
-    const isBack = await until(isOver, MAX_BACK_MS);
-    const backAfter = Math.max(0, lastRefused() - busyTo);
+    const isBack = await until(isOver, MAX_RECOVERY_MS);
+    const recoveryS = Math.max(0, lastRefused() - busyTo);
     running.count--;
-    await until(() => running.count === 0, MAX_BACK_MS);
-    return { busyMs, busyFrom, busyTo, isBack, backAfter, calls, limits, seconds: seconds() };
+    await until(() => running.count === 0, MAX_RECOVERY_MS);
+    return { busyMs, busyFrom, busyTo, isBack, recoveryS, calls, limits, seconds: seconds() };
   } finally {
     await callers.stop();
-    clearInterval(looking);
+    clearInterval(sampling);
     await server.close();
   }
 }
@@ -111,26 +111,26 @@ const tally = (calls, from, to) => {
   };
 };
 
-/** A run with its calls counted by the second. */
+/** A run with its calls per second. */
 function counted({ calls, ...run }) {
   const whole = Math.floor(run.seconds);
   return { ...run, perSecond: Array.from({ length: whole }, (_, n) => tally(calls, n, n + 1)) };
 }
 
-/** The most that was sent in any one second from `from` to `to`. */
+/** The most calls sent in any second between `from` and `to`. */
 function mostSent(calls, from, to) {
   const starts = calls.map(({ at }) => at).filter((at) => at >= from && at + 1 <= to);
   return starts.reduce((most, at) => Math.max(most, tally(calls, at, at + 1).sent), 0);
 }
 
-/** A stretch in which traffic is looked at. */
-const LOOK_S = 0.25;
+/** Window in which traffic is measured. */
+const WINDOW_S = 0.25;
 
-/** When no more than a tenth of what is offered was sent, counted from the first busy reply on. */
+/** Seconds from the first busy reply until at most a tenth of the offered calls are sent. */
 function collapsedAfter({ calls, busyFrom }) {
   const isDown = (from) => {
-    const { sent } = tally(calls, from, from + LOOK_S);
-    return sent <= (CALLS_A_SECOND * LOOK_S) / 10;
+    const { sent } = tally(calls, from, from + WINDOW_S);
+    return sent <= (CALLS_PER_SECOND * WINDOW_S) / 10;
   };
   const down = calls.find(({ at }) => at >= busyFrom && isDown(at));
   return down ? down.at - busyFrom : Infinity;
@@ -138,20 +138,20 @@ function collapsedAfter({ calls, busyFrom }) {
 
 export async function busy() {
   const running = { count: 2 };
-  const spells = [SHORT_MS, LONG_MS].map((busyMs) => spell(busyMs, running));
-  const [short, long] = await Promise.all(spells);
+  const runs = [SHORT_MS, LONG_MS].map((busyMs) => runOverload(busyMs, running));
+  const [short, long] = await Promise.all(runs);
   const { calls, busyFrom, busyTo } = long;
   const collapse = collapsedAfter(long);
   const whileBusy = tally(calls, busyFrom + 1, busyTo);
   const most = mostSent(calls, busyFrom + 1, busyTo);
   const facts = {
-    offered: CALLS_A_SECOND,
+    offered: CALLS_PER_SECOND,
     collapse,
     sentShare: whileBusy.sent / whileBusy.offered,
     probes: whileBusy.sent,
     most,
-    short: short.backAfter,
-    long: long.backAfter,
+    short: short.recoveryS,
+    long: long.recoveryS,
     isBack: short.isBack && long.isBack,
   };
   const lengths = `${SHORT_MS / 1000} s and ${LONG_MS / 1000} s`;
@@ -161,21 +161,21 @@ export async function busy() {
     rows: [
       {
         name: 'collapse',
-        expected: 'down to a tenth within a second',
-        seen: `after ${collapse.toFixed(2)} s; later ${percent(facts.sentShare)} of ${CALLS_A_SECOND}/s are sent`,
+        expected: 'at most a tenth of the traffic within a second',
+        seen: `after ${collapse.toFixed(2)} s; later ${percent(facts.sentShare)} of ${CALLS_PER_SECOND}/s are sent`,
         holds: collapse <= 1 && facts.sentShare <= 0.05,
       },
       {
         name: 'no flapping',
-        expected: 'while busy: a few probes, no surge',
-        seen: `${facts.probes} probes, at most ${most} in any one second`,
-        holds: facts.probes > 0 && most <= 0.05 * CALLS_A_SECOND,
+        expected: 'few probes during the overload, no bursts',
+        seen: `${facts.probes} probes, at most ${most} in one second`,
+        holds: facts.probes > 0 && most <= 0.05 * CALLS_PER_SECOND,
       },
       {
         name: 'recovery',
-        expected: 'in full within seconds, later after a longer spell',
-        seen: `${short.backAfter.toFixed(1)} s and ${long.backAfter.toFixed(1)} s after spells of ${lengths}`,
-        holds: facts.isBack && long.backAfter <= 10 && short.backAfter < long.backAfter,
+        expected: 'full within seconds, later after a longer overload',
+        seen: `${short.recoveryS.toFixed(1)} s and ${long.recoveryS.toFixed(1)} s after overloads of ${lengths}`,
+        holds: facts.isBack && long.recoveryS <= 10 && short.recoveryS < long.recoveryS,
       },
     ],
   };

@@ -1,12 +1,12 @@
-/** The live scenarios as pictures: five small ones of an adaptive limit, two of a busy one. */
+/** Draws the scenarios with real servers: five panels of an adaptive limit, two of a busy limit. */
 
 import { roundAxisEnd } from '../../dist/cli/chart/chart.js';
 import { drawPanels } from '../../dist/cli/chart/panels.js';
 
-/** The end of an axis that holds these values. */
+/** The end of an axis that contains these values. */
 const upTo = (values) => roundAxisEnd(values.filter((value) => value !== undefined));
 
-/** A round-trip time holds until the next one, but not through a silence. */
+/** A round-trip time holds until the next one, but not during an outage. */
 function heldRtts(samples) {
   let last;
   return samples.map(({ t, rttMs }) => {
@@ -43,29 +43,29 @@ function adaptivePanel({ title, seen, samples, marks, seconds }) {
 
 export const drawAdaptive = (results) =>
   drawPanels({
-    title: 'An adaptive limit and five real servers it knows nothing about',
+    title: 'An adaptive limit against five real servers of unknown capacity',
     panels: results.map(adaptivePanel),
     notes: [
-      'One setting in all five: the most it may ever allow.',
-      'Everything else it learns, from how long answers',
-      'take and from those that say "too much".',
+      'The only option is the maximum of the limit.',
+      'Everything else is learnt from round-trip times',
+      'and back-pressure.',
     ],
   });
 
-/** More than this many calls a second is no limit to speak of. */
+/** Higher limits are drawn at this value: they have no effect here. */
 const TOP = 1000;
 
-/** All runs on the same stretch of time, so that one sees which is back first. */
+/** All runs on the same time axis, so that recoveries can be compared. */
 const busyPanel = (seconds) => (run) => {
   const points = (of) => run.perSecond.map((second) => [second.t, of(second)]);
   const ended = [run.perSecond.length, undefined];
   const limits = run.limits.map(({ t, limit }) => [t, Math.min(limit, TOP)]);
   return {
     title: `Busy for ${run.busyMs / 1000} s`,
-    caption: `everything is sent again ${run.backAfter.toFixed(1)} s after it is over`,
+    caption: `full recovery ${run.recoveryS.toFixed(1)} s after the overload`,
     markers: [
       { at: run.busyFrom, name: 'busy' },
-      { at: run.busyTo, name: 'well again' },
+      { at: run.busyTo, name: 'healthy' },
     ],
     x: { label: 's', from: 0, to: seconds },
     rows: [
@@ -88,11 +88,11 @@ const busyPanel = (seconds) => (run) => {
 
 export const drawBusy = ({ runs }) =>
   drawPanels({
-    title: 'A real service says busy: traffic collapses, and a longer spell is felt for longer',
+    title: 'A busy limit against a real service: back-off and recovery',
     panels: runs.map(busyPanel(Math.max(...runs.map(({ perSecond }) => perSecond.length)))),
     notes: [
-      'What is offered and not sent is refused by the caller',
-      'itself. A limit at the top edge is none; below one',
-      'call a second it means a probe now and then.',
+      'Offered calls that are not sent are refused by the',
+      'client. A limit at the top has no effect; below 1',
+      'call per second it allows single probes.',
     ],
   });

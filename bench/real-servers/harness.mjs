@@ -1,13 +1,13 @@
 /**
- * What every live scenario stands on: a real server on loopback that behaves as it is told, senders
- * that never run dry, and somebody who writes down how the limit moves.
+ * The harness of the scenarios with real servers: a configurable server on loopback, senders with an endless backlog,
+ * and a recorder of the limit.
  *
- *     senders ──▶ throttleFetch ──▶ 127.0.0.1 ──▶ server: reply(now) says which status, and after how long
+ *     senders ──▶ throttleFetch ──▶ 127.0.0.1 ──▶ server: reply(now) gives status and delay
  *                      │ inspect() every 50 ms, and every settled call
  *                      ▼
  *                   samples: limit, in flight, round-trip time
  *
- * Everything that goes round has an end: a bound on time, and a bound on turns.
+ * Every loop has a bound on time and on iterations.
  */
 
 import { createServer } from 'node:http';
@@ -15,58 +15,57 @@ import { setTimeout as sleep } from 'node:timers/promises';
 
 export const SAMPLE_MS = 50;
 
-/** No sender goes round more often than this, whatever happens. */
+/** Calls per sender. */
 const MAX_SENDS = 100_000;
 
 /**
- * A server whose answers are `reply(now)`: `{ status, afterMs }`; an `afterMs` of Infinity is silence.
- * `reply` may be replaced while it runs. What it counts, it counts by its own clock and on its own side.
+ * A server that replies with `reply(now)`: `{ status, afterMs }`; with an `afterMs` of Infinity it does not reply.
+ * `reply` may be replaced at any time. Counts are those of the server.
  */
 export async function serve(reply) {
   const timers = new Set();
-  const own = {
+  const server = {
     reply,
-    /** One entry for every request: `{ at, status }`, at the instant it came in. */
-    asked: [],
+    /** One entry per request: `{ at, status }`, with the time of arrival. */
+    requests: [],
     inFlight: 0,
     peak: 0,
     async close() {
       for (const timer of timers) clearTimeout(timer);
-      server.closeAllConnections();
-      await new Promise((closed) => server.close(closed));
+      httpServer.closeAllConnections();
+      await new Promise((closed) => httpServer.close(closed));
     },
   };
-  const server = createServer((_request, response) => {
-    own.inFlight++;
-    own.peak = Math.max(own.peak, own.inFlight);
+  const httpServer = createServer((_request, response) => {
+    server.inFlight++;
+    server.peak = Math.max(server.peak, server.inFlight);
     let isOpen = true;
-    const leave = () => {
-      if (isOpen) own.inFlight--;
+    const finish = () => {
+      if (isOpen) server.inFlight--;
       isOpen = false;
     };
-    response.on('close', leave);
+    response.on('close', finish);
     const at = performance.now();
-    const { status, afterMs } = own.reply(at);
-    own.asked.push({ at, status });
+    const { status, afterMs } = server.reply(at);
+    server.requests.push({ at, status });
     if (afterMs === Infinity) return;
     const timer = setTimeout(() => {
       timers.delete(timer);
-      leave();
+      finish();
       response.writeHead(status).end();
     }, afterMs);
     timers.add(timer);
   });
-  await new Promise((ready) => server.listen(0, '127.0.0.1', ready));
-  own.url = `http://127.0.0.1:${server.address().port}`;
-  return own;
+  await new Promise((ready) => httpServer.listen(0, '127.0.0.1', ready));
+  server.url = `http://127.0.0.1:${httpServer.address().port}`;
+  return server;
 }
 
-/** A server's reply that is always the same. */
+/** A constant reply. */
 export const always = (afterMs, status = 200) => ({ status, afterMs });
 
 /**
- * As many senders as it says, each sending one after the other until they are told to stop. Who stands in
- * line then leaves it: `send` gets a signal for that.
+ * Starts senders that send one call after the other until `stop`. `send` gets a signal that ends a wait in the queue.
  */
 export function keepSending(count, send) {
   const stopping = new AbortController();
@@ -83,9 +82,9 @@ export function keepSending(count, send) {
   };
 }
 
-/** Waits until something holds; false if it did not within `mostMs`. */
-export async function until(holds, mostMs) {
-  const end = performance.now() + mostMs;
+/** Waits for a condition; false if it does not hold within `maxMs`. */
+export async function until(holds, maxMs) {
+  const end = performance.now() + maxMs;
   while (performance.now() < end) {
     if (holds()) return true;
     await sleep(5);
@@ -93,7 +92,7 @@ export async function until(holds, mostMs) {
   return holds();
 }
 
-/** Writes down how a key of a limiter stands, from now until `stop`. */
+/** Records the limit of a key until `stop`. */
 export function watch(limiter, key) {
   const startedAt = performance.now();
   const samples = [];
@@ -106,7 +105,7 @@ export function watch(limiter, key) {
     samples.push({ t: seconds(), limit, inFlight, rttMs });
     rtts = [];
   };
-  const unhear = limiter.on((event) => {
+  const unsubscribe = limiter.on((event) => {
     if (event.type === 'settled' && event.outcome === 'ok') rtts.push(event.rttMs);
   });
   const timer = setInterval(sample, SAMPLE_MS);
@@ -116,14 +115,14 @@ export function watch(limiter, key) {
     marks,
     seconds,
     limit: () => limiter.inspect(key).limit,
-    /** Something changes on the server now. */
+    /** Marks an event at the current time. */
     mark: (name) => marks.push({ at: seconds(), name }),
-    /** The limits seen from one second to another. */
+    /** Recorded limits between two times in seconds. */
     limits: (from, to = Infinity) =>
       samples.filter(({ t }) => t >= from && t < to).map(({ limit }) => limit),
     stop() {
       clearInterval(timer);
-      unhear();
+      unsubscribe();
       sample();
       return { samples, marks, seconds: seconds() };
     },
@@ -132,5 +131,3 @@ export function watch(limiter, key) {
 
 export const mean = (values) =>
   values.reduce((sum, value) => sum + value, 0) / Math.max(1, values.length);
-
-export const percent = (part) => `${(100 * part).toFixed(1)} %`;

@@ -1,13 +1,13 @@
 /**
- * Runs the live scenarios and says what was expected and what was seen.
+ * Runs adaptive and busy limits against real servers on loopback, in real time, and compares the results with
+ * expectations.
  *
- *     npm run demo:real-servers                     all of them, half a minute
- *     npm run demo:real-servers -- climb            one: climb, silence, slowing, quota, flood, busy; or adaptive, the first five
- *     npm run demo:real-servers -- --json           for a program to read
- *     npm run demo:real-servers -- --svg DIR        and draw DIR/adaptive-live.svg and DIR/busy-live.svg
+ *     npm run demo:real-servers                     all scenarios, half a minute
+ *     npm run demo:real-servers -- climb            one: climb, silence, slowing, quota, flood, busy; adaptive: the first five
+ *     npm run demo:real-servers -- --json           JSON
+ *     npm run demo:real-servers -- --svg DIR        also draws DIR/adaptive-live.svg and DIR/busy-live.svg
  *
- * Real servers on loopback, real time, the package as it is published. Exits with 1 if something expected
- * was not seen.
+ * Exit code 1 if an expectation does not hold, 2 for an unknown scenario.
  */
 
 import { mkdirSync, writeFileSync } from 'node:fs';
@@ -20,8 +20,8 @@ import { drawAdaptive, drawBusy } from './charts.mjs';
 const SCENARIOS = { climb, silence, slowing, quota, flood, busy };
 const NAMES = Object.keys(SCENARIOS);
 
-/** Those that send so little that they do not disturb each other go on at the same time. */
-const ACTS = [['climb', 'silence', 'slowing', 'quota'], ['flood'], ['busy']];
+/** Scenarios with little traffic run at the same time. */
+const STAGES = [['climb', 'silence', 'slowing', 'quota'], ['flood'], ['busy']];
 const ADAPTIVE = NAMES.filter((name) => name !== 'busy');
 
 const { values, positionals } = parseArgs({
@@ -32,20 +32,20 @@ const wanted = positionals.flatMap((name) => (name === 'adaptive' ? ADAPTIVE : [
 const unknown = wanted.find((name) => !NAMES.includes(name));
 if (unknown) {
   console.error(
-    `no scenario "${unknown}": there are ${NAMES.join(', ')}, and adaptive for the first five`,
+    `expected a scenario of ${NAMES.join(', ')}, adaptive (the first five), got "${unknown}"`,
   );
   process.exit(2);
 }
 
-const say = values.json ? () => {} : console.log;
+const print = values.json ? () => {} : console.log;
 const line = ({ name, expected, seen, holds }) =>
   `${holds ? 'yes' : 'NO '}  ${name.padEnd(12)} ${expected.padEnd(52)} ${seen}`;
-say(`     ${'scenario'.padEnd(12)} ${'expected'.padEnd(52)} seen`);
+print(`     ${'scenario'.padEnd(12)} ${'expected'.padEnd(52)} measured`);
 
 const results = {};
 const rows = [];
 
-async function play(name) {
+async function run(name) {
   const result = await SCENARIOS[name]();
   results[name] = result;
   const own = (result.rows ?? [{ ...result, name }]).map(
@@ -57,12 +57,12 @@ async function play(name) {
     }),
   );
   rows.push(...own);
-  for (const row of own) say(line(row));
+  for (const row of own) print(line(row));
 }
 
-for (const act of ACTS) {
-  const names = act.filter((name) => wanted.length === 0 || wanted.includes(name));
-  await Promise.all(names.map(play));
+for (const stage of STAGES) {
+  const names = stage.filter((name) => wanted.length === 0 || wanted.includes(name));
+  await Promise.all(names.map(run));
 }
 
 if (values.json) {
