@@ -1,10 +1,9 @@
 /**
- * A sender to a sink of unknown capacity: how many requests at once?
+ * Adaptive concurrency: a sender to a sink of unknown capacity.
  *
- * The sink here is a small server that works on ten requests at a time. A few more may wait; whoever comes
- * when its hall is full is turned away with a 503. Nobody tells the sender any of this. First it sends all
- * it has at once, as `Promise.all` does, then the same through a limit that finds out by itself; whatever is
- * turned away on the way there is tried again.
+ * The sink is a small server with ten workers and a queue of twenty; it replies 503 to further requests. The sender
+ * knows none of this. It first sends everything at once (`Promise.all`), then the same through an adaptive limit, which
+ * finds the number of requests in flight and retries refused ones.
  */
 
 import { createServer } from 'node:http';
@@ -13,26 +12,26 @@ import { throttleFetch } from 'sluice/fetch';
 
 const EVENTS = 250;
 
-// ── The sink: ten workers, 40 ms for each request, room for thirty in all.
-let inside = 0;
+// ── The sink: ten workers, 40 ms per request, at most thirty requests in all.
+let inFlight = 0;
 let freeAt = new Array(10).fill(0);
 const sink = createServer((_request, response) => {
-  if (inside >= 30) return response.writeHead(503).end();
-  inside++;
+  if (inFlight >= 30) return response.writeHead(503).end();
+  inFlight++;
   const now = performance.now();
   const [first, ...others] = freeAt.sort((a, b) => a - b);
   const doneAt = Math.max(now, first) + 40;
   freeAt = [doneAt, ...others];
   setTimeout(() => {
-    inside--;
+    inFlight--;
     response.end();
   }, doneAt - now);
 });
 await new Promise((ready) => sink.listen(0, '127.0.0.1', ready));
 const url = `http://127.0.0.1:${sink.address().port}`;
 
-// ── The sender: all its events, with whichever fetch it is given.
-async function sendAll(how, send) {
+// ── The sender: sends all events with a fetch function.
+async function sendAll(name, send) {
   const startedAt = performance.now();
   const statuses = await Promise.all(
     Array.from({ length: EVENTS }, async () => (await send(url)).status),
@@ -41,22 +40,24 @@ async function sendAll(how, send) {
   const delivered = statuses.filter((status) => status === 200).length;
   const lost = EVENTS - delivered;
   const rate = Math.round(delivered / seconds);
-  console.log(`${how}: ${delivered} delivered at ${rate}/s, ${lost} lost, ${seconds.toFixed(1)} s`);
+  console.log(
+    `${name}: ${delivered} delivered at ${rate}/s, ${lost} lost, ${seconds.toFixed(1)} s`,
+  );
   return delivered;
 }
 
 await sendAll('all at once', fetch);
 
-const unknown = limiter({ limit: { adaptive: {} } }); // nothing to configure
-const moves = [];
-const watching = setInterval(() => moves.push(unknown.inspect(url).limit), 100);
+const api = limiter({ limit: { adaptive: {} } }); // no configuration
+const limits = [];
+const sampling = setInterval(() => limits.push(api.inspect(url).limit), 100);
 const delivered = await sendAll(
   'adaptive   ',
-  throttleFetch({ limiter: unknown, wait: true, retry: true }),
+  throttleFetch({ limiter: api, wait: true, retry: true }),
 );
-clearInterval(watching);
+clearInterval(sampling);
 
-console.log(`its limit, every 0.1 s: ${moves.join(' ')}`);
+console.log(`limit every 0.1 s: ${limits.join(' ')}`);
 sink.close();
 sink.closeAllConnections();
 if (delivered < EVENTS) process.exitCode = 1;

@@ -1,10 +1,9 @@
 /**
- * A client of a service that says busy for a while: leave it alone at once, and be back soon after.
+ * Back-off on the client side: a service replies busy for a while.
  *
- * Two callers make 200 calls a second between them. For 0.7 seconds the service answers each with a 503.
- * The limit halves on every busy reply, so the service is left in peace but for a probe or two; then it
- * grows tenfold a second (fourfold, unless told otherwise: this is a short story). What is refused is
- * refused here, without a request: time for a fallback, a cached answer, an error of your own.
+ * Two callers make 200 calls per second together. For 0.7 seconds the service replies 503 to each. The limit halves on
+ * every busy reply, so only a few probes are sent. Then it grows tenfold per second (default: fourfold). Refused calls
+ * do not reach the service: the client can use a fallback, a cached result or its own error.
  */
 
 import { createServer } from 'node:http';
@@ -13,7 +12,7 @@ import { throttleFetch } from 'sluice/fetch';
 
 const SECONDS = 3.5;
 const CALLERS = 2;
-const CALLS_A_SECOND = 200;
+const CALLS_PER_SECOND = 200;
 const startedAt = performance.now();
 const now = () => performance.now() - startedAt;
 
@@ -25,7 +24,7 @@ const service = createServer((_request, response) =>
 await new Promise((ready) => service.listen(0, '127.0.0.1', ready));
 const url = `http://127.0.0.1:${service.address().port}`;
 
-// ── The client: the limit, and an answer for calls that are refused. Its seconds begin with this program.
+// ── The client: the limit, and a response for refused calls. The clock starts with this program.
 const refused = new Response(null, { status: 299 });
 const call = throttleFetch({
   limit: { busy: { recoverRate: 9 } },
@@ -36,7 +35,7 @@ const call = throttleFetch({
 
 const halves = Array.from({ length: SECONDS * 2 }, () => ({ offered: 0, sent: 0, busy: 0 }));
 async function caller() {
-  const everyMs = (1000 * CALLERS) / CALLS_A_SECOND;
+  const everyMs = (1000 * CALLERS) / CALLS_PER_SECOND;
   for (let turn = 1; now() < SECONDS * 1000; turn++) {
     const half = halves[Math.floor(now() / 500)];
     half.offered++;

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import expressApp from 'express';
 import { express } from 'sluice/http';
 
-// A small API: every client may ask three times at once, and once a second after that.
+// A small API with a token bucket per client: burst 3, then one request per second.
 const app = expressApp();
 app.use(express({ limit: { bucket: { rate: '1/s', burst: 3 } }, name: 'api' }));
 app.get('/time', (_request, response) => response.json({ answer: 42 }));

@@ -1,14 +1,14 @@
 /**
- * Three nodes keep one limit without a server, over UDP on loopback.
+ * Peers: three nodes share one limit by gossip over UDP on loopback, without a central server.
  *
- * A client may do ten calls at once. It spreads thirty over three nodes, and gets little more than ten.
+ * The limit is a burst of 10. A client spreads 30 calls over three nodes, and about 10 are allowed.
  */
 
 import { createSocket } from 'node:dgram';
 import { limiter } from 'sluice';
 import { peers, udp } from 'sluice/peers';
 
-/** A port that nobody uses. */
+/** A free UDP port. */
 const freePort = () =>
   new Promise((resolve) => {
     const socket = createSocket('udp4');
@@ -22,7 +22,7 @@ const addresses = await Promise.all([1, 2, 3].map(async () => `127.0.0.1:${await
 const nodes = addresses.map((bind, n) => {
   const fleet = peers({
     transport: udp({ peers: addresses, bind }),
-    key: 'known-to-the-fleet-and-nobody-else',
+    key: 'shared-secret-of-the-fleet',
     name: `node ${n + 1}`,
   });
   const api = limiter({
@@ -37,12 +37,12 @@ const until = async (holds) => {
   for (let n = 0; n < 500 && !holds(); n++) await new Promise((later) => setTimeout(later, 10));
 };
 await until(() => nodes.every(({ fleet }) => fleet.view().peers.length === 2));
-console.log(`${nodes.length} nodes know each other`);
+console.log(`${nodes.length} nodes have joined`);
 
 let served = 0;
 for (let call = 0; call < 30; call++) {
   if (nodes[call % 3].api.check('alice').verdict === 'allow') served++;
-  await new Promise((later) => setTimeout(later, 5)); // the others hear of it meanwhile
+  await new Promise((later) => setTimeout(later, 5)); // time for the report to the peers
 }
 console.log(`30 calls over three nodes: ${served} served`);
 for (const { fleet, api } of nodes) {

@@ -1,26 +1,25 @@
 /**
- * Many workers, one API key: stay under so many requests and so many tokens a minute.
+ * Workers that share one API key, with a limit on requests and on tokens per minute.
  *
- * A language model's provider counts both, and answers 429 to whoever exceeds either. What a call will
- * use is known only afterwards, so each worker asks for what it expects at most and settles with what
- * it really used; the difference is there for the others at once.
+ * An LLM provider counts both and replies 429 above either. The tokens of a call are known only afterwards. Each worker
+ * takes the maximum and settles with the tokens really used; the difference is available to other workers at once.
  *
- * The provider here is a small server in this process that counts as strictly as the real ones.
+ * The provider is a small server in this process that counts as strictly as a real one.
  */
 
 import { createServer } from 'node:http';
 import { all, limiter, throttle } from 'sluice';
 
-const REQUESTS_A_MINUTE = 3_000;
-const TOKENS_A_MINUTE = 240_000;
+const REQUESTS_PER_MINUTE = 3_000;
+const TOKENS_PER_MINUTE = 240_000;
 const WORKERS = 24;
 const SECONDS = 4;
 
-// ── The provider: its own count of both, a 429 for whoever is over, and what a call really used.
+// ── The provider: counts requests and tokens, replies 429 above the quota, and returns the tokens used.
 const inMinute = (perMinute) => ({ bucket: { rate: `${perMinute}/m`, burst: perMinute / 15 } });
 const counted = all([
-  { limiter: limiter({ name: 'requests', limit: inMinute(REQUESTS_A_MINUTE) }), cost: 1 },
-  { limiter: limiter({ name: 'tokens', limit: inMinute(TOKENS_A_MINUTE) }) },
+  { limiter: limiter({ name: 'requests', limit: inMinute(REQUESTS_PER_MINUTE) }), cost: 1 },
+  { limiter: limiter({ name: 'tokens', limit: inMinute(TOKENS_PER_MINUTE) }) },
 ]);
 const seen = { served: 0, tokens: 0, refusedEarly: 0, refusedLater: 0 };
 let startedAt = performance.now();
@@ -29,17 +28,17 @@ const seconds = () => (performance.now() - startedAt) / 1000;
 const server = createServer(async (request, response) => {
   let body = '';
   for await (const chunk of request) body += chunk;
-  const { prompt, max_tokens: most } = JSON.parse(body);
-  const entry = counted.tryAcquire('', prompt.length + most);
-  if (entry.verdict === 'deny') {
+  const { prompt, max_tokens: maxTokens } = JSON.parse(body);
+  const permit = counted.tryAcquire('', prompt.length + maxTokens);
+  if (permit.verdict === 'deny') {
     seen[seconds() < 1 ? 'refusedEarly' : 'refusedLater']++;
-    response.writeHead(429, { 'Retry-After': Math.ceil(entry.retryAfterMs / 1000) }).end();
+    response.writeHead(429, { 'Retry-After': Math.ceil(permit.retryAfterMs / 1000) }).end();
     return;
   }
-  const used = prompt.length + Math.ceil(most * (0.2 + 0.6 * Math.random()));
+  const used = prompt.length + Math.ceil(maxTokens * (0.2 + 0.6 * Math.random()));
   setTimeout(
     () => {
-      entry.settle({ used });
+      permit.settle({ used });
       seen.served++;
       if (seconds() >= 1 && seconds() < SECONDS) seen.tokens += used; // after the first burst
       response.end(JSON.stringify({ usage: { total_tokens: used } }));
@@ -50,17 +49,17 @@ const server = createServer(async (request, response) => {
 await new Promise((ready) => server.listen(0, '127.0.0.1', ready));
 const url = `http://127.0.0.1:${server.address().port}`;
 
-// ── The client: the same two rates, and a small burst. Requests may be held up on their way and arrive
-// together, so what the provider allows at once is not all ours to use.
+// ── The client: the same two rates with a smaller burst. Requests may be delayed in the network and arrive together,
+// so the client must not use the provider's whole burst.
 const budget = (perMinute) => ({ bucket: { rate: `${perMinute}/m`, burst: perMinute / 40 } });
 const quota = all([
-  { limiter: limiter({ name: 'requests', limit: budget(REQUESTS_A_MINUTE) }), cost: 1 },
-  { limiter: limiter({ name: 'tokens', limit: budget(TOKENS_A_MINUTE) }) },
+  { limiter: limiter({ name: 'requests', limit: budget(REQUESTS_PER_MINUTE) }), cost: 1 },
+  { limiter: limiter({ name: 'tokens', limit: budget(TOKENS_PER_MINUTE) }) },
 ]);
 
 const complete = throttle(
-  async (prompt, most) => {
-    const body = JSON.stringify({ prompt, max_tokens: most });
+  async (prompt, maxTokens) => {
+    const body = JSON.stringify({ prompt, max_tokens: maxTokens });
     const response = await fetch(url, { method: 'POST', body });
     return { status: response.status, ...(response.ok ? await response.json() : {}) };
   },
@@ -68,9 +67,9 @@ const complete = throttle(
     limiter: quota,
     wait: true,
     retry: true,
-    cost: (prompt, most) => prompt.length + most, // what it may use at most
-    used: (answer) => answer.usage?.total_tokens ?? 0, // what it did use
-    outcome: (error, answer) => (error ? 'failed' : answer.status === 429 ? 'busy' : 'ok'),
+    cost: (prompt, maxTokens) => prompt.length + maxTokens, // the maximum
+    used: (reply) => reply.usage?.total_tokens ?? 0, // the real use
+    outcome: (error, reply) => (error ? 'failed' : reply.status === 429 ? 'busy' : 'ok'),
   },
 );
 
@@ -82,9 +81,9 @@ async function work() {
 }
 await Promise.all(Array.from({ length: WORKERS }, work));
 
-const part = seen.tokens / ((TOKENS_A_MINUTE / 60) * (SECONDS - 1));
+const part = seen.tokens / ((TOKENS_PER_MINUTE / 60) * (SECONDS - 1));
 console.log(`${WORKERS} workers, ${seen.served} calls served in ${seconds().toFixed(1)} s`);
-console.log(`after the first second: ${(100 * part).toFixed(1)} % of the tokens a minute used`);
+console.log(`after the first second: ${(100 * part).toFixed(1)} % of the token quota used`);
 console.log(`429s: ${seen.refusedEarly} in the first second, ${seen.refusedLater} after it`);
 server.close();
 server.closeAllConnections();

@@ -1,6 +1,6 @@
 import { throttle } from 'sluice';
 
-// An API that wants its calls at least 50 ms apart, and three workers who share it.
+// A minimum interval of 50 ms between calls, and three workers that queue for permits.
 const call = throttle(async (worker, job) => `worker ${worker} did job ${job}`, {
   limit: { spacing: { every: '50ms', reserve: 10 } },
   wait: '5s',
@@ -9,8 +9,8 @@ const call = throttle(async (worker, job) => `worker ${worker} did job ${job}`, 
 const start = performance.now();
 const work = async (worker) => {
   for (let job = 1; job <= 3; job++) {
-    const said = await call(worker, job);
-    console.log(`${String(Math.round(performance.now() - start)).padStart(4)} ms  ${said}`);
+    const result = await call(worker, job);
+    console.log(`${String(Math.round(performance.now() - start)).padStart(4)} ms  ${result}`);
   }
 };
 await Promise.all([1, 2, 3].map(work));

@@ -1,9 +1,8 @@
 /**
- * A fleet of workers shares one API that allows a call every so often, and not one earlier.
+ * Workers that share an API with a minimum interval between calls, in a queue with priorities.
  *
- * Eight workers have jobs to do; the API wants its calls 50 ms apart. Nobody coordinates: each calls the
- * same wrapped function and gets its turn, first come first served, urgent jobs before the others. One worker
- * loses patience and gives its place back.
+ * Eight workers call the same throttled function; the API requires 50 ms between calls. The queue is FIFO, with urgent
+ * jobs first. One worker times out and leaves the queue.
  */
 
 import { DeniedError, limiter, throttle } from 'sluice';
@@ -22,7 +21,7 @@ const callApi = throttle(
   },
   {
     limiter: token,
-    wait: '5s', // queue me fairly, but not for ever
+    wait: '5s', // longest wait in the queue
     priority: (_worker, job) => (job === 'urgent' ? 1 : 0),
     signal: (_worker, _job, options) => options?.signal,
   },
@@ -36,7 +35,7 @@ const names = ['ada', 'bob', 'cyd', 'dan', 'eve', 'fay', 'gus', 'hal'];
 const workers = names.map((name) => worker(name));
 const urgent = callApi('boss', 'urgent');
 const impatient = callApi('ivy', 'late', { signal: AbortSignal.timeout(120) }).catch((error) =>
-  error instanceof DeniedError ? 'refused' : 'gave up waiting',
+  error instanceof DeniedError ? 'was refused' : 'timed out in the queue',
 );
 await Promise.all([...workers, urgent]);
 
@@ -48,7 +47,7 @@ console.log(
     .join(', ')}, …`,
 );
 console.log(`${calls.length} calls, never closer than ${Math.min(...gaps).toFixed(1)} ms`);
-console.log(`ivy ${await impatient}; ${token.stats().waiting} left in line`);
-// Permits are granted 50 ms apart. On a busy machine one may be used late, and the next one closer to it; none is used early.
+console.log(`ivy ${await impatient}; ${token.stats().waiting} waiting`);
+// Permits are granted 50 ms apart. Under load one may be used late, and the next one sooner after it; none is used early.
 const tookMs = calls.at(-1).at - calls[0].at;
 if (tookMs < EVERY_MS * (calls.length - 2)) process.exitCode = 1;

@@ -1,4 +1,4 @@
-/** What README.md shows is what runs. */
+/** Checks README.md, the examples and the docs against the code. */
 
 import { execFile, execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
@@ -9,16 +9,16 @@ const run = promisify(execFile);
 const readme = readFileSync('README.md', 'utf8');
 
 describe('README.md', () => {
-  test('shows the first example as it stands in examples/', () => {
+  test('contains examples/first.mjs verbatim', () => {
     expect(readme).toContain(`\`\`\`js\n${readFileSync('examples/first.mjs', 'utf8')}\`\`\``);
   });
 
-  test('gives the test command that CI runs', () => {
+  test('contains the test command of CI', () => {
     expect(readme).toContain('npm ci && npm test');
     expect(readFileSync('.ci/run', 'utf8')).toMatch(/^npm ci && npm test$/m);
   });
 
-  test('links only to what is there', () => {
+  test('README, docs and other pages have no broken link', () => {
     const texts = ['README.md', 'ARCHITECTURE.md', 'CONTRIBUTING.md', 'CHANGELOG.md'];
     const pages = readdirSync('docs', { recursive: true, encoding: 'utf8' })
       .filter((path) => path.endsWith('.md'))
@@ -36,15 +36,15 @@ describe('README.md', () => {
 describe('examples', () => {
   const examples = readdirSync('examples').filter((file) => file.endsWith('.mjs'));
 
-  // Each checks its own promise, and fails with an exit code if it did not hold.
+  // Each example checks its result and has an exit code.
   test.each(examples)('%s runs', { timeout: 60_000 }, async (file) => {
     const { stdout } = await run(process.execPath, [`examples/${file}`], { timeout: 50_000 });
     expect(stdout).not.toBe('');
   });
 
-  test('the first one serves twenty calls and says when the next may come', () => {
+  test('first.mjs serves twenty calls and prints the retry time', () => {
     const out = execFileSync(process.execPath, ['examples/first.mjs'], { encoding: 'utf8' });
-    // On a machine that stood still for a tenth of a second, the next call may be served, too.
+    // After a pause of 100 ms under load, the next call is served too.
     expect(out).toMatch(
       /call 20: served\n(call 21: served\n)?call 2\d: too many calls, try again in (100|\d\d?) ms/,
     );
@@ -61,24 +61,28 @@ function exists(url: URL): boolean {
 }
 
 describe('docs', () => {
-  // Commands that run on virtual time say the same every time; those that ask a daemon do not.
+  // Commands on virtual time are deterministic; commands that query a daemon are not.
   const SHOWN = /```\n\$ sluice ((?:simulate|explain) .*)\n([\s\S]*?)```/g;
   const shown = readdirSync('docs')
     .filter((file) => file.endsWith('.md'))
     .flatMap((file) => [...readFileSync(`docs/${file}`, 'utf8').matchAll(SHOWN)])
     .map(([, command, printed]) => ({ command, printed }));
 
-  test('show some commands', () => expect(shown.length).toBeGreaterThan(3));
+  test('contain commands with output', () => expect(shown.length).toBeGreaterThan(3));
 
-  test.each(shown)('show what sluice $command prints', { timeout: 60_000 }, async (own) => {
-    const args = ['dist/cli/main.js', ...own.command.split(' ')];
-    const { stdout } = await run(process.execPath, args, { timeout: 50_000 });
-    expect(stdout.trimEnd()).toBe(own.printed.trimEnd());
-  });
+  test.each(shown)(
+    'contain the output of sluice $command',
+    { timeout: 60_000 },
+    async (example) => {
+      const args = ['dist/cli/main.js', ...example.command.split(' ')];
+      const { stdout } = await run(process.execPath, args, { timeout: 50_000 });
+      expect(stdout.trimEnd()).toBe(example.printed.trimEnd());
+    },
+  );
 });
 
 describe('docs/daemon.md', () => {
-  test('names every figure in full, as one looks for it', () => {
+  test('names every metric in full', () => {
     const page = readFileSync('docs/daemon.md', 'utf8');
     const source = readFileSync('src/daemon/metrics.ts', 'utf8');
     const names = [...source.matchAll(/'(sluice_\w+)'/g)].map(([, name]) => name);
@@ -88,7 +92,7 @@ describe('docs/daemon.md', () => {
 });
 
 describe('docs/library.md', () => {
-  test('tells of every warning and every error, by its code', () => {
+  test('lists every warning code and error code', () => {
     const page = readFileSync('docs/library.md', 'utf8');
     const codes = (file: string, type: string): string[] => {
       const [, body = ''] =
@@ -107,7 +111,7 @@ describe('docs/library.md', () => {
 describe('docs/limits.md', () => {
   const page = readFileSync('docs/limits.md', 'utf8');
   const policies = readdirSync('src/policies').filter(
-    (file) => !/test|policy|limit|cost|instant|all|partitions|cell/.test(file),
+    (file) => !/test|policy|limit|cost|float-time|all|partitions|gcra/.test(file),
   );
 
   test.each(policies)('documents every option of %s', (file) => {
