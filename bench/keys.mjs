@@ -60,7 +60,7 @@ const grown = rounds[0].map(({ keys }, n) => {
   const ms = median(rounds.map((round) => round[n].ms));
   return `${ms.toFixed(0)} ms at ${whole(keys)} keys`;
 });
-const text = `With ${whole(KEYS)} keys each takes so many bytes: ${bytes.join(', ')}. The table grows by doubling; the single ask that
+const text = `With ${whole(KEYS)} keys the bytes per key are ${bytes.join(', ')}. The table grows by doubling; the single check that
 makes it grow takes, for a bucket, ${grown.join(', ')}.`;
 console.log(text);
 if (writes) writeFigures('docs/library.md', 'keys', `${text}\n\n${madeBy('npm run bench:keys')}`);

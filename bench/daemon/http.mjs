@@ -142,7 +142,7 @@ if (!smoke) {
     'Daemon: check over HTTP',
     `\`GET /check\` with its RateLimit headers and JSON, compared with a bare \`node:http\` server that replies \`ok\` to the same requests:
 one request at a time on each connection, ${KEYS} keys in rotation. Medians of ${ROUNDS} rounds in one run of \`npm run bench:daemon-http\`, and
-the ratio within each round: median, lowest and highest. The load generator is a process of its own. It used
+the ratio within each round: median, lowest and highest. The load generator runs in its own process. It used
 less CPU than the servers (last columns; the rest went to other load on the machine), so it was not the bottleneck.
 ${machineLine()}, a shared machine.
 

@@ -1,9 +1,9 @@
 /**
  * Five scenarios of an adaptive concurrency limit against real servers of unknown capacity.
  *
- *     climb     ramp-up: a healthy server; the limit reaches its maximum and stays there
- *     silence   outage: the server stops replying; the limit falls to 1 and recovers
- *     slowing   slow-down: response times grow; the limit decreases
+ *     ramp-up   a healthy server; the limit reaches its maximum and stays there
+ *     outage    the server stops replying; the limit falls to 1 and recovers
+ *     slow-down response times grow; the limit decreases
  *     quota     a fixed rate, 429 above it: high throughput, few rejections
  *     flood     thousands of calls at once: never more in flight than the limit
  *
@@ -56,7 +56,7 @@ async function runScenario({ max, reply, timeoutMs = 10_000 }, scenario) {
   }
 }
 
-export function climb() {
+export function rampUp() {
   const max = 10;
   return runScenario({ max, reply: () => always(80) }, async ({ senders, recorder, counted }) => {
     const sending = senders(2 * max);
@@ -75,7 +75,7 @@ export function climb() {
   });
 }
 
-export function silence() {
+export function outage() {
   const max = 8;
   const setup = { max, reply: () => always(60), timeoutMs: 300 };
   return runScenario(setup, async ({ server, senders, recorder, counted }) => {
@@ -112,7 +112,7 @@ const STEP = { times: 1.6, answers: 3, count: 6 };
 
 const FIRST_MS = 60;
 
-export function slowing() {
+export function slowDown() {
   const max = 8;
   let replyMs = FIRST_MS;
   const reply = () => always(replyMs);

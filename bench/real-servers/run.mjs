@@ -3,7 +3,7 @@
  * expectations.
  *
  *     npm run demo:real-servers                     all scenarios, half a minute
- *     npm run demo:real-servers -- climb            one: climb, silence, slowing, quota, flood, busy; adaptive: the first five
+ *     npm run demo:real-servers -- ramp-up          one: ramp-up, outage, slow-down, quota, flood, busy; adaptive: the first five
  *     npm run demo:real-servers -- --json           JSON
  *     npm run demo:real-servers -- --svg DIR        also draws DIR/adaptive-live.svg and DIR/busy-live.svg
  *
@@ -13,15 +13,15 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { climb, flood, quota, silence, slowing } from './adaptive.mjs';
+import { flood, outage, quota, rampUp, slowDown } from './adaptive.mjs';
 import { busy } from './busy.mjs';
 import { drawAdaptive, drawBusy } from './charts.mjs';
 
-const SCENARIOS = { climb, silence, slowing, quota, flood, busy };
+const SCENARIOS = { 'ramp-up': rampUp, outage, 'slow-down': slowDown, quota, flood, busy };
 const NAMES = Object.keys(SCENARIOS);
 
 /** Scenarios with little traffic run at the same time. */
-const STAGES = [['climb', 'silence', 'slowing', 'quota'], ['flood'], ['busy']];
+const STAGES = [['ramp-up', 'outage', 'slow-down', 'quota'], ['flood'], ['busy']];
 const ADAPTIVE = NAMES.filter((name) => name !== 'busy');
 
 const { values, positionals } = parseArgs({

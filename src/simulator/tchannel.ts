@@ -76,7 +76,7 @@ export const PATTERNS: Readonly<Record<TrafficShape, Traffic>> = {
   },
 };
 
-/** The service is healthy from this second on, which has no step of its own. Convergence time counts from here. */
+/** The service is healthy from this second on, which has no step. Convergence time counts from here. */
 export const HEALTHY_AT = 10;
 
 /** The last second that counts as converged. */
