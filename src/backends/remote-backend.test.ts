@@ -15,7 +15,12 @@ describe('toBatchDecision', () => {
   });
 
   test('a refusal carries no deadline and no lease', () => {
-    const refused = { decision: deny(7), decidedAt: 100, usableUntil: Infinity, fromFallback: true };
+    const refused = {
+      decision: deny(7),
+      decidedAt: 100,
+      usableUntil: Infinity,
+      fromFallback: true,
+    };
     expect(toBatchDecision(refused)).toEqual({
       granted: 0,
       refusal: deny(7),

@@ -5,7 +5,7 @@
  */
 
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import { type RedisOptions, redis } from '../../src/backends/redis/backend.ts';
+import { type RedisOptions, redis } from '../../src/backends/redis/options.ts';
 import type { RemoteLimiter } from '../../src/limiter/async-limiter.ts';
 import { all } from '../../src/limiter/composite-limiter.ts';
 import { limiter } from '../../src/limiter/limiter.ts';

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
+import { RttEstimator } from '../rtt-estimator.ts';
 import { LeaseCache } from './leases.ts';
-import { RttEstimator } from './rtt-estimator.ts';
 import type { RegisterStore } from './store.ts';
 
 function setUp() {

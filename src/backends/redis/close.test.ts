@@ -12,7 +12,7 @@ import { type Clock, systemClock } from '../../core/clock.ts';
 import { limiter, type QueueOptions } from '../../limiter/limiter.ts';
 import type { Limit } from '../../policies/limit.ts';
 import { throttle } from '../../throttle/throttle.ts';
-import { type RedisOptions, redis } from './backend.ts';
+import { type RedisOptions, redis } from './options.ts';
 
 const run = promisify(execFile);
 
@@ -93,7 +93,7 @@ describe.skipIf(redisServer() === undefined).each([
     expect(api.stats()).toMatchObject({ waiting: 0, denied: 4 });
     expect(alarms.size).toBe(0);
     expect(getEventListeners(signal, 'abort')).toEqual([]);
-    expect(stage.cli('KEYS', '*:line')).toBe('');
+    expect(stage.cli('KEYS', '*:queue')).toBe('');
     await vi.waitFor(() => expect(connections()).toBe(before));
     expect(await api.acquire('token')).toMatchObject(refusal);
     await api.close(); // and once more does nothing

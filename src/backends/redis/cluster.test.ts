@@ -20,7 +20,7 @@ import { seededRandom } from '../../core/random.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import type { Limit } from '../../policies/limit.ts';
-import { redis } from './backend.ts';
+import { redis } from './options.ts';
 import { SLOT_COUNT, slotOf } from './slot.ts';
 
 const CLIENTS = { 'node-redis': nodeRedisCluster, ioredis: ioRedisCluster };
@@ -101,7 +101,7 @@ describe.skipIf(redisServer() === undefined)('a cluster', () => {
       async (_what, limit, kind) => {
         const [a, b] = await pairOf(limit);
         const { port } = cluster.masters()[0];
-        const line = `${redisKeyOf('token', kind)}:line`;
+        const line = `${redisKeyOf('token', kind)}:queue`;
         redisCli(port, '-c', 'RPUSH', line, 'ghost/1/1', 'ghost/2/1');
         const entries = [a.acquire('token'), b.acquire('token')].map(async (entering) => {
           const entry = await entering;
@@ -119,8 +119,8 @@ describe.skipIf(redisServer() === undefined)('a cluster', () => {
       const { port } = cluster.masters()[0];
       const [seconds] = redisCli(port, 'TIME').split('\n');
       const name = redisKeyOf('token', 'spacing');
-      redisCli(port, '-c', 'HSET', `${name}:alive`, 'ghost', `${seconds}000`);
-      redisCli(port, '-c', 'RPUSH', `${name}:line`, 'ghost/1/1');
+      redisCli(port, '-c', 'HSET', `${name}:heartbeats`, 'ghost', `${seconds}000`);
+      redisCli(port, '-c', 'RPUSH', `${name}:queue`, 'ghost/1/1');
       const since = performance.now();
       expect((await a.acquire('token')).verdict).toBe('allow');
       expect(performance.now() - since).toBeGreaterThan(1900); // to the second, and a second of doubt

@@ -8,12 +8,12 @@ import { type Clock, schedule, systemClock } from '../../core/clock.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import { VirtualClock } from '../../testing/index.ts';
-import { type RedisOptions, redis } from './backend.ts';
 import type { ScriptBatcher, TimedReply } from './batcher.ts';
 import { FairQueue } from './fair-queue.ts';
+import { type RedisOptions, redis } from './options.ts';
 
-const LINE = 'sluice:{api:token}:spacing:line';
-const ALIVE = 'sluice:{api:token}:spacing:alive';
+const LINE = 'sluice:{api:token}:spacing:queue';
+const ALIVE = 'sluice:{api:token}:spacing:heartbeats';
 const LATER = '9999999999999';
 
 describe.skipIf(redisServer() === undefined).each([

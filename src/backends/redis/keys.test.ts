@@ -8,7 +8,7 @@ import { redisServer } from '../../../test/support/services.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import type { Limit } from '../../policies/limit.ts';
-import { redis } from './backend.ts';
+import { redis } from './options.ts';
 
 describe.skipIf(redisServer() === undefined)('what limits keep in Redis', () => {
   const stage = redisFixture(nodeRedis);

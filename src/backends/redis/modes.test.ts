@@ -9,7 +9,7 @@ import { prometheus } from '../../adapters/metrics/prometheus.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import type { Limit } from '../../policies/limit.ts';
-import { type RedisOptions, redis } from './backend.ts';
+import { type RedisOptions, redis } from './options.ts';
 
 const perSecond = (rate: number, burst: number): Limit => ({ bucket: { rate, burst } });
 
@@ -77,7 +77,7 @@ describe.skipIf(redisServer() === undefined).each([
     );
     await Promise.all([a.acquire('token'), b.acquire('token')]);
     // Somebody whose process is gone stands first, and is heard of no more.
-    stage.cli('RPUSH', 'sluice:{api:token}:spacing:line', 'ghost/1/1');
+    stage.cli('RPUSH', 'sluice:{api:token}:spacing:queue', 'ghost/1/1');
     const giveUp = new AbortController();
     const leaving = a.acquire('token', 1, { signal: giveUp.signal });
     const impatient = a.acquire('token', 1, { wait: 20 });
@@ -86,7 +86,7 @@ describe.skipIf(redisServer() === undefined).each([
     await expect(leaving).rejects.toThrow('enough');
     expect(await impatient).toMatchObject({ verdict: 'deny', reason: 'too-long' });
     expect((await staying).verdict).toBe('allow');
-    expect(stage.cli('LLEN', 'sluice:{api:token}:spacing:line')).toBe('0');
+    expect(stage.cli('LLEN', 'sluice:{api:token}:spacing:queue')).toBe('0');
   }, 20_000);
 
   test('calls in flight are counted over all processes, and waited for', async () => {
@@ -159,14 +159,14 @@ describe.skipIf(redisServer() === undefined).each([
     const [seconds, micros] = stage.cli('TIME').split('\n').map(Number);
     const endsAt = seconds * 1000 + micros / 1000 + 300;
     stage.cli('ZADD', 'sluice:{api:sink}:flights', String(endsAt), 'ghost/1#1');
-    stage.cli('RPUSH', 'sluice:{api:sink}:flights:line', 'ghost/2/1');
+    stage.cli('RPUSH', 'sluice:{api:sink}:flights:queue', 'ghost/2/1');
     const permit = await api.acquire('sink', 2, { wait: 8000 });
     expect(permit.verdict).toBe('allow');
     expect((await api.inspect('sink'))?.inFlight).toBe(2);
     if (permit.verdict === 'allow') permit.settle();
     expect(await api.acquire('sink', 3)).toMatchObject({ verdict: 'deny', reason: 'never' });
     await vi.waitFor(async () => expect((await api.inspect('sink'))?.inFlight).toBe(0));
-    expect(stage.cli('EXISTS', 'sluice:{api:sink}:flights:line')).toBe('0');
+    expect(stage.cli('EXISTS', 'sluice:{api:sink}:flights:queue')).toBe('0');
   }, 20_000);
 
   test('a holder that crashed keeps its place only until its lease ends', async () => {
