@@ -1,4 +1,4 @@
-/** What docs/redis.md says is what there is. */
+/** docs/redis.md against the source. */
 
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
