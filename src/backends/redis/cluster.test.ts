@@ -58,7 +58,11 @@ describe.skipIf(redisServer() === undefined)('redis backend, cluster', () => {
         const connection = await connect(cluster);
         clients.push(connection);
         pair.push(
-          limiter({ name: 'api', limit, backend: redis(connection.client, { fairQueue: true }) }),
+          limiter({
+            name: 'api',
+            limit,
+            backend: redis(connection.client, { fairQueue: true, deadline: '2s' }),
+          }),
         );
       }
       limiters.push(...pair);
