@@ -1,19 +1,20 @@
 /**
- * Fair queue: one queue for the whole fleet, kept by Redis, first come first served.
+ * Waiting fairly: one line for all processes, first come first served, kept by Redis.
  *
- *     join ──▶ queued ──▶ turn message: at the head, may request in n ms ──▶ request ──▶ admitted
- *                │                                                             │
- *                └── timeout or abort: leave                  turn message to the next waiter ──▶ …
+ *     join ──▶ in line ──▶ told that it is first, and when it may ask ──▶ asks ──▶ in
+ *                │                                                         │
+ *                └── gives up: leaves                whoever is next is told ──▶ …
  *
- * Without it each process has its own queue, and the order between processes is random. Here a permit costs one call: an
- * admission sends the next waiter a message with the time until its turn. With a limit on calls in flight, a settlement
- * does that.
+ * Without it each process has a line of its own, and whose asks first is luck. Here a permit costs one
+ * call: whoever gets in wakes the next, by a message that says in how many milliseconds its turn comes;
+ * where calls in flight are counted, whoever settles wakes the first.
  *
- * Messages may be lost, so each process also sends a heartbeat once a second, which reads the head of the queue. Redis
- * skips a head whose process sends no heartbeats. A heartbeat also finds out that Redis lost the queue or skipped a live
- * waiter (which then joins again), and entries of waiters that have left.
+ * Messages may be lost, so each process also asks once a second who is first; the same call says that
+ * it is alive, and whoever stands first and belongs to a process that has gone silent is skipped. It also
+ * finds out that Redis has forgotten the line, or skipped somebody who is still there (who then joins
+ * again), and places in line that nobody here waits for any more.
  *
- * While Redis is unavailable, the fallback admits what it may; the remaining waiters stay queued.
+ * While Redis is out of reach, what stands in for it lets in whom it may; the others stay.
  */
 
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
@@ -34,9 +35,9 @@ interface Waiter {
   readonly cost: number;
   readonly queue: KeyQueue;
   readonly finish: (entry: FairWaitResult) => void;
-  /** True while its request is in flight. */
+  /** Whether it is asking right now. */
   isRequesting: boolean;
-  /** A turn message that came meanwhile: the reply in flight may be older than it. */
+  /** What it was told meanwhile: the answer that is under way may be older than that. */
   pendingTurnMs: Millis | undefined;
   isWaiting: boolean;
   cancelTurn: (() => void) | undefined;
@@ -54,32 +55,32 @@ export interface FairQueueOptions {
   readonly subscriber: Subscriber;
   readonly maxWaiters: number;
   readonly keepAlive: boolean;
-  /** The name of a key in Redis. */
+  /** What a key is called in Redis. */
   readonly redisKeyOf: (key: string) => string;
-  /** Decides while Redis is unavailable. */
+  /** Decides while Redis is out of reach. */
   readonly fallback: { check(key: string, cost: number): Decision };
-  /** The command that returns the unused permit of this waiter, granted at that time. */
+  /** How to say that whoever got in by this name, at that time, does not need it. */
   readonly releaseCommand: (id: string, cost: number, at: Millis) => string;
-  /** Tracks the lease of an admitted waiter until its call settles; only for a limit on calls in flight. */
+  /** Takes note that a place is held by this name until its call settles, where those in flight are counted. */
   readonly trackLease?: ((id: string, lease: ActiveLease) => void) | undefined;
 }
 
-/** Capacity in use while a call is in flight. */
+/** A place that is held while its call is in flight. */
 export interface ActiveLease {
   readonly key: string;
   readonly cost: number;
-  /** True if the fallback admitted it while Redis was unavailable. */
+  /** True if it was let in here, while Redis was out of reach. */
   readonly fromFallback: boolean;
 }
 
 export class FairQueue {
   readonly #options: FairQueueOptions;
-  /** Unique to this limiter in this process. */
+  /** Of this process, in this limiter: nobody else's. */
   readonly #processId: string;
   readonly #queues = new Map<string, KeyQueue>();
-  /** All waiters of this process, by id. */
+  /** All of them, by id. */
   readonly #waiters = new Map<string, Waiter>();
-  /** Commands without a reply. */
+  /** What was sent for those who wait, and is not answered. */
   readonly #pending = new PendingSet();
   #lastWaiterNumber = 0;
   #cancelHeartbeat: (() => void) | undefined;
@@ -94,7 +95,7 @@ export class FairQueue {
     return this.#waiters.size;
   }
 
-  /** Resolves with a permit or a refusal; rejects only if the signal aborts. */
+  /** Waits for a permit; rejects only if the signal aborts. */
   async acquire(key: string, cost: number, limits: FairWaitLimits): Promise<FairWaitResult> {
     const { signal, maxWaitMs } = limits;
     signal?.throwIfAborted();
@@ -144,7 +145,7 @@ export class FairQueue {
     });
   }
 
-  /** Refuses all waiters at once; when it resolves, Redis's queue holds no waiter of this process. */
+  /** Refuses all who wait, at once; nobody of this process stands in Redis's line when it is over. */
   async close(): Promise<void> {
     for (const waiter of [...this.#waiters.values()]) {
       this.#leaveQueue(waiter);
@@ -152,11 +153,11 @@ export class FairQueue {
     }
     this.#cancelHeartbeat?.();
     this.#cancelHeartbeat = undefined;
-    await this.#pending.drained(); // a permit granted meanwhile is returned
+    await this.#pending.drained(); // whoever is let in now gives it back
     await this.#options.subscriber.stop();
   }
 
-  /** Sends heartbeats now, for one key or all: Redis or its messages are available again, or capacity was freed here. */
+  /** Asks at once who is first, for this key or for all: Redis is back or can be heard, or a place is free here. */
   pollNow(key?: string): void {
     for (const queue of this.#queues.values()) {
       if (key === undefined || queue.key === key) this.#sendHeartbeat(queue);
@@ -175,28 +176,28 @@ export class FairQueue {
     if (queue.waiters.size === 0) this.#queues.delete(queue.key);
   }
 
-  /** Receives turn messages. No waiter depends on them: heartbeats find out the same. */
+  /** Hears whose turn it is, from whoever had its turn before. Nobody waits for that: the beat makes up for it. */
   #subscribe(): void {
     if (this.#isSubscribed) return;
     this.#isSubscribed = true;
-    const onTurn = (message: string): void => {
+    const hear = (message: string): void => {
       const [id, ms] = message.split(' ');
       this.#scheduleTurn(this.#waiters.get(id), Number(ms));
     };
-    this.#options.subscriber.subscribe(`sluice:turn:${this.#processId}`, onTurn).then(
-      () => this.pollNow(), // a turn message may have been sent before the subscription
+    this.#options.subscriber.subscribe(`sluice:turn:${this.#processId}`, hear).then(
+      () => this.pollNow(), // whoever was told before anybody listened
       () => {
-        this.#isSubscribed = false; // the next heartbeat tries again
+        this.#isSubscribed = false; // the next beat tries again
       },
     );
   }
 
-  #send({ key }: KeyQueue, command: string): Promise<TimedReply> {
+  #send({ key }: KeyQueue, text: string): Promise<TimedReply> {
     const { batcher, redisKeyOf } = this.#options;
-    return this.#pending.add(batcher.send(redisKeyOf(key), command));
+    return this.#pending.add(batcher.send(redisKeyOf(key), text));
   }
 
-  /** The waiter is at the head and may request its permit in `ms`. */
+  /** Its turn has come, and it may ask in so long. */
   #scheduleTurn(waiter: Waiter | undefined, ms: Millis): void {
     if (!waiter?.isWaiting) return;
     if (waiter.isRequesting) {
@@ -205,11 +206,11 @@ export class FairQueue {
     }
     const { clock, keepAlive } = this.#options;
     waiter.cancelTurn?.();
-    const request = (): void => {
+    const ask = (): void => {
       waiter.cancelTurn = undefined;
       this.#requestPermit(waiter);
     };
-    waiter.cancelTurn = schedule(clock, clock.now() + ms, request, keepAlive);
+    waiter.cancelTurn = schedule(clock, clock.now() + ms, ask, keepAlive);
   }
 
   async #requestPermit(waiter: Waiter): Promise<void> {
@@ -228,28 +229,28 @@ export class FairQueue {
     }
   }
 
-  /** Undefined: queued, but not at the head. */
+  /** Undefined: it stands in line, and not first. */
   #onReply(waiter: Waiter, decision: Decision | undefined, at: Millis): void {
     if (decision === undefined || isDeniedUntilSettle(decision)) {
-      // A turn message will come, unless it came while the request was in flight.
+      // It will be told when its turn comes, unless it has been.
       if (waiter.pendingTurnMs !== undefined) this.#scheduleTurn(waiter, waiter.pendingTurnMs);
     } else if (decision.verdict !== 'deny') {
       this.#admit(waiter, at, false);
     } else if (decision.retryAfterMs === NEVER) {
       waiter.finish({ ...decision, reason: 'never' });
     } else {
-      this.#scheduleTurn(waiter, decision.retryAfterMs); // at the head, but too early
+      this.#scheduleTurn(waiter, decision.retryAfterMs); // it is first, and came too early
     }
   }
 
-  /** The waiter left while its request was in flight. A resent request may have joined the queue after it left. */
+  /** It gave up while the answer was under way; if it was asked twice, it may have joined after it had left. */
   #releaseAbandoned(waiter: Waiter, decision: Decision | undefined, at: Millis): void {
     const { id, queue, cost } = waiter;
     if (decision === undefined || decision.verdict === 'deny') this.#leaveQueue(waiter);
     else this.#send(queue, this.#options.releaseCommand(id, cost, at)).catch(() => {});
   }
 
-  /** Redis is unavailable: true if the waiters behind it may try, too. Otherwise it stays and retries soon. */
+  /** Redis is out of reach: true if those behind may try, too. Else it stays, and asks again before long. */
   #tryFallback(waiter: Waiter): boolean {
     if (!waiter.isWaiting || waiter.isRequesting) return true;
     const { fallback, clock } = this.#options;
@@ -269,20 +270,20 @@ export class FairQueue {
   }
 
   #leaveQueue({ id, queue }: Pick<Waiter, 'id' | 'queue'>): void {
-    this.#send(queue, `x${id}`).catch(() => {}); // a later heartbeat removes it
+    this.#send(queue, `x${id}`).catch(() => {}); // a beat finds what is left there
   }
 
-  /** While calls wait: keeps this process alive in the queue and reads the head. */
+  /** While somebody waits: says that this process is alive, and asks who is first. */
   #scheduleHeartbeat(): void {
     if (this.#cancelHeartbeat) return;
     const { clock, keepAlive } = this.#options;
-    const heartbeat = async (): Promise<void> => {
+    const beat = async (): Promise<void> => {
       this.#cancelHeartbeat = undefined;
       this.#subscribe();
       await Promise.all([...this.#queues.values()].map((queue) => this.#sendHeartbeat(queue)));
       if (this.size > 0) this.#scheduleHeartbeat();
     };
-    this.#cancelHeartbeat = schedule(clock, clock.now() + HEARTBEAT_MS, heartbeat, keepAlive);
+    this.#cancelHeartbeat = schedule(clock, clock.now() + HEARTBEAT_MS, beat, keepAlive);
   }
 
   async #sendHeartbeat(queue: KeyQueue): Promise<void> {
@@ -290,15 +291,15 @@ export class FairQueue {
     try {
       const { value } = await this.#send(queue, `b${this.#processId} ${queuedWaiterId(queue)}`);
       if (value === '-') {
-        for (const waiter of waiters.values()) this.#requestPermit(waiter); // join again: waiters still queued keep their position
+        for (const waiter of waiters.values()) this.#requestPermit(waiter); // join again: who still stands there keeps its place
         return;
       }
-      const [head, text] = String(value).split(' ');
-      const ms = Number(text); // below 0 if a call must settle first: its settlement sends the turn message
-      const waiter = waiters.get(head);
+      const [first, text] = String(value).split(' ');
+      const ms = Number(text); // less than 0 if a call must settle first: then whoever settles it tells
+      const waiter = waiters.get(first);
       if (waiter && !waiter.cancelTurn && ms >= 0) this.#scheduleTurn(waiter, ms);
-      if (waiter || !head.startsWith(`${this.#processId}/`)) return;
-      this.#leaveQueue({ id: head, queue }); // it left while Redis was unavailable
+      if (waiter || !first.startsWith(`${this.#processId}/`)) return;
+      this.#leaveQueue({ id: first, queue }); // it left, and Redis could not be told
       if (waiters.size > 0) await this.#sendHeartbeat(queue);
     } catch {
       for (const waiter of waiters.values()) if (!this.#tryFallback(waiter)) break;
@@ -306,11 +307,11 @@ export class FairQueue {
   }
 }
 
-/** True if the wait is unknown: it ends when a call settles. */
+/** True if nobody can say how long it takes: whoever settles a call tells. */
 const isDeniedUntilSettle = (decision: Decision): boolean =>
   decision.verdict === 'deny' && decision.retryAfterMs === WHEN_SETTLED;
 
-/** A waiter that Redis should have in its queue; one with a request in flight may have been admitted just now. */
+/** Somebody who should be found in line; whoever is asking may have got in just now. */
 function queuedWaiterId({ waiters }: KeyQueue): string {
   for (const { id, isRequesting } of waiters.values()) if (!isRequesting) return id;
   return '';
