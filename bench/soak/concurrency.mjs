@@ -31,7 +31,7 @@ async function run(isFair, isShort) {
       port: server.port,
       limit: { adaptive: { fixed: cap } },
       workers,
-      lines: Math.ceil(cap / (workers - kills)) + 1, // the survivors can use the whole limit, and killed workers never hold all of it
+      lines: Math.ceil(cap / (workers - kills)) + 1, // survivors can use the whole limit, killed workers not
       work: { port: sink.port, longs: 1 },
       options: { onUnavailable: 'deny', fairQueue: isFair },
     });

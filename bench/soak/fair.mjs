@@ -1,4 +1,4 @@
-/** Fair queue: two hundred waiters in eight limiters with one connection each. Are they served in order, and how many calls does a permit cost? */
+/** Fair queue: order of service and calls per permit, for two hundred waiters in eight limiters with one connection each. */
 
 import { createClient } from 'redis';
 import { limiter } from 'sluice';

@@ -1,4 +1,4 @@
-/** An etcd cluster of three members, each in its own network namespace if available, that can be killed, paused and partitioned. */
+/** An etcd cluster of three members that can be killed, paused and partitioned; each in a network namespace if available. */
 
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';

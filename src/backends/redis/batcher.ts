@@ -91,8 +91,7 @@ export class ScriptBatcher {
     this.#clock = settings.clock;
     this.#deadlineMs = settings.deadlineMs;
     this.#onAvailability = settings.onAvailability;
-    const { clock, deadlineMs } = settings;
-    this.#calls = new CallDeadlines(clock, deadlineMs);
+    this.#calls = new CallDeadlines(settings.clock, settings.deadlineMs);
     this.#clockOffsetMs = new Float64Array(connection.isCluster ? SLOT_COUNT : 1).fill(Number.NaN);
   }
 
@@ -203,7 +202,7 @@ export class ScriptBatcher {
     }
   }
 
-  /** A late call whose reply arrived in time: Redis's clock was stepped. Its offset is known now, so decisions are retried once. */
+  /** A late call whose reply arrived in time: Redis's clock was stepped. Its offset is known now, so checks are retried once. */
   async #resendBatch(commands: readonly PendingCommand[], isRetry: boolean): Promise<void> {
     if (isRetry) throw new Error('its clock changes faster than calls arrive');
     for (const command of commands)

@@ -262,7 +262,7 @@ export class SemaphoreBackend implements RemoteBackend {
   async #renew(leaseId: string, { key, cost }: ActiveLease): Promise<void> {
     try {
       await this.#send(key, `e${leaseId} ${cost}`);
-      if (!this.#activeLeases.has(leaseId)) await this.#send(key, releaseCommand(leaseId, cost)); // a resent renewal may have arrived after the settlement
+      if (!this.#activeLeases.has(leaseId)) await this.#send(key, releaseCommand(leaseId, cost)); // the renewal may have arrived last
     } catch {
       // the next renewal may succeed, or the lease expires
     }
