@@ -1,6 +1,7 @@
 /**
- * Soak test of a spacing shared through three etcd members by six workers with clocks up to two hours apart, while members
- * are killed, paused and partitioned.
+ * Soak test of a spacing shared through three etcd members, while members are killed, paused and partitioned.
+ *
+ * Six workers share it, with clocks up to two hours apart.
  *
  *     npm run soak:etcd                  in network namespaces, if available: three minutes; needs etcd and curl
  *     npm run soak:etcd -- --loopback    without namespaces: no partitions
