@@ -4,6 +4,7 @@ import { ConfigError } from '../../core/errors.ts';
 import { isRecord, OptionReader, readEach } from '../../core/options.ts';
 import type { EtcdHttpOptions, EtcdTls } from './transport.ts';
 
+/** How to reach etcd and log in. */
 export interface EtcdConnectionOptions {
   /** Servers of one cluster, such as `https://etcd-0:2379`: the first is used until it fails, then the next. */
   readonly endpoints: readonly string[];
