@@ -38,11 +38,17 @@ export interface BatchDecision {
   readonly fromFallback?: boolean;
 }
 
-/** What a line is told of which only the first has asked. */
-export function toBatchDecision({ decision, leaseId, ...told }: RemoteDecision): BatchDecision {
-  const isIn = decision.verdict !== 'deny';
-  const leaseIds = leaseId === undefined ? {} : { leaseIds: [leaseId] };
-  return { granted: isIn ? 1 : 0, refusal: isIn ? undefined : decision, ...leaseIds, ...told };
+/** The decision about a batch of which only the first call was checked. */
+export function toBatchDecision(first: RemoteDecision): BatchDecision {
+  const { decision, leaseId, usableUntil, ...rest } = first;
+  if (decision.verdict === 'deny') return { granted: 0, refusal: decision, ...rest };
+  return {
+    granted: 1,
+    refusal: undefined,
+    ...(leaseId !== undefined && { leaseIds: [leaseId] }),
+    ...(usableUntil !== undefined && { usableUntils: [usableUntil] }),
+    ...rest,
+  };
 }
 
 export interface RemoteBackend {

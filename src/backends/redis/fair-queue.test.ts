@@ -1,19 +1,19 @@
 /** One line for all processes, in trouble: nobody hangs, and nobody is forgotten. */
 
 import { describe, expect, test, vi } from 'vitest';
-import { redisFixture } from '../../../test/support/own-redis.ts';
 import { ioRedis, nodeRedis } from '../../../test/support/redis-clients.ts';
+import { redisFixture } from '../../../test/support/redis-fixture.ts';
 import { redisServer, startRedis } from '../../../test/support/services.ts';
 import { type Clock, schedule, systemClock } from '../../core/clock.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import { VirtualClock } from '../../testing/index.ts';
-import { type RedisOptions, redis } from './backend.ts';
 import type { ScriptBatcher, TimedReply } from './batcher.ts';
 import { FairQueue } from './fair-queue.ts';
+import { type RedisOptions, redis } from './options.ts';
 
-const LINE = 'sluice:{api:token}:spacing:line';
-const ALIVE = 'sluice:{api:token}:spacing:alive';
+const LINE = 'sluice:{api:token}:spacing:queue';
+const ALIVE = 'sluice:{api:token}:spacing:heartbeats';
 const LATER = '9999999999999';
 
 describe.skipIf(redisServer() === undefined).each([

@@ -22,6 +22,7 @@ import { type Decision, NEVER, WHEN_SETTLED } from '../../core/decision.ts';
 import { PendingSet } from '../../core/pending.ts';
 import type { Random } from '../../core/random.ts';
 import { CLOSED_REFUSAL, type FairWaitLimits, type FairWaitResult } from '../remote-backend.ts';
+import { randomId } from '../remote-limit.ts';
 import type { ScriptBatcher, TimedReply } from './batcher.ts';
 import type { Subscriber } from './client.ts';
 import { PROCESS_TIMEOUT_MS } from './lua-script.ts';
@@ -70,12 +71,6 @@ export interface ActiveLease {
   readonly cost: number;
   /** True if it was let in here, while Redis was out of reach. */
   readonly fromFallback: boolean;
-}
-
-/** A name that nobody else goes by. */
-export function randomId(random: Random): string {
-  const letters = () => random().toString(36).slice(2, 10);
-  return `${letters()}${letters()}`;
 }
 
 export class FairQueue {

@@ -6,7 +6,7 @@
  * their `onUnavailable`.
  */
 
-import { redis } from '../../backends/redis/backend.ts';
+import { redis } from '../../backends/redis/options.ts';
 import type { RemoteBackendFactory } from '../../backends/remote-backend.ts';
 import { ConfigError, errorMessageOf } from '../../core/errors.ts';
 import type { Log } from '../../core/log.ts';

@@ -3,7 +3,7 @@
  * options of `sluice/redis`.
  */
 
-import { type RedisOptions, redis } from '../../backends/redis/backend.ts';
+import { type RedisOptions, redis } from '../../backends/redis/options.ts';
 import type { RemoteBackendFactory } from '../../backends/remote-backend.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { isRecord, OptionReader } from '../../core/options.ts';

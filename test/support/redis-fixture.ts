@@ -1,4 +1,4 @@
-/** A Redis for the tests of one block: started once, empty before each test, and nothing left open behind it. */
+/** A Redis for one describe block: started once, emptied before each test, limiters closed after each test. */
 
 import { afterAll, afterEach, beforeAll, beforeEach } from 'vitest';
 import type { RemoteLimiter } from '../../src/limiter/async-limiter.ts';
@@ -6,22 +6,21 @@ import type { RedisConnection } from './redis-clients.ts';
 import { redisCli, type Service, startRedis } from './services.ts';
 
 export interface RedisFixture {
-  /** There from the first test on, as all that follows. */
   readonly service: Service;
-  /** Connections as of two processes. */
+  /** Two connections, as of two processes. */
   readonly firstClient: RedisConnection;
   readonly secondClient: RedisConnection;
-  /** Closed after the test, each of them. */
+  /** Closed after each test. */
   readonly limiters: RemoteLimiter[];
-  /** Runs a command there and gives what it says. */
+  /** Runs a command with redis-cli and returns its output. */
   cli(...words: string[]): string;
 }
 
-/** To be called where a block of tests is described. */
+/** Call it inside a describe block. */
 export function redisFixture(connect: (port: number) => Promise<RedisConnection>): RedisFixture {
   let service: Service;
   let clients: RedisConnection[];
-  const made: RemoteLimiter[] = [];
+  const limiters: RemoteLimiter[] = [];
   const cli = (...words: string[]): string => redisCli(service.port, ...words);
 
   beforeAll(async () => {
@@ -36,7 +35,7 @@ export function redisFixture(connect: (port: number) => Promise<RedisConnection>
     cli('FLUSHALL');
   });
   afterEach(async () => {
-    for (const api of made.splice(0)) await api.close();
+    for (const api of limiters.splice(0)) await api.close();
   });
 
   return {
@@ -49,7 +48,7 @@ export function redisFixture(connect: (port: number) => Promise<RedisConnection>
     get secondClient() {
       return clients[1];
     },
-    limiters: made,
+    limiters,
     cli,
   };
 }

@@ -1,6 +1,6 @@
 /**
- * Registers in memory behind a bad network, on virtual time: what is sent takes a while, and may arrive late or never, or
- * its answer may be lost. Processes have clocks of their own that are set wrong and go wrong.
+ * Registers in memory behind a faulty network, on virtual time: requests and replies are delayed or lost, also after the
+ * request was executed. Processes have clocks with wrong offsets and rates.
  */
 
 import {
@@ -15,11 +15,11 @@ import type { Random } from '../../src/core/random.ts';
 import type { VirtualClock } from '../../src/testing/virtual-clock.ts';
 
 export interface NetworkFaults {
-  /** What part of all requests and answers is lost, */
+  /** Part of all requests and replies that is lost. */
   readonly lossRate: number;
-  /** how late a few of the others are, */
+  /** Delay of 5 % of the rest, at most. */
   readonly maxDelayMs: Millis;
-  /** and how often a process is held up when it should wake. */
+  /** Part of all timers that fire late. */
   readonly stallRate: number;
 }
 
@@ -31,7 +31,7 @@ export class FaultyRegisters {
   readonly #faults: NetworkFaults;
   readonly #values = new Map<string, StoredValue>();
   #revision = 0;
-  /** How many swaps were carried out that nobody heard of. */
+  /** Requests executed after their caller had timed out. */
   unacknowledged = 0;
 
   constructor(world: VirtualClock, random: Random, faults: NetworkFaults) {
@@ -40,34 +40,35 @@ export class FaultyRegisters {
     this.#faults = faults;
   }
 
-  /** As one process reaches them: it gives up after so long. */
+  /** The store as one process sees it, with its deadline. */
   server(deadlineMs: Millis): RegisterStore {
     return {
-      compareAndSwap: (key, revision, put) =>
+      compareAndSwap: (key, revision, replacement) =>
         this.#roundTrip(deadlineMs, () => {
           const current = this.#values.get(key);
           if ((current?.revision ?? NO_REVISION) !== revision)
             return { isMatch: false, current, isAmbiguous: false };
-          if (put) this.#values.set(key, { text: put.text, revision: `${++this.#revision}` });
-          return { isMatch: true, revision: put ? `${this.#revision}` : revision };
+          if (replacement)
+            this.#values.set(key, { text: replacement.text, revision: `${++this.#revision}` });
+          return { isMatch: true, revision: replacement ? `${this.#revision}` : revision };
         }),
       grantLease: () => this.#roundTrip(deadlineMs, () => 'lease'),
       close() {},
     };
   }
 
-  #roundTrip<T extends SwapResult | string>(deadlineMs: Millis, act: () => T): Promise<T> {
-    return new Promise((done, failed) => {
+  #roundTrip<T extends SwapResult | string>(deadlineMs: Millis, execute: () => T): Promise<T> {
+    return new Promise((resolve, reject) => {
       let isOver = false;
-      const end = (tell: () => void): void => {
-        if (!isOver) tell();
+      const end = (complete: () => void): void => {
+        if (!isOver) complete();
         isOver = true;
       };
-      this.#schedule(deadlineMs, () => end(() => failed(new UnavailableError('registers'))));
+      this.#schedule(deadlineMs, () => end(() => reject(new UnavailableError('registers'))));
       this.#transmit(() => {
-        const answer = act(); // which may be after everybody has gone
+        const reply = execute(); // possibly after the caller timed out
         if (isOver) this.unacknowledged++;
-        this.#transmit(() => end(() => done(answer)));
+        this.#transmit(() => end(() => resolve(reply)));
       });
     });
   }
@@ -81,12 +82,12 @@ export class FaultyRegisters {
     );
   }
 
-  #schedule(ms: Millis, act: () => void): void {
-    this.#clock.wakeAt(this.#clock.now() + ms, act);
+  #schedule(ms: Millis, callback: () => void): void {
+    this.#clock.wakeAt(this.#clock.now() + ms, callback);
   }
 }
 
-/** A clock that is set and goes wrong, in a process that wakes late now and then. */
+/** A clock with a wrong offset and rate, in a process whose timers sometimes fire late. */
 export function skewedClock(
   world: VirtualClock,
   { aheadMs, faster }: { readonly aheadMs: Millis; readonly faster: number },
@@ -97,6 +98,6 @@ export function skewedClock(
   const lateMs = (): Millis => random() * (random() < stallRate ? MAX_STALL_MS : 1);
   return {
     now: () => world.now() * rate + aheadMs,
-    wakeAt: (at, act) => world.wakeAt((at - aheadMs) / rate + lateMs(), act),
+    wakeAt: (at, callback) => world.wakeAt((at - aheadMs) / rate + lateMs(), callback),
   };
 }

@@ -1,6 +1,6 @@
 /**
- * Permits taken ahead, and workers killed that hold some: what they had is never used, and in no stretch of time are
- * there more calls than the limit says and `prefetch` for each process.
+ * Prefetch: workers that hold prefetched tokens are killed. Their tokens are lost, and the overshoot in any span of time
+ * is at most `prefetch` for each process.
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -12,13 +12,13 @@ const CASES = [
   { perSecond: 1000, burst: 100, prefetch: 50 },
 ];
 
-export async function leases({ isShort }) {
+export async function prefetch({ isShort }) {
   const results = [];
-  for (const one of isShort ? CASES.slice(0, 1) : CASES) results.push(await play(one, isShort));
+  for (const one of isShort ? CASES.slice(0, 1) : CASES) results.push(await run(one, isShort));
   return results;
 }
 
-async function play({ perSecond, burst, prefetch }, isShort) {
+async function run({ perSecond, burst, prefetch }, isShort) {
   const [workers, kills, calmMs] = isShort ? [4, 2, 500] : [8, 5, 1000];
   const server = await startRedis();
   try {
@@ -33,24 +33,24 @@ async function play({ perSecond, burst, prefetch }, isShort) {
       await fleet.kill(n);
       await sleep(calmMs);
     }
-    const end = await fleet.stop();
+    const totals = await fleet.stop();
     const times = fleet.grants.map(({ at }) => at).toSorted((a, b) => a - b);
     const spanMs = times.at(-1) - times[0];
     return {
       ...{ perSecond, burst, prefetch, workers, kills, grants: times.length },
-      extra: mostBeyond(times, perSecond / 1000, burst),
-      mayExtra: prefetch * workers,
+      extra: maxOvershoot(times, perSecond / 1000, burst),
+      maxExtra: prefetch * workers,
       utilisation: times.length / (burst + (spanMs * perSecond) / 1000),
-      ...end,
+      ...totals,
     };
   } finally {
     await server.stop();
   }
 }
 
-/** How many more there are than fit, in whatever stretch of time has most too many. */
-function mostBeyond(times, perMs, burst) {
-  // From the first of a stretch to its last: n + 1 - burst - (end - begin) × perMs, at its largest.
+/** The largest overshoot of a bucket in any span of time. */
+function maxOvershoot(times, perMs, burst) {
+  // Of a span from its first call to its last: n + 1 - burst - (end - start) × perMs, maximised.
   let [most, lowest] = [0, Infinity];
   for (const [n, at] of times.entries()) {
     lowest = Math.min(lowest, n - at * perMs);
