@@ -12,9 +12,9 @@ import { errorMessageOf } from '../core/errors.ts';
 import type { HashSeed } from '../core/hash.ts';
 import type { Log } from '../core/log.ts';
 import { SyncLimiter } from '../limiter/sync-limiter.ts';
-import { fleetSeedFor } from './backends/peers.ts';
 import type { Config } from './config/read.ts';
 import { isConcurrencyLimit, type LimiterRegistry } from './router/limiter-registry.ts';
+import { fleetHashSeedOf } from './running-backends.ts';
 import { readSnapshot, type Snapshot, type SnapshotPart, writeSnapshot } from './snapshot.ts';
 
 /** How a snapshot calls the keys of CL.THROTTLE; no limit can have this name. */
@@ -125,16 +125,15 @@ export class Snapshotter {
 
 /** What a predecessor left, if it can be used. */
 export async function loadSnapshot(
-  { snapshot, peers }: Config,
+  config: Config,
   clock: Clock,
   log: Log,
 ): Promise<Snapshot | undefined> {
-  if (!snapshot) return undefined;
-  const { file, maxAgeMs } = snapshot;
+  if (!config.snapshot) return undefined;
+  const { file, maxAgeMs } = config.snapshot;
   const read = await readSnapshot(file, clock.now(), maxAgeMs);
-  const isOurs =
-    !peers || !('snapshot' in read) || isSameSeed(read.snapshot.seed, fleetSeedFor(peers));
-  if (!isOurs) {
+  const fleetSeed = fleetHashSeedOf(config);
+  if (fleetSeed && 'snapshot' in read && !isSameSeed(read.snapshot.seed, fleetSeed)) {
     log('warn', 'snapshot not used', { file, reason: 'its keys are those of another fleet' });
     return undefined;
   }

@@ -403,175 +403,102 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
   });
 });
 
-describe('a configuration with peers', () => {
-  const peers = 'peers: { udp: "127.0.0.1:1" }\n';
-  const shared = (limits: string): (string | boolean)[][] =>
-    configOf(`${peers}limits: ${limits}`).limits.map((own) => [own.name, own.peers]);
+/** The names of the backends of each limit. */
+const backendsOf = (text: string, env: NodeJS.ProcessEnv = {}): Record<string, string[]> =>
+  Object.fromEntries(
+    configOf(text, env).limits.map(({ name, backends }) => [name, backends.map((own) => own.name)]),
+  );
 
-  test('keeps every limit together that it can, unless told otherwise', () => {
-    expect(configOf(peers).limits).toMatchObject([{ name: 'default', peers: true }]);
-    expect(configOf('').limits).toMatchObject([{ name: 'default', peers: false }]);
+describe('configuration with peers', () => {
+  const PEERS = 'peers: { udp: "127.0.0.1:1" }\n';
+
+  test('peers share every limit that they can, unless the limit says otherwise', () => {
+    expect(backendsOf(PEERS)).toEqual({ default: ['peers'] });
+    expect(backendsOf('')).toEqual({ default: [] });
     const rules = 'a: { bucket: { rate: 1 } }, b: { bucket: { rate: 1 }, peers: false }';
     const others =
       'c: { spacing: { every: 1s } }, d: { bucket: { rate: 1 }, redis: { url: "redis://x" } }';
     const mixed =
       'e: { bucket: { rate: 1 }, overrides: [{ match: x, spacing: { every: 1s } }] }, f: { all: [{ bucket: { rate: 1 } }] }';
-    expect(shared(`{ ${rules}, ${others}, ${mixed} }`)).toEqual([
-      ['a', true],
-      ['b', false],
-      ['c', false],
-      ['d', false],
-      ['e', false],
-      ['f', true],
-    ]);
-  });
-
-  test.each([
-    ['239.0.0.1:7613', { group: '239.0.0.1:7613' }],
-    ['["239.0.0.1:7613"]', { group: '239.0.0.1:7613' }],
-    ['"10.0.0.1:7613"', { peers: '10.0.0.1:7613' }],
-    ['["10.0.0.1:7613", "10.0.0.2:7613"]', { peers: ['10.0.0.1:7613', '10.0.0.2:7613'] }],
-    ['{ group: "239.0.0.1:7613", ttl: 4 }', { group: '239.0.0.1:7613', ttl: 4 }],
-  ])('reaches them by udp: %s', (udp, options) => {
-    expect(configOf(`peers: { udp: ${udp}, key: a secret of us all }`).peers?.transport).toEqual({
-      kind: 'udp',
-      options,
+    expect(backendsOf(`${PEERS}limits: { ${rules}, ${others}, ${mixed} }`)).toEqual({
+      a: ['peers'],
+      b: [],
+      c: [],
+      d: ['redis'],
+      e: [],
+      f: ['peers'],
     });
   });
 
-  test('a key alone makes none', () => {
-    expect(configOf('', { SLUICE_PEERS_KEY: 'a secret of us all' }).peers).toBeUndefined();
-    expect(
-      configOf('peers: false', { SLUICE_PEERS_KEY: 'a secret of us all' }).peers,
-    ).toBeUndefined();
+  test('a key in the environment does not configure peers by itself', () => {
+    const env = { SLUICE_PEERS_KEY: 'a secret of us all' };
+    for (const text of ['', 'peers: false']) expect([...configOf(text, env).backends]).toEqual([]);
   });
 
-  test('the environment may do without them', () => {
+  test('SLUICE_PEERS=off removes the section of the file', () => {
     const env = { SLUICE_PEERS: 'off', SLUICE_PEERS_KEY: 'a secret of us all' };
-    expect(configOf(peers, env).peers).toBeUndefined();
-    expect(configOf(peers, env).limits).toMatchObject([{ name: 'default', peers: false }]);
+    expect([...configOf(PEERS, env).backends]).toEqual([]);
+    expect(backendsOf(PEERS, env)).toEqual({ default: [] });
   });
 
-  test('the environment may name them, and hold the key', () => {
+  test('the environment sets the addresses and the key', () => {
     const env = {
       SLUICE_PEERS: '127.0.0.1:1, 127.0.0.1:2',
       SLUICE_PEERS_KEY: 'a secret of us all',
     };
-    expect(configOf('', env).peers).toMatchObject({
+    expect(JSON.parse(configOf('', env).backends.get('peers')?.identity ?? '')).toMatchObject({
       transport: { kind: 'udp', options: { peers: ['127.0.0.1:1', '127.0.0.1:2'] } },
       key: 'a secret of us all',
     });
   });
 });
 
-describe('a configuration with groups', () => {
-  const limitsOf = (limits: string, more = '') =>
-    configOf(`${GROUPS}${more}limits: { ${limits} }`).limits;
-
-  test('has its part of the limits that say so, and of no others', () => {
-    const limits = limitsOf('a: { bucket: { rate: 9 }, groups: true }, b: { bucket: { rate: 9 } }');
-    expect(limits.map((own) => [own.name, own.groups?.fraction])).toEqual([
-      ['a', 0.5],
-      ['b', undefined],
-    ]);
+describe('configuration with groups', () => {
+  test('limits with `groups: true` have the part of the group, and no others', () => {
+    const limits = 'a: { bucket: { rate: 9 }, groups: true }, b: { bucket: { rate: 9 } }';
+    const [a, b] = configOf(`${GROUPS}limits: { ${limits} }`).limits;
+    expect(a.backends).toMatchObject([{ name: 'groups', identity: 'groups 0.5' }]);
+    expect(b.backends).toEqual([]);
   });
 
   test.each([
-    ['alone', '', '', { peers: false }],
-    ['its peers', 'peers: { udp: "127.0.0.1:1" }\n', '', { peers: true }],
-    ['Redis', '', ', redis: { url: "redis://x" }', { redis: { url: 'redis://x' } }],
-    ['etcd', '', ', etcd: "http://x:2379"', { etcd: { endpoints: ['http://x:2379'] } }],
-  ])('keeps its bucket %s', (_, sections, more, kept) => {
-    const [limit] = limitsOf(`a: { bucket: { rate: 9 }, groups: true${more} }`, sections);
-    expect(limit).toMatchObject({ groups: { fraction: 0.5 }, ...kept });
+    ['in this daemon', '', '', []],
+    ['with its peers', 'peers: { udp: "127.0.0.1:1" }\n', '', [{ name: 'peers' }]],
+    ['in Redis', '', ', redis: { url: "redis://x" }', [{ name: 'redis', view: 'redis://x' }]],
+    ['in etcd', '', ', etcd: "http://x:2379"', [{ name: 'etcd', view: ['http://x:2379'] }]],
+  ])('the bucket of a group can be kept %s', (_, sections, more, bucketBackends) => {
+    const text = `${GROUPS}${sections}limits: { a: { bucket: { rate: 9 }, groups: true${more} } }`;
+    const [limit] = configOf(text).limits;
+    expect(limit.backends).toMatchObject([...bucketBackends, { name: 'groups' }]);
   });
 
-  test('nobody steals here unless it says where', () => {
-    expect(configOf(GROUPS).groups?.listen).toEqual([]);
-    const at = configOf(GROUPS.replace('self', 'listen: 0.0.0.0:7614, self')).groups?.listen;
-    expect(at).toMatchObject([{ kind: 'tcp', host: '0.0.0.0', port: 7614 }]);
+  test('other groups cannot borrow unless `listen` is set', () => {
+    const listenOf = (text: string) => configOf(text).backends.get('groups')?.listener?.addresses;
+    expect(listenOf(GROUPS)).toEqual([]);
+    expect(listenOf(GROUPS.replace('self', 'listen: 0.0.0.0:7614, self'))).toMatchObject([
+      { kind: 'tcp', host: '0.0.0.0', port: 7614 },
+    ]);
   });
 
-  test('the environment may hold the key, which alone makes none', () => {
+  test('SLUICE_GROUPS_KEY sets the key, and does not configure groups by itself', () => {
     const env = { SLUICE_GROUPS_KEY: 'another secret of all' };
-    expect(configOf('', env).groups).toBeUndefined();
-    expect(configOf('groups: false', env).groups).toBeUndefined();
-    expect(configOf(GROUPS, env).groups?.http.key).toBe('another secret of all');
-    expect(configOf(GROUPS.replace(KEYED, ''), env).groups?.http.key).toBe('another secret of all');
+    for (const text of ['', 'groups: false']) expect([...configOf(text, env).backends]).toEqual([]);
+    for (const text of [GROUPS, GROUPS.replace(KEYED, '')]) {
+      const { key } = JSON.parse(configOf(text, env).backends.get('groups')?.identity ?? '');
+      expect(key).toBe('another secret of all');
+    }
   });
 });
 
-describe('a configuration with a pool', () => {
-  const pool = 'pool: { size: 3 }\n';
-
-  test('divides the limits that say so, and no others', () => {
+describe('configuration with a pool', () => {
+  test('limits with `pool: true` are divided, and no others', () => {
     const rules = 'a: { bucket: { rate: 1 }, pool: true }, b: { bucket: { rate: 1 } }';
-    const { limits } = configOf(`${pool}peers: { udp: "127.0.0.1:1" }\nlimits: { ${rules} }`);
-    expect(limits.map((own) => [own.name, own.pool, own.peers])).toEqual([
-      ['a', true, false],
-      ['b', false, true],
-    ]);
+    const sections = 'pool: { size: 3 }\npeers: { udp: "127.0.0.1:1" }\n';
+    expect(backendsOf(`${sections}limits: { ${rules} }`)).toEqual({ a: ['pool'], b: ['peers'] });
   });
 
-  test.each([
-    ['redis: "redis://x"', { kind: 'redis', url: 'redis://x', options: {} }],
-    [
-      'redis: { url: "redis://x", prefix: p }',
-      { kind: 'redis', url: 'redis://x', options: { prefix: 'p' } },
-    ],
-    [
-      'redis: { url: "redis://x", deadline: 1s }',
-      { kind: 'redis', url: 'redis://x', options: { deadline: '1s' } },
-    ],
-    ['nats: "nats://x"', { kind: 'nats', servers: ['nats://x'], options: {} }],
-    [
-      'nats: { servers: [a, b], bucket: p }',
-      { kind: 'nats', servers: ['a', 'b'], options: { bucket: 'p' } },
-    ],
-    [
-      'nats: { servers: x, deadline: 1s }',
-      { kind: 'nats', servers: ['x'], options: { deadline: '1s' } },
-    ],
-  ])('says where daemons meet: %s', (where, store) => {
-    expect(configOf(`pool: { ${where} }`).pool?.store).toEqual(store);
-  });
-
-  test.each([
-    ['etcd: "http://x:2379"', 'etcd'],
-    ['etcd: { endpoints: ["http://x:2379", "http://y:2379"], prefix: /p/ }', 'etcd'],
-    ['size: 3', 'fixed'],
-    ['dns: pods.internal', 'dns pods.internal'],
-    ['dns: { host: pods.internal, every: 1s, deadline: 1s, family: 6 }', 'dns pods.internal'],
-  ])('or that they need no connection of ours: %s', (where, name) => {
-    const { store } = configOf(`pool: { ${where} }`).pool ?? {};
-    expect(store?.kind === 'own' && store.make().name).toBe(name);
-  });
-
-  test('looks at variables and files when it starts, and not before', () => {
-    const made = (where: string) => {
-      const { store } = configOf(`pool: { ${where} }`).pool ?? {};
-      return () => store?.kind === 'own' && store.make();
-    };
-    expect(made('environment: { size: NOT_SET, rank: NOR_THIS }')).toThrow(
-      '`pool.environment.NOT_SET` to be a whole number from 1 on, got nothing',
-    );
-    expect(made('etcd: { endpoints: "https://x", tls: { ca: /not/there } }')).toThrow(
-      /`pool.etcd.tls.ca` to be a file that can be read \(.*ENOENT.*got "\/not\/there"/,
-    );
-  });
-
-  test('has the options of the library', () => {
-    const text =
-      'name: p, id: me, sync: 50ms, memberTimeout: 1s, staleFor: 5s, onUnavailable: keep';
-    expect(configOf(`pool: { size: 3, ${text} }`).pool?.options).toEqual({
-      name: 'p',
-      id: 'me',
-      syncMs: 50,
-      memberTimeoutMs: 1000,
-      staleForMs: 5000,
-      onUnavailable: 'keep',
-    });
-    expect(configOf('pool: false').pool).toBeUndefined();
+  test('`pool: false` is no section', () => {
+    expect([...configOf('pool: false').backends]).toEqual([]);
   });
 });
 

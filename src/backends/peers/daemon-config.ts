@@ -1,23 +1,23 @@
 /**
- * A fleet that keeps limits together, as a configuration spells it: how its daemons reach each other, and
- * the options of `sluice/peers`.
+ * The section `peers` of a configuration: one transport, and the options of `sluice/peers`.
  *
  *     peers:
- *       udp: 239.0.0.1:7613                           # a group
- *       udp: [10.0.0.1:7613, 10.0.0.2:7613]           # or a list, or a name
+ *       udp: 239.0.0.1:7613                           # a multicast group
+ *       udp: [10.0.0.1:7613, 10.0.0.2:7613]           # or a list of nodes, or a name
  *       udp: { group: 239.0.0.1:7613, ttl: 4 }        # or with options of its own
  *       nats: { servers: nats://10.0.0.9:4222, subject: sluice.peers }
  *       redis: { url: redis://10.0.0.9:6379, channel: sluice:peers }
  *       key: at-least-sixteen-characters
  */
 
-import { isSubject } from '../../backends/peers/nats-subject.ts';
-import { readKey, readPeerOptions } from '../../backends/peers/options.ts';
-import type { PeerOptions } from '../../backends/peers/settings.ts';
-import { isMulticastAddress, type UdpOptions, udp } from '../../backends/peers/udp-transport.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { isRecord, OptionReader } from '../../core/options.ts';
-import { readRedisUrl, redactIfUrl } from './redis.ts';
+import { isNonEmptyString } from '../../core/type-guards.ts';
+import { readNatsServers, readRedisServer } from '../connections/server-url.ts';
+import { isSubject } from './nats-subject.ts';
+import { readKey, readPeerOptions } from './options.ts';
+import type { PeerOptions } from './settings.ts';
+import { isMulticastAddress, type UdpOptions, udp } from './udp-transport.ts';
 
 export type TransportConfig =
   | { readonly kind: 'udp'; readonly options: UdpOptions }
@@ -32,34 +32,31 @@ export interface PeersConfig {
 
 const TRANSPORTS = ['udp', 'nats', 'redis'] as const;
 
-const MAX_SERVERS = 64;
-
-/** Reads the section; undefined if there is none. What it holds is secret, and is not shown. */
-export function readPeers(value: unknown, path: string): PeersConfig | undefined {
-  if (value === undefined || value === false) return undefined;
+/** Reads the section. Its values may be secret, so no message shows them. */
+export function readPeersConfig(value: unknown, path: string): PeersConfig {
   const expected = `an object with one of ${TRANSPORTS.join(', ')}`;
   if (!isRecord(value)) throw new ConfigError(path, expected, 'something else');
   const fields = OptionReader.collecting(path, value);
-  const ways = TRANSPORTS.filter((way) => fields.has(way));
+  const kinds = TRANSPORTS.filter((kind) => fields.has(kind));
   const options = readPeerOptions(fields);
   const key = fields.tryRead(() => readKey(fields));
   const transport = fields.tryRead(() => {
-    const [way, ...others] = ways;
-    if (way && others.length === 0)
-      return TRANSPORT_READERS[way](fields.get(way), fields.pathOf(way));
-    throw new ConfigError(path, expected, ways.join(' and ') || 'none');
+    const [kind, ...others] = kinds;
+    if (kind && others.length === 0)
+      return TRANSPORT_READERS[kind](fields.get(kind), fields.pathOf(kind));
+    throw new ConfigError(path, expected, kinds.join(' and ') || 'none');
   });
   if (transport && !fields.has('key') && !isLoopback(transport)) {
     fields.report(
       'key',
-      'a secret that all of the fleet know (or SLUICE_PEERS_KEY), as it reaches further than this machine',
+      'a secret that all of the fleet know (or SLUICE_PEERS_KEY): other machines can reach this transport',
     );
   }
   fields.finish();
   return { transport: transport as TransportConfig, key, options };
 }
 
-/** Whether nobody but this machine can take part. Who reaches a server between them always can. */
+/** Whether only this machine can take part. A NATS or Redis server may have clients elsewhere. */
 const isLoopback = (transport: TransportConfig): boolean =>
   transport.kind === 'udp' && udp(transport.options).isLoopback;
 
@@ -69,7 +66,7 @@ const TRANSPORT_READERS: Readonly<
   udp(value, path) {
     const options = udpOptionsOf(value);
     try {
-      udp(options); // so that what is wrong with it is known now
+      udp(options); // validates the options
     } catch (error) {
       if (!(error instanceof ConfigError)) throw error;
       throw error.prefixedWith(path.slice(0, path.lastIndexOf('.')));
@@ -87,33 +84,14 @@ const TRANSPORT_READERS: Readonly<
   },
 
   redis(value, path) {
-    const fields = OptionReader.collecting(
-      path,
-      isRecord(value) ? value : { url: redactIfUrl(value) },
-    );
-    const url = fields.tryRead(() =>
-      readRedisUrl(isRecord(value) ? value.url : value, fields.pathOf('url')),
-    );
-    fields.get('url');
+    const { url, fields } = readRedisServer(value, path);
     const channel = fields.optional('channel', isNonEmptyString, 'a name') ?? 'sluice:peers';
     fields.finish();
-    return { kind: 'redis', url: url as string, channel };
+    return { kind: 'redis', url, channel };
   },
 };
 
-/** Addresses of NATS, whose passwords are not shown. */
-export function readNatsServers(fields: OptionReader): readonly string[] {
-  const given = fields.get('servers');
-  const servers = Array.isArray(given) ? given : [given];
-  const areServers = servers.length <= MAX_SERVERS && servers.every(isNonEmptyString);
-  fields.tryRead(() => {
-    if (areServers && servers.length > 0) return;
-    throw new ConfigError(fields.pathOf('servers'), 'addresses such as nats://127.0.0.1:4222', '…');
-  });
-  return servers;
-}
-
-/** An address alone is a group if it can be one, else that of somebody. */
+/** A single address is a multicast group if it is in that range, else a node. */
 function udpOptionsOf(value: unknown): UdpOptions {
   if (isRecord(value)) return value as unknown as UdpOptions;
   const only = Array.isArray(value) && value.length === 1 ? value[0] : value;
@@ -121,6 +99,3 @@ function udpOptionsOf(value: unknown): UdpOptions {
     ? { group: only }
     : ({ peers: value } as { peers: readonly string[] });
 }
-
-const isNonEmptyString = (value: unknown): value is string =>
-  typeof value === 'string' && value !== '';

@@ -1,0 +1,4 @@
+/** Type guards that option readers share. */
+
+export const isNonEmptyString = (value: unknown): value is string =>
+  typeof value === 'string' && value !== '';
