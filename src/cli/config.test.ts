@@ -15,7 +15,7 @@ describe('sluice config check', () => {
     const { code, out } = sluice('config', 'check', 'sluice.example.yaml');
     expect(code).toBe(0);
     expect(out).toMatch(
-      /^sluice.example.yaml is fine: 4 limits, 2 overrides\n {2}line {2}127.0.0.1:7610\n/,
+      /^sluice.example.yaml is valid: 4 limits, 2 overrides\n {2}line {2}127.0.0.1:7610\n/,
     );
   });
 
