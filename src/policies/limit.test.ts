@@ -148,7 +148,8 @@ describe('a limit', () => {
         expect(error.field).toBe(`limit.${kind}.${field}`);
         expect(error.code).toBe('CONFIG');
         const [, where, what, got] =
-          /^expected `(.+)` to be (.+), got (.+?)(?:; did you mean .+\?)?$/.exec(error.message) ?? [];
+          /^expected `(.+)` to be (.+), got (.+?)(?:; did you mean .+\?)?$/.exec(error.message) ??
+          [];
         expect(where).toBe(`limit.${kind}.${field}`);
         expect(what).toMatch(expected);
         expect(got).toBe(shown(value));
