@@ -181,7 +181,7 @@ describe.skipIf(redisServer() === undefined)('daemons in a pool', () => {
     expect(await countAllowed(a, 'key', 5)).toBe(0); // nobody knows how many there are
     const waits = sluice('pool', '--at', a.addresses.http[0]).stdout;
     expect(waits).toMatch(/a has no part; the store was never heard\n/);
-    expect(waits).toMatch(/syncs failed: .*out of reach/);
+    expect(waits).toMatch(/syncs failed: .*unavailable/);
     await redis.restart();
     await agree(a, b);
     expect(await a.stop()).toBe(0);

@@ -335,7 +335,7 @@ describe('sluice check', () => {
     });
     await daemon.stop();
     expect(check('alice', ...at).said).toMatch(
-      /^sluice check: sluice at .* is out of reach: .*ECONNREFUSED/,
+      /^sluice check: sluice at .* is unavailable: .*ECONNREFUSED/,
     );
     expect(check('alice', ...at, '--open').status).toBe(0);
     expect(check('alice', ...at, '--open', '--json').said).toMatch(/^{"verdict":"allow"}\n/);
@@ -380,7 +380,7 @@ describe('sluice check', () => {
     const daemon = await start(['--config', config]);
     const at = ['--at', `localhost:${daemon.port('resp')}`];
     expect(check('alice', ...at, '--ca', ca)).toEqual({ status: 0, said: 'OK, 9 left\n' });
-    expect(check('alice', ...at, '--tls').said).toMatch(/out of reach: .*self.signed/);
+    expect(check('alice', ...at, '--tls').said).toMatch(/is unavailable: .*self.signed/);
     expect(check('alice', ...at, '--ca', 'nowhere.pem')).toMatchObject({
       status: 2,
       said: expect.stringMatching(/^sluice check: cannot read nowhere.pem: ENOENT/),

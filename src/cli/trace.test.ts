@@ -234,12 +234,12 @@ describe('sluice trace', () => {
       { limit: { all: [bucket, { spacing: {} }] }, calls: [] },
       /`limit\.all\[1\]\.spacing\.every`/,
     ],
-    ['no calls', { limit: bucket }, /`calls` to be a list of calls, got nothing/],
+    ['no calls', { limit: bucket }, /`calls` to be a list of calls, got undefined/],
     ['a call that is none', { limit: bucket, calls: [5] }, /`calls\[0\]` to be an object, got 5/],
     [
       'no time',
       { limit: bucket, calls: [{ check: 1 }] },
-      /`calls\[0\]\.at` to be a number of at least 0, got nothing/,
+      /`calls\[0\]\.at` to be a number of at least 0, got undefined/,
     ],
     [
       'time running back',

@@ -48,7 +48,7 @@ describe('pool configuration', () => {
   test('reads variables and files when the daemon starts, not when it is validated', () => {
     const environment = { environment: { size: 'NOT_SET', rank: 'NOR_THIS' } };
     expect(() => createStore(environment)).toThrow(
-      '`pool.environment.NOT_SET` to be a whole number from 1 on',
+      '`pool.environment.NOT_SET` to be a whole number from 1 on, got undefined',
     );
     const etcd = { etcd: { endpoints: 'https://x', tls: { ca: '/not/there' } } };
     expect(() => createStore(etcd)).toThrow(

@@ -37,7 +37,7 @@ describe('a configuration', () => {
   test('says line, column, field, what was expected and what came, and points at it', () => {
     expect(problemsOf('limits:\n  api:\n    bucket: { rate: 10/x }\n')).toEqual([
       [
-        'sluice.yaml:3:15: expected `limits.api.bucket.rate` to be a rate above 0, such as "100/s", "1/6s" or 100 (a second), got "10/x"',
+        'sluice.yaml:3:15: expected `limits.api.bucket.rate` to be a rate above 0, such as "100/s", "1/6s" or 100 (per second), got "10/x"',
         '    3 |     bucket: { rate: 10/x }',
         '      |               ^',
       ].join('\n'),
@@ -175,7 +175,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ['listen: { line: { at: 7, mode: 660 } }', '`listen.line.mode` to be left out: only a Unix'],
     ['admin: { token: short }', '`admin.token` to be at least 16'],
     ['limits: []', '`limits` to be limits by name'],
-    ["limits: { 'a b': { bucket: { rate: 1 } } }", '`limits.["a b"]` to be named with'],
+    ["limits: { 'a b': { bucket: { rate: 1 } } }", '`limits.["a b"]` to be a name of'],
     ['limits: { a: { bucket: { rate: 1 }, spacing: { every: 1 } } }', 'got "bucket and spacing"'],
     ['limits: { a: {} }', '`limits.a` to be a limit with one of bucket'],
     ['limits: { a: { bucket: { rate: 1 }, per: limit, overrides: [] }, b: 1 }', '`limits.b`'],
@@ -287,7 +287,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     [`groups: { self: ap, ${TWO} }`, '`groups.self` to be one of the groups: eu, us, got "ap"'],
     [
       `groups: { self: eu, ${TWO} }`,
-      '`groups.key` to be a secret that all groups know (or SLUICE_GROUPS_KEY), got nothing',
+      '`groups.key` to be a secret that all groups know (or SLUICE_GROUPS_KEY), got undefined',
     ],
     [`groups: { self: us, ${TWO}, ${KEYED} }`, '`groups.groups.eu.at` to be where it can be'],
     ['groups: { self: a, groups: { a: {}, b: { at: us } } }', '`groups.groups.b.at` to be an addr'],
@@ -298,7 +298,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ],
     [
       `groups: { self: a, groups: { a: {}, 'b c': { at: "http://b" } }, ${KEYED} }`,
-      '`groups.groups.b c` to be named with letters',
+      '`groups.groups.b c` to be a name of at most 64 letters',
     ],
     [`groups: { self: eu, ${TWO}, ${KEYED}, reserve: 2 }`, '`groups.reserve`'],
     [`groups: { self: eu, ${TWO}, ${KEYED}, deadline: 0 }`, '`groups.deadline` to be a duration'],
