@@ -61,7 +61,7 @@ limits:
 colour: red
 `);
     expect(
-      problems.map((problem) => /^sluice.yaml:(\d+):.*`(.*?)`/.exec(problem)?.slice(1)),
+      problems.map((problem) => /^sluice.yaml:(\d+):.*?`(.*?)`/.exec(problem)?.slice(1)),
     ).toEqual([
       ['2', 'listen.line'],
       ['3', 'bounds.connections'],

@@ -217,13 +217,14 @@ function readOverrides(
 }
 
 /** Reads the one rule among the fields and validates it by creating a limiter. */
-function readRule(fields: OptionReader, backend: AnyBackendFactory | undefined): RuleOptions {
+function readRule(
+  fields: OptionReader,
+  backend: AnyBackendFactory | undefined,
+): RuleOptions | undefined {
   for (const name of ['maxKeys', 'permitTimeout']) fields.get(name);
   const kinds = LIMIT_KINDS.filter((kind) => fields.has(kind));
-  const stray = fields.names().find((name) => !fields.wasRead(name));
-  if (kinds.length === 0 && stray !== undefined) {
-    throw new ConfigError(fields.pathOf(stray), `one of ${LIMIT_KINDS.join(', ')}`, stray);
-  }
+  // Most likely a misspelt rule: `finish` reports it and suggests the close name.
+  if (kinds.length === 0 && fields.names().some((name) => !fields.wasRead(name))) return undefined;
   if (kinds.length !== 1) {
     const got = kinds.length === 0 ? 'none' : kinds.join(' and ');
     const expected = `a limit with one of ${LIMIT_KINDS.join(', ')} (several: \`all: [...]\`)`;
