@@ -17,7 +17,7 @@ import type {
 } from '../daemon-backend.ts';
 import { type GroupsConfig, readGroupsConfig } from './daemon-config.ts';
 import { type GroupsStatus, groupsMetrics, groupsPage } from './daemon-view.ts';
-import { createLendingServer, HttpGroupTransport } from './http-transport.ts';
+import { BORROW_PATH, createLendingServer, HttpGroupTransport } from './http-transport.ts';
 import { Group } from './membership.ts';
 
 /** Interval of the check for changes that are logged. */
@@ -48,7 +48,7 @@ function readSection(value: unknown, path: string): BackendSection {
     listener: {
       addresses: listen,
       example: {
-        path: '/steal',
+        path: BORROW_PATH,
         flags: `-H "Authorization: Bearer $SLUICE_GROUPS_KEY" -d '{"wants":[]}'`,
       },
     },

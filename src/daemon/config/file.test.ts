@@ -16,8 +16,8 @@ const TWO = 'groups: { eu: {}, us: { at: "http://us:7614" } }';
 const KEYED = 'key: a secret of all regions';
 const GROUPS = `groups: { self: eu, ${TWO}, ${KEYED} }\n`;
 
-describe('a configuration', () => {
-  test('may be empty: everything has a default, and nothing leaves the machine', () => {
+describe('configuration', () => {
+  test('may be empty: every option has a default, and only loopback listens', () => {
     const { listen, limits, snapshot, unmatched, admin } = configOf('');
     expect(listen).toEqual({
       line: [{ kind: 'tcp', host: '127.0.0.1', port: 7610 }],
@@ -34,7 +34,7 @@ describe('a configuration', () => {
     });
   });
 
-  test('says line, column, field, what was expected and what came, and points at it', () => {
+  test('an error has line, column, field, expected and actual value, and marks the position', () => {
     expect(problemsOf('limits:\n  api:\n    bucket: { rate: 10/x }\n')).toEqual([
       [
         'sluice.yaml:3:15: expected `limits.api.bucket.rate` to be a rate above 0, such as "100/s", "1/6s" or 100 (per second), got "10/x"',
@@ -44,13 +44,13 @@ describe('a configuration', () => {
     ]);
   });
 
-  test('tells once what is no YAML, however many brackets are open there', () => {
+  test('reports a YAML error once, however many brackets are open', () => {
     expect(problemsOf('limits: {{{\n')).toEqual([
       expect.stringMatching(/^sluice.yaml:2:1: .* }\n/),
     ]);
   });
 
-  test('tells everything that is wrong at once', () => {
+  test('reports all mistakes at once', () => {
     const problems = problemsOf(`
 listen: { line: nowhere }
 bounds: { connections: 0 }
@@ -77,7 +77,7 @@ colour: red
       /^sluice.yaml:(\d+):.*?`(.*?)`/.exec(problem)?.slice(1).join(' '),
     );
 
-  test('tells every mistake of a limit, in the order of the file', () => {
+  test('reports every mistake of a limit, in the order of the file', () => {
     const text = `
 limits:
   api:
@@ -118,7 +118,7 @@ limits:
     expect(problemsOf(text).at(-1)).toBe('and 4 more');
   });
 
-  test('tells every mistake of a section, and shows no line that may hold a secret', () => {
+  test('reports every mistake of a section, and shows no line that may hold a secret', () => {
     const text = `
 listen: { line: nowhere, resp: [1, x], http: { at: y, mode: 9, tls: {} } }
 bounds: { connections: 0, key: x, slow: soon }
@@ -128,10 +128,10 @@ peers: { udp: nowhere, interval: 0, exchange: never, key: short }
 pool: { redis: { url: http, deadline: 0 }, sync: 1s, onUnavailable: panic }
 groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reserve: 2 }
 `;
-    expect(problemsOf(text).length).toBe(21); // twenty, and how many more
+    expect(problemsOf(text).length).toBe(21); // 20 problems and the number of the others
     const each = text.split('\n').filter((line) => line !== '');
-    const told = each.flatMap((line) => placesOf(line).map((place) => place?.slice(2)));
-    expect(told).toEqual([
+    const fields = each.flatMap((line) => placesOf(line).map((place) => place?.slice(2)));
+    expect(fields).toEqual([
       'listen.line',
       'listen.resp[1]',
       'listen.http.at',
@@ -155,7 +155,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
       'pool.redis.deadline',
       'pool.sync',
       'pool.onUnavailable',
-      'groups.key', // it was left out: where the section begins
+      'groups.key', // left out: reported where the section begins
       'groups.groups.a.weight',
       'groups.groups.a.min',
       'groups.groups.b.at',
@@ -339,11 +339,11 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ],
     ['- 1', 'a configuration'],
     ['&a [*a]', 'sluice.yaml'],
-  ])('%s is answered with %s', (text, message) => {
+  ])('%s is refused with %s', (text, message) => {
     expect(problemsOf(text).join('\n')).toContain(message);
   });
 
-  test('never shows a token', () => {
+  test('errors never show a token', () => {
     expect(problemsOf('admin: { token: "hunter2 hunter2 hunter2" }').join()).toContain(
       'admin.token',
     );
@@ -384,19 +384,19 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     [`groups: { self: eu, ${TWO}, kye: hunter2hunter2hunter2 }`],
     [`groups: { self: ap, ${TWO}, key: hunter2hunter2hunter2 }`],
     ['groups: { self: a, groups: { a: {}, b: { at: "http://me:hunter2@host" } } }'],
-  ])('nor any other secret: %s', (text) => {
+  ])('errors never show a secret: %s', (text) => {
     const problems = problemsOf(text);
     expect(problems).not.toEqual([]);
     expect(problems.join()).not.toContain('hunter2');
   });
 
-  test('that cannot be read is one clear line', () => {
+  test('a file that cannot be read is one problem', () => {
     expect(loadConfig('/nowhere/sluice.yaml', [])).toEqual({
       problems: [expect.stringMatching(/^cannot read \/nowhere\/sluice.yaml: ENOENT/)],
     });
   });
 
-  test('of no bytes is a file that somebody has yet to write', () => {
+  test('an empty file is refused: an editor may be writing it', () => {
     expect(loadConfig('/dev/null', [])).toEqual({
       problems: ['/dev/null is empty; {} stands for the defaults'],
     });
@@ -502,8 +502,8 @@ describe('configuration with a pool', () => {
   });
 });
 
-describe('what outweighs the file', () => {
-  test('the environment does', () => {
+describe('precedence over the file', () => {
+  test('environment variables override the file', () => {
     const env = { SLUICE_LINE: '127.0.0.1:1, /tmp/a.sock', SLUICE_HTTP: 'off', SLUICE_LOG: 'json' };
     const { listen, log } = configOf('listen: { line: 5, resp: 6, http: 7 }\nlog: text', env);
     expect(listen.line).toHaveLength(2);
@@ -512,7 +512,7 @@ describe('what outweighs the file', () => {
     expect(log).toBe('json');
   });
 
-  test('where a snapshot goes, not how often', () => {
+  test('SLUICE_SNAPSHOT overrides the file name and keeps the other options', () => {
     const env = { SLUICE_SNAPSHOT: '/b' };
     const snapshot = { file: '/b', everyMs: 30_000, maxAgeMs: 3_600_000 };
     expect(configOf('snapshot: { file: /a, every: 30s, maxAge: 1h }', env)).toMatchObject({
@@ -523,7 +523,7 @@ describe('what outweighs the file', () => {
     expect(configOf('snapshot: false', env)).toMatchObject({ snapshot: { file: '/b' } });
   });
 
-  test('and is named when it is wrong', () => {
+  test('an error names the variable that it comes from', () => {
     const loaded = parseConfigText('f', '', fromEnvironment({ SLUICE_LINE: 'nowhere' }));
     expect(loaded).toEqual({
       problems: [
