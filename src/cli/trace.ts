@@ -26,7 +26,7 @@ Runs timed calls through one limit on virtual time and prints a decision
 for each. FILE - is standard input.
 
   {"limit": {"bucket": {"rate": "10/s", "burst": 3}},
-   "calls": [{"at": 0, "check": 2}, {"at": 0, "check": 2}, {"at": 100, "check": 2}]}
+   "calls": [{"at": 0, "check": 2}, {"at": 100, "check": 2}]}
 
 limit   one key, with its options:
         ${LIMIT_KINDS.join(', ')}

@@ -55,7 +55,7 @@ export class Snapshotter {
       const isSame = entry?.fingerprint === fingerprint;
       if (isSame && entry.limiter instanceof SyncLimiter) entry.limiter.restore(table);
       else
-        this.#context.log('warn', 'limit not restored: it was removed or has changed', {
+        this.#context.log('warn', 'snapshot holds a limit that is gone or has changed', {
           limit: name,
         });
     }
@@ -136,7 +136,7 @@ export async function loadSnapshot(
   if (fleetSeed && 'snapshot' in read && !isSameSeed(read.snapshot.seed, fleetSeed)) {
     log('warn', 'snapshot not used', {
       file,
-      reason: 'its keys are hashed with the seed of another fleet',
+      reason: 'its keys are those of another fleet',
     });
     return undefined;
   }
