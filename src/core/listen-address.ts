@@ -7,10 +7,16 @@
  *     { at: /run/sluice/line.sock, mode: '660' }
  */
 
+import { isNonEmptyString } from './config-helpers.ts';
 import { ConfigError } from './errors.ts';
-import { formatHostPort, isLoopbackHost, isPort, parseHostPort, parseSocketPath } from './host-port.ts';
+import {
+  formatHostPort,
+  isLoopbackHost,
+  isPort,
+  parseHostPort,
+  parseSocketPath,
+} from './host-port.ts';
 import { isRecord, OptionReader, readEach } from './options.ts';
-import { isNonEmptyString } from './type-guards.ts';
 
 export interface TlsConfig {
   readonly cert: string;

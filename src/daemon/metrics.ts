@@ -126,7 +126,7 @@ export function describeLimits(limits: readonly LimitConfig[], registry: Limiter
     always,
     per,
     shadow,
-    overrides: overrides.map((own) => ({ match: own.match.text, rule: own.rule.limit })),
+    overrides: overrides.map((item) => ({ match: item.match.text, rule: item.rule.limit })),
     ...Object.fromEntries(backends.map((backend) => [backend.name, backend.view])),
     stats: registry.get(name)?.limiter.stats(),
   }));

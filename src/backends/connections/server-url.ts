@@ -1,8 +1,8 @@
 /** Reads addresses of Redis and NATS servers from a configuration. Passwords in them never reach a message. */
 
+import { isNonEmptyString } from '../../core/config-helpers.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { isRecord, OptionReader } from '../../core/options.ts';
-import { isNonEmptyString } from '../../core/type-guards.ts';
 
 const REDIS_URL = /^(redis|rediss|unix):\/\/./;
 

@@ -8,9 +8,9 @@
  */
 
 import { readFileSync } from 'node:fs';
+import { isNonEmptyString } from '../../core/config-helpers.ts';
 import { ConfigError, errorMessageOf } from '../../core/errors.ts';
 import { isRecord, OptionReader } from '../../core/options.ts';
-import { isNonEmptyString } from '../../core/type-guards.ts';
 import { redactIfUrl } from '../connections/server-url.ts';
 import type { BackendModule, LimitBackend } from '../daemon-backend.ts';
 import type { RemoteBackendFactory } from '../remote-backend.ts';

@@ -11,6 +11,7 @@
  */
 
 import { systemClock } from '../../core/clock.ts';
+import { withConfigPath } from '../../core/config-helpers.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { type ListenAddress, readListenAddresses } from '../../core/listen-address.ts';
 import { requireValidName } from '../../core/name.ts';
@@ -48,16 +49,8 @@ export function readGroupsConfig(value: unknown, path: string): GroupsConfig {
     readListenAddresses(fields.get('listen') ?? false, fields.pathOf('listen')),
   );
   fields.finish();
-  return { options, http, listen: listen ?? [], dryRunGroup: createDryRunGroup(options, path) };
-}
-
-function createDryRunGroup(options: ResolvedGroupsOptions, path: string): Group {
-  try {
-    return new Group(options, NO_TRANSPORT, systemClock);
-  } catch (error) {
-    if (!(error instanceof ConfigError)) throw error;
-    throw error.prefixedWith(path);
-  }
+  const dryRunGroup = withConfigPath(path, () => new Group(options, NO_TRANSPORT, systemClock));
+  return { options, http, listen: listen ?? [], dryRunGroup };
 }
 
 const NO_TRANSPORT: GroupTransport = { borrow: async () => [] };

@@ -34,25 +34,13 @@ function renderGroups({ id, part, lent, others }: GroupsStatus): (string | TextT
 }
 
 export function groupsMetrics({ part, lent, others }: GroupsView): MetricFamily[] {
-  const byGroup = (read: (other: GroupsView['others'][number]) => number): MetricSample[] =>
-    others.map((other) => [{ group: other.group }, read(other)]);
+  const byGroup = (count: 'borrowed' | 'requests' | 'failures'): MetricSample[] =>
+    others.map((other) => [{ group: other.group }, other[count]]);
   return [
     gauge('sluice_groups_part', 'Fraction of the limits that its own group has: 0 to 1.', part),
     counter('sluice_groups_lent_total', 'Tokens that this daemon lent to other groups.', lent),
-    counter(
-      'sluice_groups_borrowed_total',
-      'Tokens that this daemon borrowed from other groups.',
-      byGroup(({ borrowed }) => borrowed),
-    ),
-    counter(
-      'sluice_groups_requests_total',
-      'Requests to other groups.',
-      byGroup(({ requests }) => requests),
-    ),
-    counter(
-      'sluice_groups_failures_total',
-      'Requests to other groups that failed or timed out.',
-      byGroup(({ failures }) => failures),
-    ),
+    counter('sluice_groups_borrowed_total', 'Tokens that it borrowed.', byGroup('borrowed')),
+    counter('sluice_groups_requests_total', 'Requests to borrow.', byGroup('requests')),
+    counter('sluice_groups_failures_total', 'Failed requests to borrow.', byGroup('failures')),
   ];
 }

@@ -10,9 +10,9 @@
  *       key: at-least-sixteen-characters
  */
 
+import { isNonEmptyString, withConfigPath } from '../../core/config-helpers.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { isRecord, OptionReader } from '../../core/options.ts';
-import { isNonEmptyString } from '../../core/type-guards.ts';
 import { readNatsServers, readRedisServer } from '../connections/server-url.ts';
 import { isSubject } from './nats-subject.ts';
 import { readKey, readPeerOptions } from './options.ts';
@@ -65,12 +65,7 @@ const TRANSPORT_READERS: Readonly<
 > = {
   udp(value, path) {
     const options = udpOptionsOf(value);
-    try {
-      udp(options); // validates the options
-    } catch (error) {
-      if (!(error instanceof ConfigError)) throw error;
-      throw error.prefixedWith(path.slice(0, path.lastIndexOf('.')));
-    }
+    withConfigPath(path.slice(0, path.lastIndexOf('.')), () => udp(options)); // validates the options
     return { kind: 'udp', options };
   },
 

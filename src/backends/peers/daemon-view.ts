@@ -3,7 +3,6 @@
 import { counter, gauge, type MetricFamily, type MetricSample } from '../../core/metric-family.ts';
 import type { BackendPage, TextTable } from '../daemon-backend.ts';
 import type { FleetView } from './node.ts';
-import type { PeerView } from './peer-table.ts';
 
 export const peersPage: BackendPage = {
   summary: 'the other daemons of the fleet',
@@ -51,43 +50,23 @@ function renderPeers({ isOpen, peers }: FleetView): string | TextTable {
 
 export function peersMetrics(view: FleetView): MetricFamily[] {
   const { peers, counts, authFailed, transportCounts } = view;
-  const total = (read: (peer: PeerView) => number): number =>
-    peers.reduce((sum, peer) => sum + read(peer), 0);
+  const total = (count: 'missing' | 'lost'): number =>
+    peers.reduce((sum, peer) => sum + peer[count], 0);
   const oldestMs = peers.reduce((most, { ageMs }) => Math.max(most, ageMs), 0);
   const byFate = Object.entries(transportCounts).map(([fate, n]): MetricSample => [{ fate }, n]);
   return [
     gauge('sluice_peers', 'Other daemons of the fleet that are present.', peers.length),
-    gauge(
-      'sluice_peers_age_seconds',
-      'Age of the last datagram of the most silent peer.',
-      oldestMs / 1000,
-    ),
-    gauge(
-      'sluice_peers_reports_missing',
-      'Reports of peers that are missing and requested again.',
-      total(({ missing }) => missing),
-    ),
-    gauge(
-      'sluice_peers_reports_lost',
-      'Reports of peers that no daemon can retransmit.',
-      total(({ lost }) => lost),
-    ),
+    gauge('sluice_peers_age_seconds', 'Age of the oldest last datagram.', oldestMs / 1000),
+    gauge('sluice_peers_reports_missing', 'Missing reports, requested again.', total('missing')),
+    gauge('sluice_peers_reports_lost', 'Reports that no daemon can retransmit.', total('lost')),
     counter('sluice_peers_reports_total', 'Reports sent by this daemon.', counts.reports),
     counter(
       'sluice_peers_sent_bytes_total',
       'Bytes sent to peers: once for all receivers, without authentication and headers.',
       counts.sentBytes,
     ),
-    counter(
-      'sluice_peers_repaired_total',
-      'Reports that arrived only after a retransmission.',
-      counts.repaired,
-    ),
-    counter(
-      'sluice_peers_unknown_total',
-      'Reported keys of limits that this daemon does not have.',
-      counts.unknownLimits,
-    ),
+    counter('sluice_peers_repaired_total', 'Reports repaired by retransmission.', counts.repaired),
+    counter('sluice_peers_unknown_total', 'Reported keys of unknown limits.', counts.unknownLimits),
     counter('sluice_peers_datagrams_total', 'Datagrams by what became of them.', [
       ...byFate,
       [{ fate: 'auth_failed' }, authFailed],

@@ -84,7 +84,6 @@ function readSection(value: unknown, path: string): BackendSection {
 }
 
 class RunningPeers implements RunningBackend {
-  readonly #factory: BackendFactory;
   readonly #node: PeerNode;
   readonly #clock: Clock;
   readonly #log: Log;
@@ -110,14 +109,11 @@ class RunningPeers implements RunningBackend {
     this.#node = node;
     this.#clock = clock;
     this.#log = log;
-    this.#factory = {
-      isRemote: false,
-      create: (policy, context) => new PeersShare(policy, context, node),
-    };
   }
 
   createFactory(): BackendFactory {
-    return this.#factory;
+    const create: BackendFactory['create'] = (...args) => new PeersShare(...args, this.#node);
+    return { isRemote: false, create };
   }
 
   /** Resolves when the state of the peers is known, or after a timeout. Rejects if the transport cannot open. */

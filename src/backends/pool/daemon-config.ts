@@ -11,10 +11,10 @@
  *       name: enrich
  */
 
+import { isNonEmptyString, withConfigPath } from '../../core/config-helpers.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { isRecord, OptionReader } from '../../core/options.ts';
 import { systemRandom } from '../../core/random.ts';
-import { isNonEmptyString } from '../../core/type-guards.ts';
 import { DRY_RUN_CLIENT, readNatsServers, readRedisServer } from '../connections/server-url.ts';
 import { readEtcdSection } from '../etcd/daemon.ts';
 import { dnsPool } from './dns-size.ts';
@@ -65,16 +65,6 @@ export function readPoolConfig(value: unknown, path: string): PoolConfig {
 function validatedStore(path: string, create: () => PoolStore): StoreConfig {
   withConfigPath(path, create);
   return { kind: 'own', create };
-}
-
-/** Errors name the field by its path in the whole configuration. */
-function withConfigPath<T>(path: string, create: () => T): T {
-  try {
-    return create();
-  } catch (error) {
-    if (!(error instanceof ConfigError)) throw error;
-    throw error.prefixedWith(path);
-  }
 }
 
 const STORE_READERS: Readonly<

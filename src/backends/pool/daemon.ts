@@ -54,7 +54,6 @@ function readSection(value: unknown, path: string): BackendSection {
 }
 
 class RunningPool implements RunningBackend {
-  readonly #factory: BackendFactory;
   readonly #pool: Pool;
   readonly #store: PoolStore;
   readonly #name: string;
@@ -75,10 +74,6 @@ class RunningPool implements RunningBackend {
     const { onUnavailable } = options;
     const pool = new Pool(store, options, clock, random);
     this.#pool = pool;
-    this.#factory = {
-      isRemote: false,
-      create: (policy, context) => new PoolBackend(policy, context, pool),
-    };
     pool.on(({ type, view }) => {
       const { name, size, active, reason = '' } = view;
       if (type === 'available') log('info', 'pool available again', { pool: name });
@@ -90,7 +85,8 @@ class RunningPool implements RunningBackend {
   }
 
   createFactory(): BackendFactory {
-    return this.#factory;
+    const create: BackendFactory['create'] = (...args) => new PoolBackend(...args, this.#pool);
+    return { isRemote: false, create };
   }
 
   async view(): Promise<PoolStatus> {

@@ -55,7 +55,7 @@ export function fromEnvironment(
   env: NodeJS.ProcessEnv,
   modules: readonly BackendModule[] = BACKENDS,
 ): ConfigOverride[] {
-  const own = Object.entries(ENVIRONMENT_VARIABLES).flatMap(([source, path]) => {
+  const ofDaemon = Object.entries(ENVIRONMENT_VARIABLES).flatMap(([source, path]) => {
     const text = env[source];
     if (!text) return [];
     return [{ path, source, value: path[0] === 'listen' ? splitAddresses(text) : text }];
@@ -66,7 +66,7 @@ export function fromEnvironment(
       return text ? [sectionOverride(name, override, text, override.variable)] : [];
     }),
   );
-  return [...own, ...ofBackends];
+  return [...ofDaemon, ...ofBackends];
 }
 
 /** A variable or flag of a backend. Of addresses, `off` removes the section that the file may have. */

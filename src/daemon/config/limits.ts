@@ -120,7 +120,7 @@ function readRulesAndBackends(
   const rule = fields.tryRead(() => readRule(fields, tried)) as RuleOptions;
   const rules = rule ? [rule, ...overrides.map((override) => override.rule)] : [];
   const supports = (backend: LimitBackend): boolean =>
-    rules.every((own) => isSupported(own, backend.dryRun()));
+    rules.every((options) => isSupported(options, backend.dryRun()));
   for (const backend of named) {
     const { name, unsupported } = backend;
     if (unsupported !== undefined && !supports(backend)) fields.report(name, unsupported);

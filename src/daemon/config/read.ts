@@ -9,6 +9,7 @@
 import type { BackendModule, BackendSection } from '../../backends/daemon-backend.ts';
 import { DEFAULT_MAX_KEYS, MAX_KEYS_CEILING } from '../../backends/local/table.ts';
 import type { Millis } from '../../core/clock.ts';
+import { isNonEmptyString } from '../../core/config-helpers.ts';
 import { ConfigError } from '../../core/errors.ts';
 import {
   formatListenAddress,
@@ -16,7 +17,6 @@ import {
   readListenAddresses,
 } from '../../core/listen-address.ts';
 import { isRecord, OptionReader } from '../../core/options.ts';
-import { isNonEmptyString } from '../../core/type-guards.ts';
 import { BACKENDS } from '../backends/registry.ts';
 import { type Pattern, readPatterns } from '../keys/pattern.ts';
 import { type HttpConfig, readHttpSection } from './http.ts';
