@@ -156,7 +156,7 @@ describe('a daemon that is well', () => {
     const told = await client(at(server), { password: 'sécret' }).check('a');
     expect(told).toEqual({ verdict: 'allow', remaining: 4 });
     const wrong = await client(at(server), { password: 'guess' }).check('a');
-    expect(wrong.unavailable?.message).toMatch(/is out of reach: WRONGPASS/);
+    expect(wrong.unavailable?.message).toMatch(/is unavailable: WRONGPASS/);
   });
 
   test('makes nothing of a question: that is no refusal', async () => {
@@ -220,7 +220,7 @@ describe('no daemon', () => {
     const answer = await open.check('a');
     expect(answer).toMatchObject({ verdict: 'allow', remaining: Infinity });
     expect(answer.unavailable?.message).toMatch(
-      /^sluice at 127.0.0.1:\d+ is out of reach: .*REFUSED/,
+      /^sluice at 127.0.0.1:\d+ is unavailable: .*REFUSED/,
     );
     expect(await closed.check('a')).toMatchObject({
       verdict: 'deny',

@@ -72,7 +72,7 @@ describe('limiter', () => {
   });
 
   test.each([
-    ['no options', undefined, /^expected an object with a limit, got nothing$/],
+    ['no options', undefined, /^expected an object with a limit, got undefined$/],
     ['no limit', {}, /expected `limit` to be an object with one key out of bucket, /],
     ['no keys', { limit: bucketLimit, maxKeys: 0 }, /`maxKeys` to be a whole number of at least 1/],
     ['too many keys', { limit: bucketLimit, maxKeys: 1e9 }, /at most 100000000, got 1000000000/],

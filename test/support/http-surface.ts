@@ -44,7 +44,8 @@ export function createRouter(
   routesConfig = routesOf(given),
 ): Router {
   const own = createHasher([1, 2]);
-  const backendFor: BackendSelector = ({ redis }) => redis && given.backend;
+  const backendFor: BackendSelector = ({ backends }) =>
+    backends.length > 0 ? given.backend : undefined;
   const registry = new LimiterRegistry({ clock, hasher: own, backendFor });
   registry.apply(routesConfig.limits);
   return new Router(routesConfig, registry, own, () => 0);
@@ -61,9 +62,7 @@ export function createSurface(given: SurfaceOptions = {}): HttpServer {
     reload: given.reload ?? (async () => ({ ok: true as const })),
     isReady: given.isReady ?? (() => true),
     limits: () => given.limits ?? LIMITS,
-    peers: () => undefined,
-    pool: async () => undefined,
-    groups: () => undefined,
+    backendPages: [],
     routesConfig: () => routesConfig,
     ...(onError && { onError }),
   };

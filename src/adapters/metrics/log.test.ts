@@ -313,7 +313,7 @@ describe('a log of limiting', () => {
   });
 
   test.each([
-    ['no logger', undefined, {}, /`logger` to be an object with warn or info, got nothing/],
+    ['no logger', undefined, {}, /`logger` to be an object with warn or info, got undefined/],
     ['a logger that cannot', { error() {} }, {}, /`logger`/],
     ['no time', console, { every: 0 }, /`every` to be a duration longer than 0/],
     [

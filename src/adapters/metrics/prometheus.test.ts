@@ -167,7 +167,7 @@ describe('figures for Prometheus', () => {
 
   test.each([
     ['something that is no limiter', [{}], {}, /`limiters\[0\]` to be a limiter/],
-    ['nothing', undefined, {}, /`limiters\[0\]` to be a limiter, got nothing/],
+    ['nothing', undefined, {}, /`limiters\[0\]` to be a limiter, got undefined/],
     ['a misspelt option', [], { maxKey: 3 }, /`maxKey` to be one of maxKeys/],
     ['fewer than no keys', [], { maxKeys: -1 }, /`maxKeys` to be a whole number of at least 0/],
   ])('refuses %s', (_what, limiters, options, message) => {

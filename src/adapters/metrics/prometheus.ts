@@ -8,6 +8,7 @@
  * for. The format is 0.0.4, which every scraper reads; everything is in base units.
  */
 
+import type { MetricFamily } from '../../core/metric-family.ts';
 import { OptionReader } from '../../core/options.ts';
 import type { Histogram } from '../../limiter/stats.ts';
 import {
@@ -120,8 +121,24 @@ const withUnderscores = (name: string): string => name.replaceAll('.', '_');
 const metricName = ({ name, unit, kind }: Metric): string =>
   `${withUnderscores(name)}${unit === 'By' ? '_bytes' : ''}${kind === 'counter' ? '_total' : ''}`;
 
-const sampleLine = (name: string, labels: Labels, value: number): string =>
-  `${name}{${Object.entries(labels).map(labelPair).join(',')}} ${formatNumber(value)}`;
+/** Families of other components in the same format, such as those of the daemon. */
+export const renderMetricFamilies = (families: readonly MetricFamily[]): string =>
+  families
+    .flatMap(({ name, kind, help, samples }) =>
+      familyLines(
+        name,
+        kind,
+        help,
+        samples.map(([labels, value]) => sampleLine(name, labels, value)),
+      ),
+    )
+    .map((line) => `${line}\n`)
+    .join('');
+
+function sampleLine(name: string, labels: Labels, value: number): string {
+  const pairs = Object.entries(labels).map(labelPair).join(',');
+  return `${name}${pairs && `{${pairs}}`} ${formatNumber(value)}`;
+}
 
 const labelPair = ([name, value]: [string, string]): string => `${name}="${escapeLabel(value)}"`;
 

@@ -275,7 +275,7 @@ if (etcdServer() !== undefined) {
 
 describe('etcd options', () => {
   test.each([
-    [{}, /`backend.endpoints` to be 1 to 20 addresses, got nothing/],
+    [{}, /`backend.endpoints` to be 1 to 20 addresses, got undefined/],
     [{ endpoints: ['etcd:2379'] }, /`backend.endpoints\[0\]` to be an address .* got "etcd:2379"/],
     [
       { endpoints: ['http://a/b'] },

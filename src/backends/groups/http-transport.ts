@@ -31,7 +31,7 @@ export interface HttpListenOptions {
 const MAX_BODY_BYTES = 1_000_000;
 const MAX_WANTS = 1000;
 
-const BORROW_PATH = '/borrow';
+export const BORROW_PATH = '/borrow';
 
 export class HttpGroupTransport implements GroupTransport {
   readonly #options: HttpTransportOptions;

@@ -124,7 +124,7 @@ test('two of the same id: the second is told, not ignored', async () => {
   await clock.advanceAsync(2000);
   expect(second.view()).toMatchObject({ size: 0, reason: expect.stringMatching(/called a\b/) });
   await expect(second.opened).rejects.toThrow(
-    'the pool p is out of reach: another member is called a, or was a moment ago',
+    'the pool p is unavailable: another member is called a, or was a moment ago',
   );
   expect(types).toEqual(['unavailable']);
   expect(first.view()).toMatchObject({ size: 1, failures: 0 });
@@ -135,10 +135,10 @@ test('whoever waits for it is told why it is not there, in one sentence', async 
   seen.isDown = true;
   const pool = join();
   await clock.advanceAsync(1200);
-  await expect(pool.opened).rejects.toThrow(/^the pool p is out of reach: nobody is there$/);
+  await expect(pool.opened).rejects.toThrow(/^the pool p is unavailable: nobody is there$/);
   const other = join();
   void other.close();
-  await expect(other.opened).rejects.toThrow(/^the pool p is out of reach: it was closed$/);
+  await expect(other.opened).rejects.toThrow(/^the pool p is unavailable: it was closed$/);
 });
 
 test('a listener that fails stops no heartbeat, and others hear all the same', async () => {

@@ -34,11 +34,11 @@ describe('a pool of a fixed size', () => {
   });
 
   test.each([
-    [{ RANK: '1' }, /`PODS` to be a whole number from 1 on, got nothing/],
+    [{ RANK: '1' }, /`PODS` to be a whole number from 1 on, got undefined/],
     [{ PODS: '0', RANK: '0' }, /`PODS` to be a whole number from 1 on, got "0"/],
     [{ PODS: '3', RANK: '3' }, /`RANK` to be a number from 0 to 2, or a name .* got "3"/],
     [{ PODS: '3', RANK: 'worker' }, /`RANK` .* got "worker"/],
-    [{ PODS: '3' }, /`RANK` .* got nothing/],
+    [{ PODS: '3' }, /`RANK` .* got undefined/],
   ])('says what makes no sense: %o', (environment, message) => {
     expect(() => poolFromEnvironment('PODS', 'RANK', environment)).toThrow(message);
   });

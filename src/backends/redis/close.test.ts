@@ -203,7 +203,7 @@ describe.skipIf(redisServer() === undefined).each([
     await api.check('token');
     const call = throttle(async () => 1, { limiter: api, key: () => 'token', wait: true });
     const calling = expect(call()).rejects.toThrow(
-      'over the limit for "token"; the limiter was closed',
+      'over the limit for "token"; the limiter is closed',
     );
     await vi.waitFor(() => expect(api.stats().waiting).toBe(1));
     const server = guard({ limiter: api, key: () => 'token', wait: '2h' });

@@ -65,9 +65,7 @@ function describeApplied({ limit, name, pattern }: AppliedLimit): string {
   const notes = [
     limit.per === 'limit' && 'all keys count together',
     limit.shadow && 'shadow mode: counts, never refuses',
-    limit.redis && 'shared through Redis',
-    limit.etcd && 'shared through etcd',
-    limit.groups && 'shared with other groups',
+    ...limit.backends.map(({ note }) => note),
   ].filter((note) => note !== false && note !== undefined);
   return [`${what}, ${how}`, ...notes].join('; ');
 }

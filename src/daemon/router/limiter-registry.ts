@@ -3,18 +3,19 @@
  * reads the same as before keeps its counts, whatever else has changed around it.
  */
 
-import type { BackendFactory } from '../../backends/backend.ts';
-import { dryRunPeers } from '../../backends/peers/backend.ts';
-import { dryRunPool } from '../../backends/pool/backend.ts';
-import type { RemoteBackendFactory } from '../../backends/remote-backend.ts';
+import type { AnyBackendFactory } from '../../backends/daemon-backend.ts';
 import { type Clock, systemClock } from '../../core/clock.ts';
 import { createHasher, type Hasher } from '../../core/hash.ts';
 import { PendingSet } from '../../core/pending.ts';
 import type { AsyncLimiter, RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { createLimiter } from '../../limiter/limiter.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
-import { fingerprint, type LimitConfig, type RuleOptions } from '../config/limits.ts';
-import { dryRunRedis } from '../config/redis.ts';
+import {
+  dryRunFactoryOf,
+  fingerprint,
+  type LimitConfig,
+  type RuleOptions,
+} from '../config/limits.ts';
 
 /** One rule at work: a limit's own, or that of an override. */
 export interface LimiterEntry {
@@ -37,8 +38,8 @@ export interface RegistryContext {
 
 /** Nobody else: undefined. */
 export type BackendSelector = (
-  limit: Pick<LimitConfig, 'redis' | 'etcd' | 'peers' | 'pool' | 'groups'>,
-) => RemoteBackendFactory | BackendFactory | undefined;
+  limit: Pick<LimitConfig, 'backends'>,
+) => AnyBackendFactory | undefined;
 
 /** How the shelf has changed. */
 export interface RegistryChange {
@@ -83,30 +84,22 @@ export class LimiterRegistry {
   }
 
   #keepOrCreate(name: string, rule: RuleOptions, limit: LimitConfig): LimiterEntry {
-    const { redis, etcd, peers, pool, groups } = limit;
-    const decider = redis ? JSON.stringify(redis) : etcd?.source;
-    const part = groups && `groups ${groups.fraction}`;
-    const sharedBy = [decider, peers && 'peers', pool && 'pool', part];
-    const text = fingerprint(rule) + sharedBy.filter(Boolean).join();
+    const { backends } = limit;
+    const text = fingerprint(rule) + backends.map(({ identity }) => identity).join();
     const old = this.#entries.get(name);
     if (old?.fingerprint === text) return old;
     const { clock, batchClock, hasher, backendFor } = this.#context;
     const backend = backendFor(limit);
     const options = { ...rule, name, ...(clock && { clock }), ...(backend && { backend }) };
-    // In a pool every second has its own part: a look at the clock that is shared would spend one that is over.
-    const limiter = createLimiter(options, { hasher, clock: pool ? systemClock : batchClock });
+    const isExact = backends.some(({ needsExactTime }) => needsExactTime);
+    const limiter = createLimiter(options, { hasher, clock: isExact ? systemClock : batchClock });
     return { name, fingerprint: text, limiter, pending: new PendingSet() };
   }
 }
 
 /** A shelf for looking at only: nobody is connected to. */
 export function dryRunRegistry(limits: readonly LimitConfig[]): LimiterRegistry {
-  const bucketBackendFor: BackendSelector = ({ redis, etcd, peers, pool }) => {
-    if (redis || etcd) return redis ? dryRunRedis(redis) : etcd?.dryRunFactory;
-    return peers ? dryRunPeers : pool ? dryRunPool : undefined;
-  };
-  const backendFor: BackendSelector = (limit) =>
-    limit.groups ? limit.groups.dryRunFactory(bucketBackendFor(limit)) : bucketBackendFor(limit);
+  const backendFor: BackendSelector = ({ backends }) => dryRunFactoryOf(backends);
   const registry = new LimiterRegistry({ hasher: createHasher([0, 0]), backendFor });
   registry.apply(limits);
   return registry;

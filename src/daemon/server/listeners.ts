@@ -12,7 +12,12 @@ import {
   type Server as TlsServer,
 } from 'node:tls';
 import { ConfigError, errorMessageOf } from '../../core/errors.ts';
-import { formatListenAddress, type ListenAddress, type TlsConfig } from '../config/listen.ts';
+import {
+  formatListenAddress,
+  type ListenAddress,
+  type TlsConfig,
+} from '../../core/listen-address.ts';
+import { DEFAULT_ADDRESS } from '../config/read.ts';
 
 /** Takes over a connection that came in at this address. */
 export type Accept = (socket: Socket, listen: ListenAddress) => void;
@@ -248,7 +253,7 @@ function listenError(
 
 /** Where a surface's addresses stand in a configuration. */
 const configPathOf = (surface: string): string =>
-  surface === 'groups' ? 'groups.listen' : `listen.${surface}`;
+  surface in DEFAULT_ADDRESS ? `listen.${surface}` : `${surface}.listen`;
 
 function expectedAddress(listen: ListenAddress, error: NodeJS.ErrnoException): string {
   if (error.code === 'EADDRINUSE') return 'an address that nobody else uses';

@@ -2,7 +2,7 @@
  * Behind the counter: what those can see and do who look after the daemon. Who that is, `access.ts` says.
  *
  *     GET  /inspect /explain        how a key stands; which limits it meets, and why
- *     GET  /limits /peers /pool /groups /metrics /feed
+ *     GET  /limits /metrics /feed, and a page a backend, such as /peers
  *     POST /reload
  */
 
@@ -29,6 +29,14 @@ export type ReloadResult =
   | { readonly ok: true }
   | { readonly ok: false; readonly problems: readonly string[] };
 
+export interface BackendAdminPage {
+  readonly name: string;
+  /** What it shows, in a few words. */
+  readonly summary: string;
+  /** Its JSON, or a promise of it. */
+  view(): unknown;
+}
+
 export interface AdminContext {
   readonly router: Router;
   readonly version: string;
@@ -42,25 +50,22 @@ export interface AdminContext {
   routesConfig(): RoutesConfig;
   /** The limits there are, as JSON will have them. */
   limits(): unknown;
-  /** The fleet, as JSON will have it; undefined: there is none. */
-  peers(): unknown;
-  /** The pool, likewise. */
-  pool(): Promise<unknown>;
-  /** The groups, likewise. */
-  groups(): unknown;
+  /** The pages of the backends: `GET /<name>`. */
+  readonly backendPages: readonly BackendAdminPage[];
 }
 
 export const adminRoutes = (own: AdminContext): readonly (readonly [string, Endpoint])[] => [
-  ['/', adminEndpoint(READ_METHODS, () => textResponse(200, helpText(own.version)))],
+  ['/', adminEndpoint(READ_METHODS, () => textResponse(200, helpText(own)))],
   ['/inspect', adminEndpoint(READ_METHODS, (request, at) => inspect(own, request, at))],
   ['/explain', adminEndpoint(READ_METHODS, (request, at) => explain(own, request, at))],
   ['/limits', adminEndpoint(READ_METHODS, () => jsonResponse(200, own.limits()))],
-  ['/peers', adminEndpoint(READ_METHODS, () => jsonResponse(200, own.peers() ?? NO_PEERS))],
-  [
-    '/pool',
-    adminEndpoint(READ_METHODS, async () => jsonResponse(200, (await own.pool()) ?? NO_POOL)),
-  ],
-  ['/groups', adminEndpoint(READ_METHODS, () => jsonResponse(200, own.groups() ?? NO_GROUPS))],
+  ...own.backendPages.map(
+    ({ name, view }) =>
+      [
+        `/${name}`,
+        adminEndpoint(READ_METHODS, async () => jsonResponse(200, await view())),
+      ] as const,
+  ),
   [
     '/metrics',
     adminEndpoint(READ_METHODS, () => ({
@@ -71,11 +76,6 @@ export const adminRoutes = (own: AdminContext): readonly (readonly [string, Endp
   ['/feed', adminEndpoint(['GET'], () => openEventStream(own))],
   ['/reload', adminEndpoint(WRITE_METHODS, () => reload(own))],
 ];
-
-/** A daemon alone is a fleet too. */
-const NO_PEERS = { peers: [] };
-const NO_POOL = { members: [] };
-const NO_GROUPS = { others: [] };
 
 const PROMETHEUS_HEADERS = ['Content-Type', 'text/plain; version=0.0.4; charset=utf-8'];
 
@@ -147,7 +147,7 @@ async function reload(own: AdminContext): Promise<HttpResponse> {
     : problemResponse(422, reloaded.problems.join('\n'));
 }
 
-const helpText = (version: string): string => `sluice ${version}
+const helpText = ({ version, backendPages }: AdminContext): string => `sluice ${version}
 
   GET  /check?key=alice[&limit=api][&cost=1][&hold=1][&status=403]   200, or 429, 503, 403
   POST /check    the same as a form or JSON; a list of questions is a batch
@@ -156,10 +156,7 @@ const helpText = (version: string): string => `sluice ${version}
   GET  /inspect?key=alice[&limit=api]     how a key stands
   GET  /explain?key=alice                 which limits apply, and why
   GET  /limits                            all there are
-  GET  /peers                             the other daemons of the fleet
-  GET  /pool                              the daemons that divide limits among them
-  GET  /groups                            the groups that limits are shared with
-  GET  /metrics                           for Prometheus
+${backendPages.map(({ name, summary }) => `  GET  /${name.padEnd(34)} ${summary}\n`).join('')}  GET  /metrics                           for Prometheus
   GET  /feed                              server-sent events, one a second
   POST /reload                            takes in the configuration again
   GET  /healthz   /readyz

@@ -1,13 +1,13 @@
-/** A connection to NATS that is tried for until there is one: a daemon may be there before its servers. */
+/** A NATS connection that is retried until it succeeds: a daemon may start before its NATS servers. */
 
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { ConfigError, errorMessageOf } from '../../core/errors.ts';
 import type { Log } from '../../core/log.ts';
 
-/** How long a server may take to answer, and how soon it is tried again if it did not. */
+/** Timeout of one attempt, and the pause before the next. */
 const CONNECT_TIMEOUT_MS: Millis = 2000;
 const RETRY_MS: Millis = 1000;
-/** The same once there was a connection: those who meet there are back within a second of its return. */
+/** After a lost connection: backends are back within a second of the server's return. */
 const RECONNECT_OPTIONS = { reconnectTimeWait: 200, reconnectJitter: 100, reconnectJitterTLS: 100 };
 
 type NatsPackage = typeof import('@nats-io/transport-node');
@@ -15,9 +15,9 @@ export type NatsConnection = Awaited<ReturnType<NatsPackage['connect']>>;
 
 export interface NatsConnectorContext {
   readonly clock: Clock;
-  /** Left out if whoever uses the connection tells of outages itself. */
+  /** Left out if the user of the connection logs outages itself. */
   readonly log?: Log;
-  /** What is out of reach without it, as the configuration calls it: `peers`, `pool`. */
+  /** The section of the configuration that needs it, such as `pool`. */
   readonly section: string;
 }
 
@@ -28,7 +28,7 @@ export class NatsConnector {
   #lastError: string | undefined;
   #isClosed = false;
   #cancelRetry = (): void => {};
-  /** Resolves with the connection, as soon as there is one; with undefined if it was closed before. */
+  /** Resolves with the connection; with undefined if the connector was closed before. */
   readonly connected: Promise<NatsConnection | undefined>;
 
   /** @throws {ConfigError} if the package it needs is missing. */
@@ -48,12 +48,11 @@ export class NatsConnector {
     this.connected = this.#connectWithRetry();
   }
 
-  /** The connection, if there is one by now. */
   get connection(): NatsConnection | undefined {
     return this.#connection;
   }
 
-  /** Why there is none yet, once that is known. */
+  /** The reason of the last failed attempt. */
   get lastError(): string | undefined {
     return this.#lastError;
   }
@@ -73,7 +72,7 @@ export class NatsConnector {
         this.#connection = connection;
         if (this.#lastError !== undefined)
           log('info', `${section} available again`, { through: 'nats' });
-        logStatusChanges(connection, section, log).catch(() => {}); // it ends with the connection
+        logStatusChanges(connection, section, log).catch(() => {}); // ends with the connection
         return connection;
       } catch (error) {
         const reason = errorMessageOf(error);
@@ -98,25 +97,29 @@ export class NatsConnector {
   }
 }
 
-async function loadNatsPackage(what: string): Promise<NatsPackage> {
+async function loadNatsPackage(section: string): Promise<NatsPackage> {
   try {
     return await import('@nats-io/transport-node');
   } catch (error) {
     const expected = `left out, or the package "@nats-io/transport-node" installed (${errorMessageOf(error)})`;
-    throw new ConfigError(`${what}.nats`, expected, 'nats');
+    throw new ConfigError(`${section}.nats`, expected, 'nats');
   }
 }
 
-/** Tells when the server goes and comes back: that all peers are gone has another reason then. */
-async function logStatusChanges(connection: NatsConnection, what: string, log: Log): Promise<void> {
+/** Logs outages of the server, which explain why all peers are gone. */
+async function logStatusChanges(
+  connection: NatsConnection,
+  section: string,
+  log: Log,
+): Promise<void> {
   const through = 'nats';
   for await (const { type } of connection.status()) {
-    if (type === 'disconnect') log('warn', `${what} unavailable`, { through, reason: type });
-    else if (type === 'reconnect') log('info', `${what} available again`, { through });
+    if (type === 'disconnect') log('warn', `${section} unavailable`, { through, reason: type });
+    else if (type === 'reconnect') log('info', `${section} available again`, { through });
   }
 }
 
-/** What NATS is told of its servers: who we are may stand in an address, and its package does not look there. */
+/** Credentials may stand in an address, where the NATS package does not look: they become options. */
 export function natsConnectOptions(servers: readonly string[]): {
   readonly servers: string[];
   readonly user?: string;
@@ -124,19 +127,18 @@ export function natsConnectOptions(servers: readonly string[]): {
   readonly token?: string;
 } {
   const named = servers.map((server) => /^(?:([a-z]+:\/\/)?(.*)@)?(.*)$/is.exec(server) ?? []);
-  const [, , who] = named.find(([, , own]) => own) ?? [];
+  const [, , credentials] = named.find(([, , user]) => user) ?? [];
   const bare = named.map(([, scheme = '', , rest]) => scheme + rest);
-  if (who === undefined) return { servers: bare };
-  const [first, ...others] = who.split(':');
-  if (others.length === 0) return { servers: bare, token: decodeUriPart(first) };
-  return { servers: bare, user: decodeUriPart(first), pass: decodeUriPart(others.join(':')) };
+  if (credentials === undefined) return { servers: bare };
+  const [user, ...password] = credentials.split(':');
+  if (password.length === 0) return { servers: bare, token: decodeUriPart(user) };
+  return { servers: bare, user: decodeUriPart(user), pass: decodeUriPart(password.join(':')) };
 }
 
-/** As it was before it was written into an address. */
 function decodeUriPart(part: string): string {
   try {
     return decodeURIComponent(part);
   } catch {
-    return part; // it was not written as one
+    return part; // not percent-encoded
   }
 }

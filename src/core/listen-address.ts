@@ -1,20 +1,27 @@
 /**
- * Where a surface listens: an address of the network, or a Unix socket.
+ * Listen addresses of a server: TCP, optionally with TLS, or a Unix socket.
  *
- *     127.0.0.1:7610    [::1]:7610    localhost:7610    7610 (this machine only)
+ *     127.0.0.1:7610    [::1]:7610    localhost:7610    7610 (loopback only)
  *     /run/sluice/line.sock
  *     { at: 0.0.0.0:7610, tls: { cert: cert.pem, key: key.pem } }
  *     { at: /run/sluice/line.sock, mode: '660' }
  */
 
-import { isIP } from 'node:net';
-import { ConfigError } from '../../core/errors.ts';
-import { isRecord, OptionReader, readEach } from '../../core/options.ts';
+import { isNonEmptyString } from './config-helpers.ts';
+import { ConfigError } from './errors.ts';
+import {
+  formatHostPort,
+  isLoopbackHost,
+  isPort,
+  parseHostPort,
+  parseSocketPath,
+} from './host-port.ts';
+import { isRecord, OptionReader, readEach } from './options.ts';
 
 export interface TlsConfig {
   readonly cert: string;
   readonly key: string;
-  /** Whose certificates clients must show; none: clients need none. */
+  /** Certificate authorities that client certificates must come from; undefined: clients need none. */
   readonly ca: string | undefined;
 }
 
@@ -27,9 +34,9 @@ export type ListenAddress =
     }
   | { readonly kind: 'unix'; readonly path: string; readonly mode: number | undefined };
 
-const MAX_PORT = 65_535;
+const DEFAULT_HOST = '127.0.0.1';
 
-/** The system does not take a longer path for a socket. */
+/** The operating system's limit for a socket path. */
 const MAX_SOCKET_PATH_BYTES = 107;
 
 const MAX_ADDRESSES = 64;
@@ -37,14 +44,14 @@ const MAX_ADDRESSES = 64;
 const EXPECTED_ADDRESS =
   'an address such as 127.0.0.1:7610, a path such as /run/sluice.sock, or off';
 
-/** Reads one address or several; `false` and `off` are none. */
+/** Reads one address or a list of them; `false` and `off` are an empty list. */
 export function readListenAddresses(value: unknown, path: string): readonly ListenAddress[] {
   if (value === false || value === 'off') return [];
   if (!Array.isArray(value)) return [readListenAddress(value, path)];
   if (value.length > MAX_ADDRESSES) {
     throw new ConfigError(path, `at most ${MAX_ADDRESSES} addresses`, `${value.length} of them`);
   }
-  return readEach(value, (own, n) => readListenAddress(own, `${path}[${n}]`));
+  return readEach(value, (item, n) => readListenAddress(item, `${path}[${n}]`));
 }
 
 function readListenAddress(value: unknown, path: string): ListenAddress {
@@ -59,7 +66,7 @@ function readListenAddress(value: unknown, path: string): ListenAddress {
   );
   if (listen?.kind === 'unix' && tls) fields.report('tls', 'left out on a Unix socket');
   if (listen?.kind === 'tcp' && mode !== undefined)
-    fields.report('mode', 'left out but on a Unix socket');
+    fields.report('mode', 'left out: only a Unix socket has a mode');
   fields.finish();
   return listen as ListenAddress;
 }
@@ -72,26 +79,21 @@ function parseListenAddress(
 ): ListenAddress {
   const text = typeof value === 'number' ? String(value) : value;
   if (typeof text !== 'string') throw new ConfigError(path, EXPECTED_ADDRESS, value);
-  if (/^(unix:|\.{0,2}\/)/.test(text)) {
-    const socket = text.replace(/^unix:/, '');
-    if (Buffer.byteLength(socket) > MAX_SOCKET_PATH_BYTES) {
+  const socket = parseSocketPath(text);
+  if (socket !== undefined) {
+    if (new TextEncoder().encode(socket).length > MAX_SOCKET_PATH_BYTES) {
       throw new ConfigError(path, `a path of at most ${MAX_SOCKET_PATH_BYTES} bytes`, value);
     }
     return { kind: 'unix', path: socket, mode };
   }
-  const [, ip6, host = '127.0.0.1', digits] =
-    /^(?:(?:\[([\da-fA-F:.]+)\]|([^:[\]/\s]+)):)?(\d{1,5})$/.exec(text) ?? [];
-  const port = Number(digits);
-  if (digits === undefined || port > MAX_PORT || (ip6 !== undefined && isIP(ip6) !== 6)) {
-    throw new ConfigError(path, EXPECTED_ADDRESS, value);
-  }
-  return { kind: 'tcp', host: ip6 ?? host, port, tls };
+  const { host = DEFAULT_HOST, port } = parseHostPort(text) ?? {};
+  if (!isPort(port, 0)) throw new ConfigError(path, EXPECTED_ADDRESS, value);
+  return { kind: 'tcp', host, port, tls };
 }
 
 function readTls(value: unknown, path: string): TlsConfig {
   const fields = OptionReader.collecting(path, value, 'an object with `cert` and `key`');
-  const isFile = (own: unknown): own is string => typeof own === 'string' && own !== '';
-  const file = (name: string): string => fields.required(name, isFile, "a file's name");
+  const file = (name: string): string => fields.required(name, isNonEmptyString, 'a file name');
   const tls = {
     cert: file('cert'),
     key: file('key'),
@@ -101,7 +103,7 @@ function readTls(value: unknown, path: string): TlsConfig {
   return tls;
 }
 
-/** Who may connect, as `chmod` spells it. */
+/** Permissions of a Unix socket, as `chmod` spells them. */
 function readMode(fields: OptionReader): number | undefined {
   const value = fields.get('mode');
   const text = typeof value === 'number' ? String(value) : value;
@@ -111,16 +113,9 @@ function readMode(fields: OptionReader): number | undefined {
   return undefined;
 }
 
-/** True if only this machine can reach it. */
+/** True if only this machine can connect. */
 export const isLoopback = (listen: ListenAddress): boolean =>
-  listen.kind === 'unix' ||
-  listen.host === 'localhost' ||
-  listen.host === '::1' ||
-  (isIP(listen.host) === 4 && listen.host.startsWith('127.'));
+  listen.kind === 'unix' || isLoopbackHost(listen.host);
 
-/** As people write it. */
-export function formatListenAddress(listen: ListenAddress): string {
-  if (listen.kind === 'unix') return listen.path;
-  const host = listen.host.includes(':') ? `[${listen.host}]` : listen.host;
-  return `${host}:${listen.port}`;
-}
+export const formatListenAddress = (listen: ListenAddress): string =>
+  listen.kind === 'unix' ? listen.path : formatHostPort(listen);

@@ -10,6 +10,6 @@ test.each([
   ],
   [['b', 'me:a:b/c@d@a'], { servers: ['b', 'a'], user: 'me', pass: 'a:b/c@d' }],
   [['nats://50%token@a'], { servers: ['nats://a'], token: '50%token' }],
-])('who a daemon is to NATS stands in an address: %j', (servers, options) => {
+])('nats connection: takes credentials out of the address %j', (servers, options) => {
   expect(natsConnectOptions(servers)).toEqual(options);
 });
