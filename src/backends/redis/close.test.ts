@@ -7,7 +7,7 @@ import { describe, expect, test, vi } from 'vitest';
 import { redisFixture } from '../../../test/support/own-redis.ts';
 import { ioRedis, nodeRedis } from '../../../test/support/redis-clients.ts';
 import { redisServer } from '../../../test/support/services.ts';
-import { guard } from '../../adapters/http/guard.ts';
+import { requestLimiter } from '../../adapters/http/request-limiter.ts';
 import { type Clock, systemClock } from '../../core/clock.ts';
 import { limiter, type QueueOptions } from '../../limiter/limiter.ts';
 import type { Limit } from '../../policies/limit.ts';
@@ -200,7 +200,7 @@ describe.skipIf(redisServer() === undefined).each([
       'over the limit for "token"; the limiter is closed',
     );
     await vi.waitFor(() => expect(api.stats().waiting).toBe(1));
-    const server = guard({ limiter: api, key: () => 'token', wait: '2h' });
+    const server = requestLimiter({ limiter: api, key: () => 'token', wait: '2h' });
     const asking = server.check({ headers: {} });
     await vi.waitFor(() => expect(api.stats().waiting).toBe(2));
     await api.close();

@@ -4,7 +4,7 @@ import { describe, expect, test, vi } from 'vitest';
 import { redisFixture } from '../../../test/support/own-redis.ts';
 import { ioRedis, nodeRedis } from '../../../test/support/redis-clients.ts';
 import { redisServer } from '../../../test/support/services.ts';
-import { guard } from '../../adapters/http/guard.ts';
+import { requestLimiter } from '../../adapters/http/request-limiter.ts';
 import { prometheus } from '../../adapters/metrics/prometheus.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
@@ -271,7 +271,7 @@ describe.skipIf(redisServer() === undefined).each([
   test('a server asks it for every request, and tells clients how they stand', async () => {
     const api = shared(perSecond(0.1, 2));
     await api.check('warm');
-    const own = guard({ limiter: api, key: () => 'alice' });
+    const own = requestLimiter({ limiter: api, key: () => 'alice' });
     const before = calls();
     const check = async () => {
       const answer = await own.check({ headers: {} });

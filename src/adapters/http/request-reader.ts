@@ -1,50 +1,49 @@
 /**
- * What the options say of a request: whether it counts, against whom, how much, and as part of what.
+ * Reads from a request what the options define: whether it is counted, its key, cost and partition.
  *
- * Much of that was written by the client: a header, a length, the name of a class of service. If
- * nonsense there opened the door, clients would write nonsense. So nothing in here lets a request
- * off; where an option fails, something plainer holds, and somebody hears of it:
+ * Much of that comes from the client: a header, a length, a service class. If an invalid value exempted a request, clients
+ * would send invalid values. So no failure of an option exempts a request; a default is used and the error is reported:
  *
- *     skip        fails                             it counts
- *     key         fails, or is no key               the address counts
- *     address     fails, or is no address           the connection's counts
- *     cost        fails, or is no number from 0 on  1
- *     partition   fails, or the limit has no such   none
+ *     skip        fails                                  the request is counted
+ *     key         fails, or returns no valid key         the client's address
+ *     address     fails, or returns no valid address     the connection's address
+ *     cost        fails, or returns no number >= 0       1
+ *     partition   fails, or is unknown to the limit      no partition
  */
 
 import { ConfigError } from '../../core/errors.ts';
 import { isRemote } from '../../limiter/async-limiter.ts';
 import { clientKeyOf, type IpAddress, parseAddress } from './address.ts';
-import { type ErrorReporter, requireSync } from './report.ts';
+import { type ErrorReporter, requireSync } from './error-reporter.ts';
 import type { HttpSettings } from './settings.ts';
 
-/** How to look at a request of some framework. */
+/** Reads a framework's request. */
 export interface RequestAccessor<Request> {
-  /** A header by its name in small letters; several of the same name joined by commas. */
+  /** A header by its lower-case name; several of the same name are joined by commas. */
   header(request: Request, name: string): string | undefined;
-  /** Who the connection is from. */
+  /** The remote address of the connection. */
   address(request: Request): string | undefined;
-  /** Who the framework says it is from, if it has a setting for proxies of its own. */
+  /** The client's address according to the framework's own proxy setting, if it has one. */
   ip?(request: Request): string | undefined;
 }
 
-/** All requests whose address nobody knows share one key. */
+/** The key that all requests without a known address share. */
 const UNKNOWN_CLIENT = 'unknown';
 
 export class RequestReader<Request> {
   readonly #settings: HttpSettings<Request>;
   readonly #accessor: RequestAccessor<Request>;
   readonly #reporter: ErrorReporter;
-  /** Partitions the limit is known to have: no more than it has. */
+  /** Partitions that the limit has accepted. Bounded by the number it has. */
   readonly #knownPartitions = new Set<unknown>();
 
   constructor(
     settings: HttpSettings<Request>,
-    reader: RequestAccessor<Request>,
+    accessor: RequestAccessor<Request>,
     reporter: ErrorReporter,
   ) {
     this.#settings = settings;
-    this.#accessor = reader;
+    this.#accessor = accessor;
     this.#reporter = reporter;
   }
 
@@ -57,7 +56,7 @@ export class RequestReader<Request> {
     const { key, keyHeader } = this.#settings;
     if (keyHeader !== undefined) {
       const value = this.#accessor.header(request, keyHeader);
-      // Named, so that nobody passes a header that looks like somebody else's address.
+      // Prefixed with the header's name: a header value must not collide with another client's address.
       return value ? `${keyHeader}=${value}` : this.#clientKeyOf(request);
     }
     return (
@@ -74,19 +73,19 @@ export class RequestReader<Request> {
     const { partition } = this.#settings;
     return (
       partition &&
-      this.#callOption('partition', partition, request, (said) => this.#validatePartition(said))
+      this.#callOption('partition', partition, request, (value) => this.#validatePartition(value))
     );
   }
 
-  /** What a function of the user's says, read; undefined where it fails or says nonsense. */
+  /** The result of a function option, validated; undefined if it fails or is invalid. */
   #callOption<T>(
     name: string,
-    say: (request: Request) => unknown,
+    option: (request: Request) => unknown,
     request: Request,
-    read: (said: unknown) => T,
+    validate: (value: unknown) => T,
   ): T | undefined {
     try {
-      return read(requireSync(name, say(request)));
+      return validate(requireSync(name, option(request)));
     } catch (error) {
       this.#reporter.optionFailed(error);
       return undefined;
@@ -107,8 +106,9 @@ export class RequestReader<Request> {
           this.#addressFromFramework(request) ??
           this.#addressFromConnection(request)
         );
-      const from = this.#addressFromOption(request) ?? this.#addressFromConnection(request);
-      return resolveClient(from, this.#accessor.header(request, 'x-forwarded-for'));
+      const connectedFrom =
+        this.#addressFromOption(request) ?? this.#addressFromConnection(request);
+      return resolveClient(connectedFrom, this.#accessor.header(request, 'x-forwarded-for'));
     } catch (error) {
       this.#reporter.optionFailed(error);
       return undefined;
@@ -120,7 +120,7 @@ export class RequestReader<Request> {
     return address && this.#callOption('address', address, request, validateAddress);
   }
 
-  /** A framework that believes a proxy believes whatever the proxy was told: it may be no address. */
+  /** May be invalid: a framework that trusts a proxy returns whatever the proxy was sent. */
   #addressFromFramework(request: Request): IpAddress | undefined {
     return parseIfPresent(this.#accessor.ip?.(request));
   }
@@ -129,14 +129,18 @@ export class RequestReader<Request> {
     return parseIfPresent(this.#accessor.address(request));
   }
 
-  /** A limit is asked once whether it has a partition, by looking. It complains if not. */
-  #validatePartition(said: unknown): string | undefined {
-    if (said === undefined || said === null) return undefined;
-    const partition = said as string;
+  /** Checked once per partition, by a peek, which throws if the limit does not have it. */
+  #validatePartition(value: unknown): string | undefined {
+    if (value === undefined || value === null) return undefined;
+    const partition = value as string;
     if (!this.#knownPartitions.has(partition)) {
       const { limiter } = this.#settings;
       if (isRemote(limiter)) {
-        throw new ConfigError('partition', 'left out: a shared limit has none', partition);
+        throw new ConfigError(
+          'partition',
+          'left out: limits with a remote backend have no partitions',
+          partition,
+        );
       }
       limiter.peek(UNKNOWN_CLIENT, 0, { partition });
       this.#knownPartitions.add(partition);
@@ -148,22 +152,22 @@ export class RequestReader<Request> {
 const parseIfPresent = (text: string | undefined): IpAddress | undefined =>
   text ? parseAddress(text) : undefined;
 
-/** Ids are often numbers. Nothing, in whatever form, is no key: the address counts. */
-function validateKey(said: unknown): string | undefined {
-  if (said === undefined || said === null || said === '') return undefined;
-  if (typeof said === 'string') return said;
-  if (typeof said === 'bigint' || Number.isFinite(said)) return String(said);
-  throw new ConfigError('key', 'a text or a number', said);
+/** User ids are often numbers. For undefined, null and '' the address is used. */
+function validateKey(value: unknown): string | undefined {
+  if (value === undefined || value === null || value === '') return undefined;
+  if (typeof value === 'string') return value;
+  if (typeof value === 'bigint' || Number.isFinite(value)) return String(value);
+  throw new ConfigError('key', 'a string or a number', value);
 }
 
-function validateCost(said: unknown): number {
-  if (typeof said === 'number' && said >= 0) return said;
-  throw new ConfigError('cost', 'a number of at least 0', said);
+function validateCost(value: unknown): number {
+  if (typeof value === 'number' && value >= 0) return value;
+  throw new ConfigError('cost', 'a number of at least 0', value);
 }
 
-function validateAddress(said: unknown): IpAddress | undefined {
-  if (said === undefined || said === null || said === '') return undefined;
-  const address = typeof said === 'string' ? parseAddress(said) : undefined;
+function validateAddress(value: unknown): IpAddress | undefined {
+  if (value === undefined || value === null || value === '') return undefined;
+  const address = typeof value === 'string' ? parseAddress(value) : undefined;
   if (address !== undefined) return address;
-  throw new ConfigError('address', 'an address', said);
+  throw new ConfigError('address', 'an IP address', value);
 }
