@@ -15,7 +15,7 @@ describe('fetch-headers', () => {
     [{ 'retry-after': '120' }, 120_000],
     [{ 'retry-after': ' 0 ' }, 0],
     [{ 'retry-after': 'Thu, 01 Jan 2026 00:00:05 GMT' }, 5000],
-    // The other side's clock is an hour behind: five seconds are five seconds all the same.
+    // The server's clock is an hour behind: the difference to its own Date counts.
     [
       {
         'retry-after': 'Wed, 31 Dec 2025 23:00:05 GMT',

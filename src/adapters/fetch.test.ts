@@ -10,18 +10,18 @@ import type { Limiter } from '../limiter/sync-limiter.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
 import { throttleFetch } from './fetch.ts';
 
-type Answer = (request: IncomingMessage, response: ServerResponse) => void;
+type Handler = (request: IncomingMessage, response: ServerResponse) => void;
 
 const servers: Server[] = [];
 
-/** A real server; its answers are given one after the other, the last one for ever. */
-async function serve(...answers: Answer[]): Promise<{ url: string; seen: string[] }> {
+/** A real server with one handler per request; the last one serves all further requests. */
+async function serve(...handlers: Handler[]): Promise<{ url: string; seen: string[] }> {
   const seen: string[] = [];
   const server = createServer((request, response) => {
     seen.push(`${request.method} ${request.url}`);
     request.resume();
-    const answer = answers.length > 1 ? answers.shift() : answers[0];
-    answer?.(request, response);
+    const handler = handlers.length > 1 ? handlers.shift() : handlers[0];
+    handler?.(request, response);
   });
   servers.push(server);
   await new Promise<void>((ready) => server.listen(0, '127.0.0.1', ready));
@@ -36,12 +36,12 @@ afterEach(() => {
 });
 
 const status =
-  (code: number, headers: Record<string, string> = {}): Answer =>
+  (code: number, headers: Record<string, string> = {}): Handler =>
   (_request, response) => {
     response.writeHead(code, headers).end(String(code));
   };
 
-/** What a limiter hears of how calls went. */
+/** The outcomes of settled calls. */
 function outcomesOf(api: Limiter): string[] {
   const outcomes: string[] = [];
   api.on((event) => event.type === 'settled' && outcomes.push((event as SettledEvent).outcome));
@@ -62,8 +62,8 @@ describe.each([
   });
 
   test('settles with the outcome of the status', async () => {
-    const answers = [200, 304, 404, 501, 408, 429, 500, 503].map((code) => status(code));
-    const { url } = await serve(...answers);
+    const handlers = [200, 304, 404, 501, 408, 429, 500, 503].map((code) => status(code));
+    const { url } = await serve(...handlers);
     const sink = limiter({ limit: { adaptive: { fixed: 5 } } });
     const outcomes = outcomesOf(sink);
     const api = throttleFetch(inner, { limiter: sink });
@@ -168,7 +168,7 @@ describe.each([
 
   test('retry: retries back-pressure and cancels discarded bodies', async () => {
     let dropped = 0;
-    const endless: Answer = (_request, response) => {
+    const endless: Handler = (_request, response) => {
       response.writeHead(503).write('x'.repeat(100_000));
       response.once('close', () => dropped++);
     };
@@ -237,9 +237,9 @@ describe('throttleFetch', () => {
 
   test('works with a remote limiter, and applies Retry-After', async () => {
     const { url, seen } = await serve(status(429, { 'Retry-After': '60' }));
-    const answers = [allow(1), allow(0)];
+    const decisions = [allow(1), allow(0)];
     const backend: Partial<RemoteBackend> = {
-      checkNow: async () => ({ decision: answers.shift() ?? deny(1), decidedAt: 0 }),
+      checkNow: async () => ({ decision: decisions.shift() ?? deny(1), decidedAt: 0 }),
       settle: async () => {},
       isAvailable: true,
     };
@@ -248,7 +248,7 @@ describe('throttleFetch', () => {
     const api = throttleFetch({ limiter: shared, wait: false });
     expect((await api(url)).status).toBe(429);
     await expect(api(url)).rejects.toMatchObject({ code: 'DENIED' });
-    expect([seen.length, answers.length]).toEqual([1, 1]); // nobody was asked again
+    expect([seen.length, decisions.length]).toEqual([1, 1]); // no second check during the cool-down
   });
 
   test('refuses invalid options, naming them', () => {

@@ -213,15 +213,15 @@ describe('node', () => {
   test('does not count a client that disconnected before the check', async () => {
     const [api, handle, checked] = [one(), vi.fn(), vi.fn()];
     const limited = node({ limiter: api });
-    const gone = new AbortController();
+    const disconnect = new AbortController();
     const server = createServer((request, response) => {
       response.once('close', () =>
         setImmediate(() => checked(limited(request, response, () => handle()))),
       );
-      gone.abort();
+      disconnect.abort();
     });
     const url = track(await listenOnFreePort(server));
-    await expect(fetch(url, { signal: gone.signal })).rejects.toThrow();
+    await expect(fetch(url, { signal: disconnect.signal })).rejects.toThrow();
     await vi.waitFor(() => expect(checked).toHaveBeenCalledTimes(1));
     expect(handle).not.toHaveBeenCalled();
     expect(api.stats()).toMatchObject({ allowed: 0, denied: 0, held: 0 });
@@ -415,15 +415,15 @@ describe('fastify: hooks and responses', () => {
   test('does not count a client that disconnected before the check', async () => {
     const [api, handle, passed] = [one(), vi.fn(), vi.fn()];
     const app = fastifyApp();
-    const gone = new AbortController();
+    const disconnect = new AbortController();
     app.addHook('onRequest', (_, reply, done) => {
       reply.raw.once('close', () => setImmediate(() => passed(done())));
-      gone.abort();
+      disconnect.abort();
     });
     await app.register(fastify({ limiter: api }));
     app.get('/', async () => handle());
     const url = await app.listen({ port: 0, host: '127.0.0.1' });
-    await expect(fetch(url, { signal: gone.signal })).rejects.toThrow();
+    await expect(fetch(url, { signal: disconnect.signal })).rejects.toThrow();
     await vi.waitFor(() => expect(passed).toHaveBeenCalled());
     expect(api.stats()).toMatchObject({ allowed: 0, denied: 0 });
     expect(handle).not.toHaveBeenCalled();
@@ -477,9 +477,9 @@ describe('hono', () => {
     app.use(hono({ limiter: one(), key: () => 'all' }));
     app.use(hono({ limiter: inFlight(), key: () => 'all' }));
     app.get('/own', () => new Response('done'));
-    const own = await app.request('/own');
-    expect(own.headers.get('ratelimit')).toBe('"bucket";r=0;t=3600, "adaptive";r=0');
-    expect(await own.text()).toBe('done');
+    const response = await app.request('/own');
+    expect(response.headers.get('ratelimit')).toBe('"bucket";r=0;t=3600, "adaptive";r=0');
+    expect(await response.text()).toBe('done');
   });
 
   test('adds an item to a list that has a similar one', async () => {

@@ -7,13 +7,13 @@ import type { Limiter } from '../limiter/sync-limiter.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
 import { instrument } from './opentelemetry.ts';
 
-/** Collects when asked, as a scraper would. */
+/** Collects on demand, like a scraper. */
 class PullReader extends MetricReader {
   protected override async onForceFlush(): Promise<void> {}
   protected override async onShutdown(): Promise<void> {}
 }
 
-/** The real SDK, and what a collection brings: every value by its name and labels. */
+/** The real SDK, and the values of a collection by name and labels. */
 function sdk() {
   const reader = new PullReader();
   const provider = new MeterProvider({ readers: [reader] });
@@ -30,7 +30,7 @@ function sdk() {
       ),
     );
   };
-  /** Each instrument in one line: name, unit, and what kind of figure it makes. */
+  /** Name, unit and kind of each instrument. */
   const kinds = async (): Promise<string[]> => {
     const { resourceMetrics } = await reader.collect();
     const found = resourceMetrics.scopeMetrics.flatMap((scope) => scope.metrics);
@@ -45,7 +45,7 @@ function sdk() {
 
 const bucket = { bucket: { rate: '10/s', burst: 3 } } as const;
 
-async function busyLife(api: Limiter, clock: VirtualClock): Promise<void> {
+async function sampleTraffic(api: Limiter, clock: VirtualClock): Promise<void> {
   api.check('alice', 3);
   api.check('alice');
   const late = api.acquire('alice', 2);
@@ -65,7 +65,7 @@ describe('instrument', () => {
     const api = limiter({ name: 'api', limit: bucket, clock });
     const { meter, collect } = sdk();
     instrument(api, { meter });
-    await busyLife(api, clock);
+    await sampleTraffic(api, clock);
     const { bytes, keys } = api.stats();
     expect(await collect()).toMatchObject({
       'sluice.decisions api allow': 2,
@@ -227,11 +227,16 @@ describe('instrument', () => {
     api.settle('db', { rttMs: 5 });
     expect(Object.keys(await collect())).toEqual([]);
     expect(stats).not.toHaveBeenCalled();
-    expect(stops.map((own) => own.mock.calls.length)).toEqual([1, 1]);
+    expect(stops.map((stop) => stop.mock.calls.length)).toEqual([1, 1]);
   });
 
   test.each([
-    ['two limiters of one name', ['a', 'a'], {}, /`limiters\[1\]\.name` to be a name that no other/],
+    [
+      'two limiters of one name',
+      ['a', 'a'],
+      {},
+      /`limiters\[1\]\.name` to be a name that no other/,
+    ],
     ['a meter that is none', ['a'], { meter: {} }, /`meter` to be a meter/],
     ['a misspelt option', ['a'], { metre: 1 }, /`metre` to be one of meter, maxKeys/],
   ])('refuses %s, with an SDK or without', (_what, names, options, message) => {

@@ -66,7 +66,7 @@ examples:
     });
     try {
       const limit = values.limit === undefined ? {} : { limit: values.limit };
-      const { unavailable, ...answer } = await client.check(key, { cost, ...limit });
+      const { unavailable, ...answer } = await client.check(key, cost, limit);
       if (unavailable) {
         const instead = values.open ? '; let through all the same' : '';
         const why = unavailable.message.replace(/^.*: ERR /, ''); // it did answer: that this makes no sense

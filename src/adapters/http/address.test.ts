@@ -1,4 +1,4 @@
-/** Addresses: what is one, which network it is in, whose it is. */
+/** Parsing of addresses and networks, and keys of clients. */
 
 import { isIP } from 'node:net';
 import fc from 'fast-check';
@@ -70,8 +70,8 @@ describe('parseAddress', () => {
 
 describe('parseNetwork and isInNetwork', () => {
   const holds = (network: string, text: string): boolean => {
-    const [own, address] = [parseNetwork(network), parseAddress(text)];
-    return own !== undefined && address !== undefined && isInNetwork(address, own);
+    const [parsed, address] = [parseNetwork(network), parseAddress(text)];
+    return parsed !== undefined && address !== undefined && isInNetwork(address, parsed);
   };
 
   test.each([

@@ -1,4 +1,4 @@
-/** Headers: what each rule looks like to a client. */
+/** Rate limit headers of every rule, and merging of headers. */
 
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
@@ -14,8 +14,8 @@ import {
   quoteString,
 } from './headers.ts';
 
-/** The two headers of a limit after so many calls, at an instant. */
-function said(limit: Limit, calls = 0, name = 'api'): string[] {
+/** The two draft headers of a limit after a number of calls. */
+function draftHeaders(limit: Limit, calls = 0, name = 'api'): string[] {
   const api = limiter({ limit, name, clock: new VirtualClock() });
   for (let n = 0; n < calls; n++) api.tryAcquire('k');
   const headers = new HeaderWriter('draft').write(api.inspect('k').rules);
@@ -25,19 +25,22 @@ function said(limit: Limit, calls = 0, name = 'api'): string[] {
 describe('HeaderWriter: draft headers', () => {
   test('bucket: burst, remaining, and time to full', () => {
     const limit = { bucket: { rate: '10/s', burst: 100 } };
-    expect(said(limit)).toEqual(['"api";q=100;w=10', '"api";r=100;t=0']);
-    expect(said(limit, 25)).toEqual(['"api";q=100;w=10', '"api";r=75;t=3']);
-    expect(said(limit, 100)).toEqual(['"api";q=100;w=10', '"api";r=0;t=1']);
+    expect(draftHeaders(limit)).toEqual(['"api";q=100;w=10', '"api";r=100;t=0']);
+    expect(draftHeaders(limit, 25)).toEqual(['"api";q=100;w=10', '"api";r=75;t=3']);
+    expect(draftHeaders(limit, 100)).toEqual(['"api";q=100;w=10', '"api";r=0;t=1']);
   });
 
   test('spacing: one call, and the time to the next', () => {
-    expect(said({ spacing: { every: '6s' } }, 1)).toEqual(['"api";q=1;w=6', '"api";r=0;t=6']);
-    expect(said({ spacing: { every: '100ms' } })[0]).toBe('"api";q=10;w=1');
-    expect(said({ spacing: { every: '1500ms' } })[0]).toBe('"api";q=1;w=2');
+    expect(draftHeaders({ spacing: { every: '6s' } }, 1)).toEqual([
+      '"api";q=1;w=6',
+      '"api";r=0;t=6',
+    ]);
+    expect(draftHeaders({ spacing: { every: '100ms' } })[0]).toBe('"api";q=10;w=1');
+    expect(draftHeaders({ spacing: { every: '1500ms' } })[0]).toBe('"api";q=1;w=2');
   });
 
   test('concurrency limit: quota without a window and a reset', () => {
-    expect(said({ adaptive: { fixed: 3 } }, 1)).toEqual([
+    expect(draftHeaders({ adaptive: { fixed: 3 } }, 1)).toEqual([
       '"api";q=3;qu="concurrent-requests"',
       '"api";r=2',
     ]);
@@ -47,7 +50,7 @@ describe('HeaderWriter: draft headers', () => {
     const limit = {
       all: [{ bucket: { rate: '1/s', burst: 5 } }, { bucket: { rate: '100/h' } }],
     };
-    expect(said(limit, 1)).toEqual([
+    expect(draftHeaders(limit, 1)).toEqual([
       '"api.bucket";q=5;w=5, "api.bucket-2";q=100;w=3600',
       '"api.bucket";r=4;t=1, "api.bucket-2";r=99;t=36',
     ]);
@@ -74,7 +77,7 @@ describe('HeaderWriter: draft headers', () => {
     api.settle('k', { outcome: 'busy' });
     expect(headers()).toMatchObject({ 'X-RateLimit-Remaining': '0', RateLimit: '"api";r=0;t=1' });
     const limit = { all: [{ busy: {} }, { bucket: { rate: '1/s', burst: 5 } }] };
-    expect(said(limit, 1)).toEqual(['"api.bucket";q=5;w=5', '"api.bucket";r=4;t=1']);
+    expect(draftHeaders(limit, 1)).toEqual(['"api.bucket";q=5;w=5', '"api.bucket";r=4;t=1']);
   });
 
   test('writes nothing without rules', () => {
@@ -139,7 +142,7 @@ test('HeaderWriter: writes integers of at most fifteen digits, whatever the valu
 });
 
 describe('mergeHeaders', () => {
-  const OF: HeaderAccessor<HeaderValues> = {
+  const ACCESSOR: HeaderAccessor<HeaderValues> = {
     get: (headers, name) => headers[name],
     set: (headers, name, value) => {
       headers[name] = value;
@@ -148,9 +151,13 @@ describe('mergeHeaders', () => {
       delete headers[name];
     },
   };
-  const merged = (before: HeaderValues, own: HeaderValues, place?: ListPosition): HeaderValues => {
+  const merged = (
+    before: HeaderValues,
+    added: HeaderValues,
+    position?: ListPosition,
+  ): HeaderValues => {
     const response = { ...before };
-    mergeHeaders(OF, response, own, place);
+    mergeHeaders(ACCESSOR, response, added, position);
     return response;
   };
   const legacy = (limit: number, remaining: number, reset?: number): HeaderValues => ({
@@ -167,7 +174,8 @@ describe('mergeHeaders', () => {
   });
 
   test('adds no duplicate item, but a similar one', () => {
-    const list = (before: string, own: string) => merged({ RateLimit: before }, { RateLimit: own });
+    const list = (before: string, added: string) =>
+      merged({ RateLimit: before }, { RateLimit: added });
     expect(list('"a";r=1, "b";r=2', '"b";r=2')).toEqual({ RateLimit: '"a";r=1, "b";r=2' });
     expect(list('"api";r=10', '"api";r=1')).toEqual({ RateLimit: '"api";r=10, "api";r=1' });
     expect(list('"x, \\"b\\";r=2";r=1', '"b";r=2')).toEqual({

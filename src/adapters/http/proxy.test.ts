@@ -1,4 +1,4 @@
-/** Who really asks: proxies that are trusted, and everybody who would like to be. */
+/** The client's address behind trusted and untrusted proxies. */
 
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';

@@ -38,7 +38,7 @@ export interface RefusalOverrides {
   readonly body?: string;
 }
 
-/** The refused cost, and what the limiter said. */
+/** The refused cost, and the limiter's refusal. */
 export interface DenialDetails {
   readonly cost: number;
   readonly retryAfterMs: Millis;

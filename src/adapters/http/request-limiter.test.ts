@@ -402,8 +402,8 @@ describe('requestLimiter: errors', () => {
     for (const onUnavailable of ['allow', 'deny'] as const) {
       const onError = vi.fn();
       const limited = make({ ...options, onError, onUnavailable });
-      const answers = [limited.check(alice), limited.check(alice), limited.check(alice)];
-      expect(answers).toMatchObject([
+      const decisions = [limited.check(alice), limited.check(alice), limited.check(alice)];
+      expect(decisions).toMatchObject([
         { isAllowed: true },
         { isAllowed: true },
         { isAllowed: false, status: 429 },
@@ -419,8 +419,8 @@ describe('requestLimiter: errors', () => {
     const partition = ({ headers }: PlainRequest) => headers.class as string;
     const limited = make({ limit, partition, onError: () => {} });
     const as = (name: string) => limited.check(from('203.0.113.9', { class: name }));
-    const answers = [as('made up'), as('made up too'), as('made up'), as('live')];
-    expect(answers.map((answer) => (answer as RequestDecision).isAllowed)).toEqual([
+    const decisions = [as('made up'), as('made up too'), as('made up'), as('live')];
+    expect(decisions.map((decision) => (decision as RequestDecision).isAllowed)).toEqual([
       true,
       true,
       false,

@@ -9,7 +9,7 @@
  *
  * A limiter has most to report under overload, so the log is limited itself. The first event of a limit is logged at
  * once. Later events are counted and logged in one line when `every` is over, and so on until none came for that long.
- * Availability has lines of its own, which must not wait behind those of refusals.
+ * Availability is logged separately: its lines must not wait behind those of refusals.
  *
  *     event      ×  × ××× ×                     ×
  *     line       1        ⌊5⌋                   1

@@ -231,7 +231,7 @@ describe('parseExposition, which these tests rely on', () => {
       `${histogram}h_bucket{le="1"} 3\nh_bucket{le="+Inf"} 2\n${sumAndCount}`,
     ],
     ['bounds that shrink', `${histogram}h_bucket{le="+Inf"} 1\nh_bucket{le="1"} 2\n${sumAndCount}`],
-    ['a count of its own', `${histogram}h_bucket{le="+Inf"} 1\n${sumAndCount}`],
+    ['a count unlike its last bucket', `${histogram}h_bucket{le="+Inf"} 1\n${sumAndCount}`],
     ['a histogram without sum', `${histogram}h_bucket{le="+Inf"} 1\nh_count 1\n`],
   ])('refuses %s', (_what, text) => {
     expect(() => parseExposition(text)).toThrow(/expected|end/);
