@@ -97,18 +97,18 @@ export class RequestReader<Request> {
     return address === undefined ? UNKNOWN_CLIENT : clientKeyOf(address, this.#settings.ipv6Prefix);
   }
 
+  /** The framework's address may be invalid: behind a trusted proxy it is whatever the proxy was sent. */
   #addressOf(request: Request): IpAddress | undefined {
     const { resolveClient } = this.#settings;
+    const accessor = this.#accessor;
     try {
-      if (!resolveClient)
-        return (
-          this.#addressFromOption(request) ??
-          this.#addressFromFramework(request) ??
-          this.#addressFromConnection(request)
-        );
-      const connectedFrom =
-        this.#addressFromOption(request) ?? this.#addressFromConnection(request);
-      return resolveClient(connectedFrom, this.#accessor.header(request, 'x-forwarded-for'));
+      const known =
+        this.#addressFromOption(request) ??
+        (resolveClient ? undefined : parseIfPresent(accessor.ip?.(request))) ??
+        parseIfPresent(accessor.address(request));
+      return resolveClient
+        ? resolveClient(known, accessor.header(request, 'x-forwarded-for'))
+        : known;
     } catch (error) {
       this.#reporter.optionFailed(error);
       return undefined;
@@ -118,15 +118,6 @@ export class RequestReader<Request> {
   #addressFromOption(request: Request): IpAddress | undefined {
     const { address } = this.#settings;
     return address && this.#callOption('address', address, request, validateAddress);
-  }
-
-  /** May be invalid: a framework that trusts a proxy returns whatever the proxy was sent. */
-  #addressFromFramework(request: Request): IpAddress | undefined {
-    return parseIfPresent(this.#accessor.ip?.(request));
-  }
-
-  #addressFromConnection(request: Request): IpAddress | undefined {
-    return parseIfPresent(this.#accessor.address(request));
   }
 
   /** Checked once per partition, by a peek, which throws if the limit does not have it. */
