@@ -16,8 +16,8 @@ const limit = { bucket: { rate: PLENTY, burst: PLENTY } };
 const HOUR_MS = 3_600_000;
 
 async function plain(name, options) {
-  const { node } = await import('sluice/http');
-  const limited = options && node({ limit, name, ...options });
+  const { rateLimit } = await import('sluice/node');
+  const limited = options && rateLimit({ limit, name, ...options });
   return createServer((request, response) => {
     const next = () => response.end('ok');
     if (limited) limited(request, response, next);
@@ -52,7 +52,7 @@ async function honoWith(middleware) {
 }
 
 const ours = async (adapter, options) =>
-  (await import('sluice/http'))[adapter]({ limit, name: 'api', ...options });
+  (await import(`sluice/${adapter}`)).rateLimit({ limit, name: 'api', ...options });
 
 async function expressRateLimit(options) {
   const { rateLimit } = await import('express-rate-limit');

@@ -1,7 +1,7 @@
 /**
- * A daemon on this host, asked by a program that must never fail because of it.
+ * Checks calls with a daemon on this host, from a program that must not fail because of it.
  *
- * Prints who was served, stops the daemon in between, and shows that the program goes on.
+ * Prints which calls are served, stops the daemon, and shows that the client then fails open.
  */
 
 import { spawn } from 'node:child_process';
@@ -26,12 +26,12 @@ const args = [
 ];
 const daemon = spawn(process.execPath, [command, ...args], { stdio: ['ignore', 'pipe', 'ignore'] });
 
-/** Resolves with the address that the daemon says it listens on. */
+/** The address that the daemon listens on, from its output. */
 const at = await new Promise((resolve) => {
-  let said = '';
+  let output = '';
   daemon.stdout.on('data', (chunk) => {
-    said += chunk;
-    const [, address] = /resp +(\S+)[\s\S]*ready/.exec(said) ?? [];
+    output += chunk;
+    const [, address] = /resp +(\S+)[\s\S]*ready/.exec(output) ?? [];
     if (address) resolve(address);
   });
 });
@@ -39,12 +39,12 @@ const at = await new Promise((resolve) => {
 const sluice = connect({ at, deadline: '1s' });
 let served = 0;
 for (let n = 1; n <= 5; n++) {
-  const answer = await sluice.check('alice');
-  if (answer.verdict === 'allow') served++;
+  const decision = await sluice.check('alice');
+  if (decision.verdict === 'allow') served++;
   console.log(
-    answer.verdict === 'allow'
+    decision.verdict === 'allow'
       ? `call ${n}: served`
-      : `call ${n}: refused by limit ${answer.limit}`,
+      : `call ${n}: refused by limit ${decision.limit}`,
   );
 }
 

@@ -9,7 +9,7 @@ import { connect as connectClient } from 'sluice/client';
 import { etcd } from 'sluice/etcd';
 import { throttleFetch } from 'sluice/fetch';
 import { groups } from 'sluice/groups';
-import { node } from 'sluice/http';
+import { rateLimit as node } from 'sluice/node';
 import { peers, udp } from 'sluice/peers';
 import { memoryStore, pool } from 'sluice/pool';
 import { redis } from 'sluice/redis';

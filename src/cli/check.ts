@@ -66,7 +66,7 @@ examples:
     });
     try {
       const limit = values.limit === undefined ? {} : { limit: values.limit };
-      const { unavailable, ...decision } = await client.check(key, { cost, ...limit });
+      const { unavailable, ...decision } = await client.check(key, cost, limit);
       if (unavailable) {
         const fallback = values.open ? '; allowed by --open' : '';
         const reason = unavailable.message.replace(/^.*: ERR /, ''); // a reply that refuses the request

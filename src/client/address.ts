@@ -1,5 +1,5 @@
 /**
- * Where a daemon is: a host and a port, or a socket in the file system.
+ * The address of a daemon: a host and a port, or a Unix socket.
  */
 
 import { ConfigError } from '../core/errors.ts';

@@ -153,17 +153,6 @@ describe('OptionReader', () => {
     }
   });
 
-  test.each([
-    ['min', 10, { above: 0, max: 1, maxOption: 'max' }, 'min 10 exceeds max 1'],
-    ['initial', 6, { min: 1, max: 5, maxOption: 'max' }, 'initial 6 exceeds max 5'],
-    ['initial', 0, { min: 1, max: 5, maxOption: 'max' }, undefined],
-    ['initial', 'six', { min: 1, max: 5, maxOption: 'max' }, undefined],
-  ])('number: %s %j within %j says %s', (name, value, range, hint) => {
-    const message = messageOf(() => new OptionReader('x', { [name]: value }).number(name, range));
-    expect(message).toMatch(/, got \S+(; .*)?$/);
-    expect(message.split('; ')[1]).toBe(hint);
-  });
-
   test('number: checks the default like a given value', () => {
     expect(() => new OptionReader('x', {}).number('initial', { max: 5 }, 9)).toThrow(ConfigError);
   });

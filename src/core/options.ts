@@ -99,6 +99,11 @@ export class OptionReader {
     return Object.keys(this.#values);
   }
 
+  /** The names of the options that were read, whether present or not. */
+  knownNames(): string[] {
+    return [...this.#readNames];
+  }
+
   /** True if the option was read, whether it is present or not. */
   wasRead(name: string): boolean {
     return this.#readNames.has(name);
@@ -121,7 +126,7 @@ export class OptionReader {
 
   /** Reports every option that is present and was never read. */
   finish(): void {
-    const known = [...this.#readNames];
+    const known = this.knownNames();
     for (const name of this.names()) {
       if (this.#readNames.has(name)) continue;
       this.#collectOrThrow(ConfigError.unknownName(this.pathOf(name), name, known));
@@ -164,13 +169,9 @@ export class OptionReader {
   number(name: string, range: NumberRange, fallback?: number): number {
     if (Number.isNaN(fallback) && !this.has(name)) return Number.NaN; // the default derives from an invalid option
     const value = this.#valueOr(name, fallback);
-    if (typeof value === 'number' && isInRange(value, range)) return value;
-    return this.#reportAndUse(
-      name,
-      describeRange(range),
-      Number.NaN,
-      contradiction(name, value, range),
-    );
+    return typeof value === 'number' && isInRange(value, range)
+      ? value
+      : this.#reportAndUse(name, describeRange(range), Number.NaN);
   }
 
   /** A number above 0 and at most `MAX_AMOUNT`. */
@@ -239,15 +240,7 @@ export interface NumberRange {
   readonly above?: number;
   readonly max?: number;
   readonly integer?: boolean;
-  /** The option that `max` comes from: an error then says which two contradict each other. */
-  readonly maxOption?: string;
 }
-
-/** `min 10 exceeds max 1`. */
-const contradiction = (name: string, value: unknown, range: NumberRange): string | undefined =>
-  range.maxOption !== undefined && typeof value === 'number' && value > (range.max ?? value)
-    ? `${name} ${value} exceeds ${range.maxOption} ${range.max}`
-    : undefined;
 
 function isInRange(value: number, { min, above, max, integer }: NumberRange): boolean {
   if (!Number.isFinite(value) || (integer && !Number.isInteger(value))) return false;

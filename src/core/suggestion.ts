@@ -12,7 +12,7 @@ const SHORT_NAME_CHARS = 3;
 const MAX_COMPARED_CHARS = 60;
 
 /** The closest of `known`, or undefined if none is close. */
-export function closestName(name: string, known: readonly string[]): string | undefined {
+function closestName(name: string, known: readonly string[]): string | undefined {
   const wanted = normalise(name);
   const maxEdits = wanted.length <= SHORT_NAME_CHARS ? 1 : MAX_EDITS;
   let best: string | undefined;

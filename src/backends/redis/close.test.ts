@@ -7,7 +7,7 @@ import { describe, expect, test, vi } from 'vitest';
 import { ioRedis, nodeRedis } from '../../../test/support/redis-clients.ts';
 import { redisFixture } from '../../../test/support/redis-fixture.ts';
 import { redisServer } from '../../../test/support/services.ts';
-import { guard } from '../../adapters/http/guard.ts';
+import { requestLimiter } from '../../adapters/http/request-limiter.ts';
 import { type Clock, systemClock } from '../../core/clock.ts';
 import { limiter, type QueueOptions } from '../../limiter/limiter.ts';
 import type { Limit } from '../../policies/limit.ts';
@@ -198,7 +198,7 @@ describe.skipIf(redisServer() === undefined).each([
     expect(await waiting).toMatchObject({ verdict: 'deny', reason: 'closed' });
   });
 
-  test('throttle and the HTTP guard report the closed limiter', async () => {
+  test('throttle and the request limiter report the closed limiter', async () => {
     const { api } = shared(HOURLY);
     await api.check('token');
     const call = throttle(async () => 1, { limiter: api, key: () => 'token', wait: true });
@@ -206,7 +206,7 @@ describe.skipIf(redisServer() === undefined).each([
       'over the limit for "token"; the limiter is closed',
     );
     await vi.waitFor(() => expect(api.stats().waiting).toBe(1));
-    const server = guard({ limiter: api, key: () => 'token', wait: '2h' });
+    const server = requestLimiter({ limiter: api, key: () => 'token', wait: '2h' });
     const checking = server.check({ headers: {} });
     await vi.waitFor(() => expect(api.stats().waiting).toBe(2));
     await api.close();

@@ -4,7 +4,7 @@ import { describe, expect, test, vi } from 'vitest';
 import { ioRedis, nodeRedis } from '../../../test/support/redis-clients.ts';
 import { redisFixture } from '../../../test/support/redis-fixture.ts';
 import { redisServer } from '../../../test/support/services.ts';
-import { guard } from '../../adapters/http/guard.ts';
+import { requestLimiter } from '../../adapters/http/request-limiter.ts';
 import { prometheus } from '../../adapters/metrics/prometheus.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
@@ -270,10 +270,10 @@ describe.skipIf(redisServer() === undefined).each([
     expect(served).toBeGreaterThan(90);
   });
 
-  test('HTTP guard: one call for each request, and RateLimit headers', async () => {
+  test('request limiter: one call for each request, and RateLimit headers', async () => {
     const api = shared(perSecond(0.1, 2));
     await api.check('warm');
-    const server = guard({ limiter: api, key: () => 'alice' });
+    const server = requestLimiter({ limiter: api, key: () => 'alice' });
     const before = calls();
     const check = async () => {
       const response = await server.check({ headers: {} });

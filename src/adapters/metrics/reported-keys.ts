@@ -1,27 +1,26 @@
 /**
- * The few keys whose figures are shown one by one.
+ * The keys that get metric series of their own.
  *
- * Limits that learn have a limit for each key, and a limiter keeps only hashes of its keys: whoever
- * wants to show them by name has to remember the names. Names become series in somebody's database,
- * so they are few, and the same ones for as long as they are in use: who came first stays, and makes
- * room only when it has been silent for long and a stranger wants the place.
+ * A limit that learns has a limit for each key, but a limiter stores only hashes, so their names are kept here. Names
+ * become series in a database. They are therefore few, and stable: a key keeps its slot as long as it is in use, and is
+ * evicted only when it has been idle for long and a new key needs the slot.
  */
 
 import type { Millis } from '../../core/clock.ts';
 
-/** So long after its last call a key is no longer looked up by dashboards, and may make room. */
+/** A key that is idle for longer may be evicted: dashboards no longer show it. */
 const IDLE_AFTER_MS: Millis = 300_000;
 
-/** A longer key is never shown: it is a document, not a name. */
+/** Longer keys are never reported. */
 const MAX_KEY_CHARS = 200;
 
-/** Half a character: written as UTF-8, two different keys of this kind would become the same. */
+/** Half of a surrogate pair: encoded as UTF-8, two different keys with one would become equal. */
 export const LONE_SURROGATE = /\p{Surrogate}/u;
 
 export class ReportedKeys {
   readonly #max: number;
   readonly #lastSeenAt = new Map<string, Millis>();
-  /** Nobody will have been idle for long enough before this instant. */
+  /** No key can be evicted before this instant. */
   #nextEvictionAt: Millis = Number.NEGATIVE_INFINITY;
 
   constructor(max: number) {
@@ -39,7 +38,7 @@ export class ReportedKeys {
 
   #hasFreeSlot(at: Millis): boolean {
     if (this.#lastSeenAt.size < this.#max) return true;
-    if (at < this.#nextEvictionAt) return false; // strangers may come by the million: do not look each time
+    if (at < this.#nextEvictionAt) return false; // avoids a scan for each of millions of new keys
     this.#evictIdle(at);
     return this.#lastSeenAt.size < this.#max;
   }

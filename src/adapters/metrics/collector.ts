@@ -1,13 +1,11 @@
 /**
- * The limiters whose figures somebody wants to see.
+ * Collects snapshots of the limiters whose metrics are exported.
  *
- * A limiter counts all by itself, so watching one costs nothing until it is read, with one exception:
- * a limit that learns has figures for each key, and to know which keys there are, somebody has to
- * listen. All others are left alone.
+ * A limiter counts anyway, so exporting it costs nothing until it is read. The exception are limits that learn: they have
+ * a limit for each key, and a listener is needed to know the keys. No listener is attached to other limiters.
  *
- * Every watched limiter has a name of its own. Two of the same name would be one series with two
- * values, which a database refuses, and a sum would be wrong for a limit; so that is a mistake,
- * found when the second one is added.
+ * The names of exported limiters are unique. Two limiters of one name would be one series with two values, which a
+ * database refuses, and their sum would be wrong for a gauge. Adding the second one is therefore an error.
  */
 
 import { ConfigError } from '../../core/errors.ts';
@@ -15,29 +13,29 @@ import { isRecord } from '../../core/options.ts';
 import { isRemote, type RemoteLimiter, type RemoteStats } from '../../limiter/async-limiter.ts';
 import type { CounterSnapshot } from '../../limiter/stats.ts';
 import type { Limiter, Stats } from '../../limiter/sync-limiter.ts';
-import { LONE_SURROGATE, ReportedKeys } from './keys.ts';
+import { LONE_SURROGATE, ReportedKeys } from './reported-keys.ts';
 
-/** The most keys of a limit that learns to show one by one, unless told otherwise. */
+/** For limits that learn: how many keys get series of their own, by default. */
 export const DEFAULT_MAX_KEYS = 20;
 
-/** More would be a series for each client, which is what metrics are worst at. */
+/** More would come close to a series for each client, which metrics databases handle badly. */
 export const MAX_KEYS_CEILING = 10_000;
 
-/** What any limiter counts, and what only one that decides here, or only one that does not, can say. */
+/** The statistics of every limiter, and those of local or remote ones only. */
 export type AnyStats = CounterSnapshot &
   Pick<Stats, 'waiting' | 'held'> &
   Partial<Stats & RemoteStats>;
 
-/** A limiter that decides here, or one that asks somebody. */
+/** A limiter with a local or a remote backend. */
 export type AnyLimiter = Limiter | RemoteLimiter;
 
-/** One limiter at one moment. */
+/** The state of one limiter at one instant. */
 export interface LimiterSnapshot {
   readonly limit: string;
   readonly stats: AnyStats;
-  /** The keys that are shown; none if the limit does not learn. */
+  /** The reported keys; none if the limit does not learn. */
   readonly keys: readonly KeySnapshot[];
-  /** True if calls in flight are known for each key, false if only all together. */
+  /** True if calls in flight are known per key, false if only in total. */
   readonly hasInFlightByKey: boolean;
 }
 
@@ -58,13 +56,13 @@ export class MetricCollector {
   add(limiter: AnyLimiter, field = 'limiter'): void {
     requireLimiter(limiter, field);
     const name = labelName(limiter.name);
-    if ([...this.#sources.values()].some((other) => other.name === name)) {
-      throw new ConfigError(`${field}.name`, 'unlike those of the other limiters', name);
+    if ([...this.#sources.values()].some((source) => source.name === name)) {
+      throw new ConfigError(`${field}.name`, 'a name that no other exported limiter has', name);
     }
     this.#sources.set(limiter, new LimiterSource(limiter, name, this.#maxKeys));
   }
 
-  /** All of them or none. */
+  /** Adds all of them or none. */
   addAll(limiters: readonly AnyLimiter[]): void {
     try {
       for (const [n, limiter] of limiters.entries()) this.add(limiter, `limiters[${n}]`);
@@ -84,7 +82,7 @@ export class MetricCollector {
   }
 
   collect(): LimiterSnapshot[] {
-    return [...this.#sources.values()].map((watched) => watched.snapshot());
+    return [...this.#sources.values()].map((source) => source.snapshot());
   }
 }
 
@@ -99,7 +97,7 @@ class LimiterSource {
     this.name = name;
     this.#limiter = limiter;
     this.#keys = new ReportedKeys(maxKeys);
-    const { limit, inFlight } = localKeyStateOf(limiter, ''); // any key will do to see what it knows of one
+    const { limit, inFlight } = localKeyStateOf(limiter, ''); // any key shows what the limit knows per key
     this.#hasInFlightByKey = inFlight !== undefined && maxKeys > 0;
     this.stop = limit !== undefined && maxKeys > 0 ? this.#trackKeys() : () => {};
   }
@@ -122,23 +120,22 @@ class LimiterSource {
   }
 }
 
-/** How a key stands, where that can be seen without asking anybody. */
+/** The state of a key, for local limiters only: a remote one would need a round trip. */
 const localKeyStateOf = (
   limiter: AnyLimiter,
   key: string,
 ): { limit?: number; inFlight?: number } => (isRemote(limiter) ? {} : limiter.inspect(key));
 
-/** One limiter or several, as a list. */
 export function toLimiterList(limiters: AnyLimiter | readonly AnyLimiter[]): readonly AnyLimiter[] {
   return Array.isArray(limiters) ? limiters : [limiters as AnyLimiter];
 }
 
 export function requireLimiter(value: unknown, field: string): void {
-  const doors = ['on', 'stats', 'inspect'];
-  if (isRecord(value) && doors.every((door) => typeof value[door] === 'function')) return;
+  const methods = ['on', 'stats', 'inspect'];
+  if (isRecord(value) && methods.every((name) => typeof value[name] === 'function')) return;
   throw new ConfigError(field, 'a limiter', value);
 }
 
-/** The name as it will be written: names that become the same in UTF-8 are the same. */
+/** The name as it is encoded: names that are equal in UTF-8 are one name. */
 export const labelName = (name: string): string =>
   name.replace(new RegExp(LONE_SURROGATE, 'gu'), '\ufffd');

@@ -1,4 +1,4 @@
-/** The same stories, told over every framework there is an adapter for. */
+/** The behaviour that the adapters of all frameworks share. */
 
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import {
@@ -11,7 +11,7 @@ import {
 import { limiter } from '../limiter/limiter.ts';
 import type { Limiter } from '../limiter/sync-limiter.ts';
 import { VirtualClock } from '../testing/index.ts';
-import type { RefusalResponse } from './http.ts';
+import type { RefusalResponse } from './http/index.ts';
 
 const PROBLEMS = 'https://iana.org/assignments/http-problem-types#';
 
@@ -20,13 +20,13 @@ afterEach(async () => {
   await Promise.all(open.splice(0).map((server) => server.close()));
 });
 
-/** Work that is done when the test says so, and says when it has begun. */
-function bench() {
+/** Handlers that finish when the test says so. */
+function controlledWork() {
   const begun: ((status: number) => void)[] = [];
   return {
     begun,
     work: () => new Promise<number>((done) => begun.push(done)),
-    async underway(count: number): Promise<void> {
+    async inProgress(count: number): Promise<void> {
       await vi.waitFor(() => expect(begun.length).toBe(count));
     },
   };
@@ -53,13 +53,13 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
     });
 
   const broken = (): Limiter => {
-    const ask = () => {
+    const check = () => {
       throw new Error('gone');
     };
-    return { name: 'api', isCheckOnly: true, acquire: ask, check: ask } as unknown as Limiter;
+    return { name: 'api', isCheckOnly: true, acquire: check, check } as unknown as Limiter;
   };
 
-  test('a request within the limit is served, and told what is left', async () => {
+  test('serves a request within the limit, with rate limit headers', async () => {
     const get = await serve({ limiter: bucket() });
     const response = await get();
     expect([response.status, await response.text()]).toEqual([200, 'done']);
@@ -68,7 +68,7 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
     expect(response.headers.get('retry-after')).toBeNull();
   });
 
-  test('one too many is told so in a way that programs can read', async () => {
+  test('refuses a request above the limit with 429 and problem details', async () => {
     const handle = vi.fn(() => 200);
     const get = await serve({ limiter: bucket() }, handle);
     await get();
@@ -88,7 +88,7 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
     });
   });
 
-  test('when time has passed it is served again', async () => {
+  test('serves again once the limit has replenished', async () => {
     const clock = new VirtualClock();
     const get = await serve({ limit: { spacing: { every: '6s' } }, clock });
     expect([(await get()).status, (await get()).status]).toEqual([200, 429]);
@@ -96,14 +96,14 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
     expect((await get()).status).toBe(200);
   });
 
-  test('what is skipped is not counted', async () => {
+  test('skip: does not count the request', async () => {
     const api = bucket();
     const get = await serve({ limiter: api, skip: () => true });
     for (let n = 0; n < 5; n++) expect((await get()).status).toBe(200);
     expect(api.stats()).toMatchObject({ allowed: 0, denied: 0 });
   });
 
-  test('in the shadow it counts what it would refuse, and nobody notices', async () => {
+  test('shadow: counts what it would refuse, and changes no response', async () => {
     const api = bucket();
     const get = await serve({ limiter: api, shadow: true });
     for (let n = 0; n < 3; n++) {
@@ -113,15 +113,15 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
     expect(api.stats()).toMatchObject({ allowed: 2, denied: 1 });
   });
 
-  test('each api key has a limit of its own', async () => {
+  test('key header: limits each API key separately', async () => {
     const get = await serve({ limiter: bucket(), key: { header: 'X-API-Key' } });
     const as = async (key: string) => (await get('/', { headers: { 'x-api-key': key } })).status;
     expect([await as('a'), await as('a'), await as('a')]).toEqual([200, 200, 429]);
     expect(await as('b')).toBe(200);
-    expect((await get()).status).toBe(200); // without one, its address counts
+    expect((await get()).status).toBe(200); // without the header, by address
   });
 
-  test('behind a trusted proxy the client counts, not the proxy', async () => {
+  test('trustProxy: limits the client behind a trusted proxy', async () => {
     const get = await serve({ limiter: bucket(), trustProxy: ['127.0.0.0/8'] });
     const from = async (client: string) =>
       (await get('/', { headers: { 'x-forwarded-for': `6.6.6.6, ${client}` } })).status;
@@ -131,7 +131,7 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
     expect(await from('9.9.9.2')).toBe(200);
   });
 
-  test('a stranger is not believed about where it comes from', async () => {
+  test('ignores X-Forwarded-For of an untrusted client', async () => {
     const get = await serve({ limiter: bucket() });
     const from = async (client: string) =>
       (await get('/', { headers: { 'x-forwarded-for': client } })).status;
@@ -140,7 +140,7 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
     ]);
   });
 
-  test('a key function that fails leaves the address, and somebody hears of it', async () => {
+  test('key function that throws: uses the address and reports the error', async () => {
     const errors: unknown[] = [];
     const key = () => {
       throw new Error('no such user');
@@ -151,13 +151,13 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
     expect(errors.map(String)).toEqual(Array(3).fill('Error: no such user'));
   });
 
-  test('a limiter that fails lets requests through, and somebody hears of it', async () => {
+  test('limiter that throws: fails open and reports the error', async () => {
     const onError = vi.fn();
     const get = await serve({ limiter: broken(), onError });
     expect([(await get()).status, onError.mock.calls.length]).toEqual([200, 1]);
   });
 
-  test('or keeps it out, if that was asked for', async () => {
+  test('limiter that throws, onUnavailable deny: answers 503', async () => {
     const onError = vi.fn();
     const get = await serve({ limiter: broken(), onUnavailable: 'deny', onError });
     const response = await get();
@@ -165,7 +165,7 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
     expect(await response.json()).toMatchObject({ status: 503, 'violated-policies': [] });
   });
 
-  test('other headers, more headers, none', async () => {
+  test('headers: legacy, both, none', async () => {
     const seen = async (headers: 'legacy' | 'both' | false) => {
       const get = await serve({ limiter: bucket(), headers });
       const all = [...(await get()).headers].filter(([header]) => header.includes('ratelimit'));
@@ -181,7 +181,7 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
     ]);
   });
 
-  test('two limits in a row speak of both', async () => {
+  test('two limits: headers show both', async () => {
     const get = await serve([{ limiter: bucket() }, { limiter: bucket({ name: 'route' }) }]);
     const { headers } = await get();
     expect(headers.get('ratelimit-policy')).toBe('"api";q=2;w=2, "route";q=2;w=2');
@@ -191,7 +191,7 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
   test.each([
     ['the first', 2, 9],
     ['the second', 9, 2],
-  ])('in the old words the tighter of two speaks: %s', async (_, ...bursts) => {
+  ])('two limits, legacy headers: show the tighter, %s', async (_, ...bursts) => {
     const [first, second] = bursts.map((burst) =>
       bucket({ limit: { bucket: { rate: '1/s', burst } } }),
     );
@@ -200,11 +200,13 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
       { limiter: second, headers: 'legacy' },
     ]);
     const { headers } = await get();
-    const told = ['limit', 'remaining', 'reset'].map((word) => headers.get(`x-ratelimit-${word}`));
-    expect(told).toEqual(['2', '1', '1']);
+    const legacy = ['limit', 'remaining', 'reset'].map((word) =>
+      headers.get(`x-ratelimit-${word}`),
+    );
+    expect(legacy).toEqual(['2', '1', '1']);
   });
 
-  test('in the old words a limit without a time takes the time of another away', async () => {
+  test('two limits, legacy headers: a limit without a reset removes that of the other', async () => {
     const inFlight = limiter({ limit: { adaptive: { fixed: 1 } } });
     const get = await serve([
       { limiter: bucket(), headers: 'legacy' },
@@ -215,7 +217,7 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
     expect(headers.get('x-ratelimit-reset')).toBeNull();
   });
 
-  test('what one limit refuses says nothing to another further out', async () => {
+  test('two limits: the outer settles as ignored what the inner refuses', async () => {
     const outer = limiter({ limit: { adaptive: { fixed: 10 } }, name: 'server' });
     const get = await serve([
       { limiter: outer, key: () => 'all', headers: 'legacy' },
@@ -230,7 +232,7 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
     expect(outer.stats().settled).toMatchObject({ ok: 2, ignored: 3, busy: 0 });
   });
 
-  test('a refusal in other words', async () => {
+  test('refuse: changes headers, content type and body', async () => {
     const refuse = ({ retryAfterSeconds, policies }: RefusalResponse) => ({
       headers: { 'x-help': 'ask less' },
       contentType: 'text/plain',
@@ -247,13 +249,13 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
     expect(headers.get('content-type')).toMatch(/^text\/plain/);
   });
 
-  test('calls in flight: one too many is 503, and when one is done the next is served', async () => {
+  test('concurrency limit: answers 503 above it, and serves again when a call is done', async () => {
     const api = limiter({ limit: { adaptive: { fixed: 1 } }, name: 'db' });
-    const { begun, work, underway } = bench();
+    const { begun, work, inProgress } = controlledWork();
     const get = await serve({ limiter: api }, work);
 
     const first = get();
-    await underway(1);
+    await inProgress(1);
     const second = await get();
     expect(second.status).toBe(503);
     expect(second.headers.get('retry-after')).toBe('1');
@@ -268,14 +270,14 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
     expect((await first).status).toBe(200);
     await settled(api);
     const third = get();
-    await underway(2);
+    await inProgress(2);
     begun[1](200);
     expect((await third).status).toBe(200);
     await settled(api);
     expect(api.stats()).toMatchObject({ allowed: 2, denied: 1, settled: { ok: 2 } });
   });
 
-  test('how it went is told by what was answered', async () => {
+  test('settles with the outcome of the response status', async () => {
     const api = limiter({ limit: { adaptive: { fixed: 1 } } });
     const get = await serve({ limiter: api }, (path) => {
       if (path === '/throws') throw new Error('out of luck');
@@ -288,7 +290,7 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
     expect(api.stats().settled).toMatchObject({ ok: 3, busy: 1, failed: 2 });
   });
 
-  test('or by what somebody makes of it', async () => {
+  test('outcome: a function replaces the default outcome', async () => {
     const api = limiter({ limit: { adaptive: { fixed: 1 } } });
     const outcome = (_: unknown, status: number) => (status === 404 ? 'busy' : undefined);
     const get = await serve({ limiter: api, outcome }, (path) => Number(path.slice(1)));
@@ -299,77 +301,77 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
     expect(api.stats().settled).toMatchObject({ ok: 1, busy: 1, failed: 1 });
   });
 
-  test('a client that asked ahead and leaves gives all its places back', async () => {
+  test('pipelined requests: a disconnect settles all permits as failed', async () => {
     const warned = vi.spyOn(process, 'emitWarning').mockImplementation(() => {});
     const api = limiter({ limit: { adaptive: { fixed: 100 } } });
-    const { begun, work, underway } = bench();
+    const { begun, work, inProgress } = controlledWork();
     const url = await start({ limiter: api }, work);
     const socket = pipelineRequests(url, 20);
-    await underway(20);
+    await inProgress(20);
     expect(api.stats().held).toBe(20);
     socket.destroy();
     await settled(api);
     expect(api.stats().settled).toMatchObject({ failed: 20, ok: 0 });
-    for (const done of begun) done(200); // too late to count
-    expect(warned).not.toHaveBeenCalled(); // of too many listeners, say
+    for (const done of begun) done(200); // ignored: already settled
+    expect(warned).not.toHaveBeenCalled(); // such as MaxListenersExceededWarning
     warned.mockRestore();
   });
 
-  test('one that asked ahead and stays is served in turn, and is done with then', async () => {
+  test('pipelined requests: each permit is settled once, when its response is sent', async () => {
     const api = limiter({ limit: { adaptive: { fixed: 100 } } });
-    const { begun, work, underway } = bench();
+    const { begun, work, inProgress } = controlledWork();
     const outcome = vi.fn();
     const url = await start({ limiter: api, outcome }, work);
     const socket = pipelineRequests(url, 3);
-    await underway(3);
+    await inProgress(3);
     for (const done of begun.toReversed()) done(200);
     await settled(api);
     expect(api.stats().settled).toMatchObject({ ok: 3, failed: 0 });
     await new Promise((closed) => socket.once('close', closed).destroy());
-    const next = fetch(url); // when this is served, the server has seen the other go
-    await underway(4);
+    const next = fetch(url); // when this is served, the server has seen the disconnect
+    await inProgress(4);
     begun[3](200);
     await (await next).text();
     await settled(api);
     expect(outcome).toHaveBeenCalledTimes(4);
   });
 
-  test('one that asked ahead, waits and leaves leaves the line', async () => {
+  test('pipelined requests that wait: a disconnect removes them from the queue', async () => {
     const clock = new VirtualClock();
     const api = limiter({ limit: { adaptive: { fixed: 1 } }, clock });
-    const { begun, work, underway } = bench();
+    const { begun, work, inProgress } = controlledWork();
     const socket = pipelineRequests(await start({ limiter: api, wait: true }, work), 5);
-    await underway(1);
+    await inProgress(1);
     await vi.waitFor(() => expect(api.stats().waiting).toBe(4));
     socket.destroy();
     await vi.waitFor(() => expect(api.stats()).toMatchObject({ waiting: 0, held: 0 }));
     await new Promise(setImmediate);
-    expect(begun.length).toBe(1); // nobody works for those who have gone
+    expect(begun.length).toBe(1); // no handler runs for a disconnected client
   });
 
-  test('a client that leaves gives its place back', async () => {
+  test('a disconnect settles the permit as failed', async () => {
     const api = limiter({ limit: { adaptive: { fixed: 1 } } });
-    const { begun, work, underway } = bench();
+    const { begun, work, inProgress } = controlledWork();
     const get = await serve({ limiter: api }, work);
-    const leave = new AbortController();
-    const first = get('/', { signal: leave.signal });
-    await underway(1);
+    const disconnect = new AbortController();
+    const first = get('/', { signal: disconnect.signal });
+    await inProgress(1);
     expect(api.stats().held).toBe(1);
-    leave.abort();
+    disconnect.abort();
     await expect(first).rejects.toThrow();
     await settled(api);
     expect(api.stats().settled).toMatchObject({ failed: 1, ok: 0 });
 
-    begun[0](200); // too late to count
+    begun[0](200); // ignored: already settled
     const second = get();
-    await underway(2);
+    await inProgress(2);
     begun[1](200);
     expect((await second).status).toBe(200);
     await settled(api);
     expect(api.stats().settled).toMatchObject({ failed: 1, ok: 1 });
   });
 
-  test('whoever may wait is served when its turn comes', async () => {
+  test('wait: serves a queued request when the limit allows', async () => {
     const clock = new VirtualClock();
     const api = limiter({ limit: { spacing: { every: '6s' } }, clock });
     const get = await serve({ limiter: api, wait: '10s' });
@@ -382,7 +384,7 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
     expect(api.stats()).toMatchObject({ allowed: 2, waited: 1, denied: 0 });
   });
 
-  test('but not for longer than it is worth', async () => {
+  test('wait: refuses at once what would exceed the maximum wait', async () => {
     const clock = new VirtualClock();
     const get = await serve({ limit: { spacing: { every: '6s' } }, clock, wait: '2s' });
     expect((await get()).status).toBe(200);
@@ -390,28 +392,28 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
     expect([response.status, response.headers.get('retry-after')]).toEqual([429, '6']);
   });
 
-  test('and not if too many wait already', async () => {
+  test('wait: answers 503 if the queue is full', async () => {
     const clock = new VirtualClock();
     const limit = { spacing: { every: '6s' } };
     const get = await serve({ limit, clock, queue: { max: 0 }, wait: true });
     await get();
     const response = await get();
     expect([response.status, response.headers.get('retry-after')]).toEqual([503, '6']);
-    expect(await response.text()).toContain('Too many requests wait already');
+    expect(await response.text()).toContain('The queue is full');
   });
 
-  test('a client that leaves while it waits gives its place in line to the next', async () => {
+  test('wait: a disconnect removes the request from the queue', async () => {
     const clock = new VirtualClock();
     const api = limiter({ limit: { spacing: { every: '6s' } }, clock });
     const handle = vi.fn(() => 200);
     const get = await serve({ limiter: api, wait: true }, handle);
     await get();
-    const leave = new AbortController();
-    const second = get('/', { signal: leave.signal });
+    const disconnect = new AbortController();
+    const second = get('/', { signal: disconnect.signal });
     await vi.waitFor(() => expect(api.stats().waiting).toBe(1));
     const third = get();
     await vi.waitFor(() => expect(api.stats().waiting).toBe(2));
-    leave.abort();
+    disconnect.abort();
     await expect(second).rejects.toThrow();
     await vi.waitFor(() => expect(api.stats().waiting).toBe(1));
     await clock.advanceAsync(6000);
@@ -420,13 +422,13 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
     expect(api.stats()).toMatchObject({ allowed: 2, cancelled: 1 });
   });
 
-  test('partitions are handed on', async () => {
+  test('partition: passes the partition to the limiter', async () => {
     const limit = { adaptive: { fixed: 2, partitions: { live: 0.5, batch: 0.5 } } };
     const api = limiter({ limit });
-    const { begun, work, underway } = bench();
+    const { begun, work, inProgress } = controlledWork();
     const get = await serve({ limiter: api, partition: () => 'live' }, work);
     const first = get();
-    await underway(1);
+    await inProgress(1);
     expect(api.inspect('127.0.0.1').partitions).toEqual({ live: 1, batch: 0 });
     begun[0](200);
     await first;

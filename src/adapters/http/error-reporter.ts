@@ -1,42 +1,39 @@
 /**
- * What goes wrong at the door is told to whoever asked to hear of it, and thrown at nobody.
+ * Reports errors of limiters and options to `onError`, or as one process warning per limit. Nothing is thrown.
  *
- *     unchecked   the limiter failed: the request went through, or was refused, without being counted
- *     misread     an option made no sense of this request: it was counted in some plainer way
- *     too late    the limit refused a request whose response had begun: it was broken off
+ *     UNCHECKED   the limiter failed: the request was admitted or refused by `onUnavailable`, and not counted
+ *     MISREAD     a function option failed for this request: its default was used
+ *     TOO_LATE    a request was refused whose response had begun: the response was destroyed
  */
 
 import { ConfigError, preview } from '../../core/errors.ts';
 import { emitProcessWarning } from '../../core/process-warning.ts';
 
 export class ErrorReporter {
-  readonly #limit: string;
+  readonly #limitName: string;
   readonly #onError: ((error: unknown) => unknown) | undefined;
 
-  constructor(limit: string, onError: ((error: unknown) => unknown) | undefined) {
-    this.#limit = limit;
+  constructor(limitName: string, onError: ((error: unknown) => unknown) | undefined) {
+    this.#limitName = limitName;
     this.#onError = onError;
   }
 
   checkFailed(error: unknown): void {
-    this.#report('UNCHECKED', 'a request could not be checked against', error);
+    this.#report('UNCHECKED', 'a request could not be checked', error);
   }
 
   optionFailed(error: unknown): void {
-    this.#report('MISREAD', 'an option makes no sense of a request to', error);
+    this.#report('MISREAD', 'an option failed for a request', error);
   }
 
   refusedTooLate(error: unknown): void {
-    this.#report('TOO_LATE', 'a response had begun before it was refused by', error);
+    this.#report('TOO_LATE', 'a response had begun before it was refused', error);
   }
 
   #report(code: 'UNCHECKED' | 'MISREAD' | 'TOO_LATE', what: string, error: unknown): void {
     if (this.#isHandled(error)) return;
-    emitProcessWarning(
-      code,
-      `${what} limit "${this.#limit}": ${describeError(error)}`,
-      this.#limit,
-    );
+    const message = `limit "${this.#limitName}": ${what}: ${describeError(error)}`;
+    emitProcessWarning(code, message, this.#limitName);
   }
 
   #isHandled(error: unknown): boolean {
@@ -45,7 +42,7 @@ export class ErrorReporter {
       ignoreRejection(this.#onError(error));
       return true;
     } catch {
-      return false; // then it is told as if nobody listened
+      return false; // a handler that throws counts as none
     }
   }
 }
@@ -53,17 +50,16 @@ export class ErrorReporter {
 const describeError = (error: unknown): string =>
   error instanceof Error ? `${error.name}: ${error.message}` : preview(error);
 
-/** A request is decided here and now: a promise is a mistake, and its failure nobody's to hear. */
+/** Requests are decided synchronously, so a promise is an error; its rejection is ignored. */
 export function requireSync<T>(name: string, value: T): T {
   if (!isThenable(value)) return value;
   ignoreRejection(value);
-  throw new ConfigError(name, 'a function that answers at once', 'a promise');
+  throw new ConfigError(name, 'a function that returns a value at once', 'a promise');
 }
 
 const isThenable = (value: unknown): value is PromiseLike<unknown> =>
   typeof (value as PromiseLike<unknown> | null | undefined)?.then === 'function';
 
-/** Nobody waits for this; if it is a promise that fails, it fails quietly. */
 function ignoreRejection(value: unknown): void {
   if (isThenable(value)) Promise.resolve(value).catch(() => {});
 }

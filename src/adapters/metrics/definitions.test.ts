@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
-import { METRICS, RTT_DURATION, WAIT_DURATION } from './figures.ts';
+import { METRICS, RTT_DURATION, WAIT_DURATION } from './definitions.ts';
 
-test('every figure stands in the documentation by both its names, and no other does', () => {
+test('docs/metrics.md: lists every metric under both names, and no others', () => {
   const rows = readFileSync('docs/metrics.md', 'utf8').matchAll(
     /^\| `(sluice_\w+)` \| `(sluice[\w.]+)`(?: \((\w+)\))? \| (\w+) \|/gm,
   );
@@ -12,7 +12,7 @@ test('every figure stands in the documentation by both its names, and no other d
     expect(prometheus).toBe(`${name.replaceAll('.', '_')}${units[unit] ?? ''}${total}`);
     return [name, kind, unit].join(' ').trim();
   });
-  const numbers = METRICS.map(({ name, kind, unit = '' }) => `${name} ${kind} ${unit}`.trim());
-  const timings = [WAIT_DURATION, RTT_DURATION].map(({ name }) => `${name} histogram s`);
-  expect(documented).toEqual([...numbers, ...timings]);
+  const metrics = METRICS.map(({ name, kind, unit = '' }) => `${name} ${kind} ${unit}`.trim());
+  const durations = [WAIT_DURATION, RTT_DURATION].map(({ name }) => `${name} histogram s`);
+  expect(documented).toEqual([...metrics, ...durations]);
 });

@@ -1,39 +1,37 @@
 /**
- * What there is to see of a limit: every figure by its name, once for all who show figures.
+ * The definitions of all metrics of a limiter, shared by all exporters.
  *
- * Names are spelled as OpenTelemetry spells them. Prometheus writes `sluice.decisions` as
- * `sluice_decisions_total`, as it would if it came by way of OpenTelemetry, so that a question or an
- * alert is the same whichever way the figures came.
+ * Names follow OpenTelemetry. Prometheus gets `sluice.decisions` as `sluice_decisions_total`, as if it came through
+ * OpenTelemetry, so that queries and alerts are the same on both paths.
  */
 
 import { OUTCOMES } from '../../core/decision.ts';
+import type { MetricLabels } from '../../core/metric-family.ts';
 import type { Histogram } from '../../limiter/stats.ts';
-import type { AnyStats, KeySnapshot, LimiterSnapshot } from './watch.ts';
-
-export type Labels = Readonly<Record<string, string>>;
+import type { AnyStats, KeySnapshot, LimiterSnapshot } from './collector.ts';
 
 export interface DataPoint {
-  readonly labels: Labels;
+  readonly labels: MetricLabels;
   readonly value: number;
 }
 
-/** A number: one that only grows, or one that goes up and down. */
+/** A counter or a gauge. */
 export interface Metric {
   readonly name: string;
   readonly kind: 'counter' | 'gauge';
   readonly unit?: 'By';
   readonly help: string;
-  dataPoints(reading: LimiterSnapshot): DataPoint[];
+  dataPoints(snapshot: LimiterSnapshot): DataPoint[];
 }
 
-/** How long something took, in seconds. */
+/** A histogram of durations, exported in seconds. */
 export interface DurationMetric {
   readonly name: string;
   readonly help: string;
   read(stats: AnyStats): Histogram;
 }
 
-/** A figure that is one number for the whole limit, where there is such a thing. */
+/** One data point per limit; none where the value is undefined. */
 const perLimit =
   (read: (stats: AnyStats) => number | undefined) =>
   ({ limit, stats }: LimiterSnapshot): DataPoint[] => {
@@ -41,7 +39,7 @@ const perLimit =
     return value === undefined ? [] : [{ labels: { limit }, value }];
   };
 
-/** A figure that is several, told apart by a label. */
+/** Several data points per limit, distinguished by a label. */
 const perLabel =
   (label: string, read: (stats: AnyStats) => Readonly<Record<string, number>>) =>
   ({ limit, stats }: LimiterSnapshot): DataPoint[] =>
@@ -50,14 +48,14 @@ const perLabel =
       value,
     }));
 
-/** A figure of each key that is shown. */
+/** One data point per reported key. */
 const perKey = (
   { limit, keys }: LimiterSnapshot,
   read: (key: KeySnapshot) => number | undefined,
 ): DataPoint[] =>
-  keys.flatMap((own) => {
-    const value = read(own);
-    return value === undefined ? [] : [{ labels: { limit, key: own.key }, value }];
+  keys.flatMap((snapshot) => {
+    const value = read(snapshot);
+    return value === undefined ? [] : [{ labels: { limit, key: snapshot.key }, value }];
   });
 
 const permitsHeld = perLimit((stats) => stats.held);
@@ -66,7 +64,7 @@ export const METRICS: readonly Metric[] = [
   {
     name: 'sluice.decisions',
     kind: 'counter',
-    help: 'Calls decided: allow at once, wait and then go ahead, deny.',
+    help: 'Decisions by verdict: allow (at once), wait (allowed after a wait), deny.',
     dataPoints: perLabel('verdict', ({ allowed, waited, denied }) => ({
       allow: allowed - waited,
       wait: waited,
@@ -76,25 +74,25 @@ export const METRICS: readonly Metric[] = [
   {
     name: 'sluice.limited',
     kind: 'counter',
-    help: 'Calls that could not go ahead at once: they waited, were denied or left.',
+    help: 'Calls that were not allowed at once: they waited, were denied or cancelled.',
     dataPoints: perLimit(({ waited, denied, cancelled }) => waited + denied + cancelled),
   },
   {
     name: 'sluice.cancelled',
     kind: 'counter',
-    help: 'Calls that gave up while they waited: their signal aborted.',
+    help: 'Calls cancelled in the queue: their signal aborted.',
     dataPoints: perLimit((stats) => stats.cancelled),
   },
   {
     name: 'sluice.expired_permits',
     kind: 'counter',
-    help: 'Permits that were never settled and were taken back.',
+    help: 'Permits that expired: not settled within permitTimeout.',
     dataPoints: perLimit((stats) => stats.expiredPermits),
   },
   {
     name: 'sluice.settled',
     kind: 'counter',
-    help: 'Calls settled, by how they went.',
+    help: 'Calls settled, by outcome.',
     dataPoints: perLabel('outcome', ({ settled }) =>
       Object.fromEntries(OUTCOMES.map((outcome) => [outcome, settled[outcome]])),
     ),
@@ -102,26 +100,28 @@ export const METRICS: readonly Metric[] = [
   {
     name: 'sluice.limit',
     kind: 'gauge',
-    help: 'The limit as it stands. adaptive: calls in flight; busy: calls a second.',
-    dataPoints: (reading) => perKey(reading, ({ limit }) => limit),
+    help: 'The current limit of a key. adaptive: calls in flight; busy: calls per second.',
+    dataPoints: (snapshot) => perKey(snapshot, ({ limit }) => limit),
   },
   {
     name: 'sluice.in_flight',
     kind: 'gauge',
-    help: 'Calls in flight: by key where the limit counts them, else all permits that are out.',
-    dataPoints: (reading) =>
-      reading.hasInFlightByKey ? perKey(reading, ({ inFlight }) => inFlight) : permitsHeld(reading),
+    help: 'Calls in flight: by key where the limit counts them, else all unsettled permits.',
+    dataPoints: (snapshot) =>
+      snapshot.hasInFlightByKey
+        ? perKey(snapshot, ({ inFlight }) => inFlight)
+        : permitsHeld(snapshot),
   },
   {
     name: 'sluice.waiting',
     kind: 'gauge',
-    help: 'Calls that stand in line right now.',
+    help: 'Calls that wait in the queue.',
     dataPoints: perLimit((stats) => stats.waiting),
   },
   {
     name: 'sluice.backend_available',
     kind: 'gauge',
-    help: 'Whoever decides a shared limit: 1 if in reach, 0 while onUnavailable answers instead.',
+    help: 'Whether a remote backend is available: 1, or 0 while onUnavailable decides.',
     dataPoints: perLimit(({ isAvailable }) =>
       isAvailable === undefined ? undefined : Number(isAvailable),
     ),
@@ -129,44 +129,44 @@ export const METRICS: readonly Metric[] = [
   {
     name: 'sluice.fallback',
     kind: 'counter',
-    help: 'Calls of a shared limit that onUnavailable answered.',
+    help: 'Calls decided by onUnavailable instead of a remote backend.',
     dataPoints: perLimit((stats) => stats.fallback),
   },
   {
     name: 'sluice.pool_divisor',
     kind: 'gauge',
-    help: 'In how many parts a pool divides the limit, as this process uses it; 0: it has none.',
+    help: 'By how many members a pool divides the limit, as this process uses it; 0: it has no part.',
     dataPoints: perLimit(({ poolSize }) => poolSize),
   },
   {
     name: 'sluice.keys',
     kind: 'gauge',
-    help: 'Keys that have a state right now.',
+    help: 'Keys with state in memory.',
     dataPoints: perLimit((stats) => stats.keys),
   },
   {
     name: 'sluice.evicted_keys',
     kind: 'counter',
-    help: 'Keys that had to make room while in use: if it grows, maxKeys is too small.',
+    help: 'Keys evicted while in use: if this grows, maxKeys is too small.',
     dataPoints: perLimit((stats) => stats.evicted),
   },
   {
     name: 'sluice.memory',
     kind: 'gauge',
     unit: 'By',
-    help: 'Memory held for keys.',
+    help: 'Memory used for the state of keys.',
     dataPoints: perLimit((stats) => stats.bytes),
   },
 ];
 
 export const WAIT_DURATION: DurationMetric = {
   name: 'sluice.wait.duration',
-  help: 'How long those waited who had to wait and were let through.',
+  help: 'How long calls waited that were allowed after a wait.',
   read: (stats) => stats.waitMs,
 };
 
 export const RTT_DURATION: DurationMetric = {
   name: 'sluice.rtt.duration',
-  help: 'How long calls took that went well.',
+  help: 'Round-trip times of calls with outcome ok.',
   read: (stats) => stats.rttMs,
 };
