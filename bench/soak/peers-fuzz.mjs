@@ -22,7 +22,7 @@ import { encode } from '../../dist/backends/peers/codec.js';
 import { createDatagramAuth } from '../../dist/backends/peers/datagram-auth.js';
 import { MemoryHub } from '../../dist/backends/peers/memory-transport.js';
 import { PeerNode } from '../../dist/backends/peers/node.js';
-import { PEER_DEFAULTS } from '../../dist/backends/peers/settings.js';
+import { PEER_DEFAULTS } from '../../dist/backends/peers/context.js';
 import { seededRandom } from '../../dist/core/random.js';
 import { createPolicy } from '../../dist/policies/limit.js';
 import { VirtualClock } from '../../dist/testing/index.js';

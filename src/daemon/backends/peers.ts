@@ -6,7 +6,7 @@
  */
 
 import type { BackendFactory } from '../../backends/backend.ts';
-import { PeersShare } from '../../backends/peers/backend.ts';
+import { PeersBackend } from '../../backends/peers/backend.ts';
 import { fleetHashSeed } from '../../backends/peers/datagram-auth.ts';
 import { type FleetView, PeerNode } from '../../backends/peers/node.ts';
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
@@ -79,7 +79,7 @@ export class PeerMembership {
     this.#log = log;
     this.backendFactory = {
       isRemote: false,
-      create: (policy, context) => new PeersShare(policy, context, node),
+      create: (policy, context) => new PeersBackend(policy, context, node),
     };
   }
 

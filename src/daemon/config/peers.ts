@@ -13,7 +13,7 @@
 
 import { isSubject } from '../../backends/peers/nats-subject.ts';
 import { readKey, readPeerOptions } from '../../backends/peers/options.ts';
-import type { PeerOptions } from '../../backends/peers/settings.ts';
+import type { PeerOptions } from '../../backends/peers/context.ts';
 import { isMulticastAddress, type UdpOptions, udp } from '../../backends/peers/udp-transport.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { isRecord, OptionReader } from '../../core/options.ts';

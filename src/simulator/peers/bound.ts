@@ -15,7 +15,7 @@
  * much as it jumps. The reasoning is spelled out in docs/accuracy.md.
  */
 
-import { PEER_DEFAULTS } from '../../backends/peers/settings.ts';
+import { PEER_DEFAULTS } from '../../backends/peers/context.ts';
 import type { Millis } from '../../core/clock.ts';
 import type { FleetOptions } from './fleet.ts';
 import { DEFAULT_NETWORK } from './network.ts';

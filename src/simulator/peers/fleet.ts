@@ -17,7 +17,7 @@ import type { PeerLimit } from '../../backends/peers/limits.ts';
 import { BROADCAST, ENTRY_WIDTH, type Message } from '../../backends/peers/messages.ts';
 import { PeerProtocol } from '../../backends/peers/protocol.ts';
 import type { PeerCounts } from '../../backends/peers/sender.ts';
-import { PEER_DEFAULTS, type PeerOptions } from '../../backends/peers/settings.ts';
+import { PEER_DEFAULTS, type PeerOptions } from '../../backends/peers/context.ts';
 import type { Millis } from '../../core/clock.ts';
 import { createHasher } from '../../core/hash.ts';
 import { Heap } from '../../core/heap.ts';
@@ -375,7 +375,7 @@ class SimulatedFleet {
   #deliver(node: SimulatedNode, message: Message | undefined): void {
     if (!node.isUp) return;
     this.#wasApplied = false;
-    node.protocol.receiveMessage(message, this.#nodeNow(node));
+    node.protocol.receive(message, this.#nodeNow(node));
     if (this.#wasApplied && message?.kind === 'report') this.#recordAges(message.from, message.seq);
     this.#scheduleWake(node);
   }
