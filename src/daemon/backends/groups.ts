@@ -65,7 +65,7 @@ export class GroupMembership {
 
   status(): GroupsStatus {
     const view = this.view();
-    return { id: view.own, ...view };
+    return { id: view.self, ...view };
   }
 
   /** Steals no more, and gives no more. */

@@ -219,7 +219,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ['peers: { udp: { group: "10.0.0.1:1" } }', '`peers.udp.group` to be a multicast address'],
     [
       'peers: { udp: "10.0.0.1:1", key: short }',
-      '`peers.key` to be a text of at least 16 characters',
+      '`peers.key` to be a string of at least 16 characters',
     ],
     ['peers: { udp: "10.0.0.1:1", flushTreshold: 1 }', '`peers.flushTreshold`'],
     ['peers: { redis: "http://x" }', '`peers.redis.url` to be an address such as redis://'],
@@ -294,7 +294,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ['groups: { self: a, groups: { a: { weight: -1 }, b: {} } }', '`groups.groups.a.weight`'],
     [
       `groups: { self: a, groups: { a: { min: 1 }, b: { min: 1, at: "http://b" } }, ${KEYED} }`,
-      '`groups.groups` to be guaranteed at most 1',
+      '`groups.groups` to be groups whose `min` add up to at most 1',
     ],
     [
       `groups: { self: a, groups: { a: {}, 'b c': { at: "http://b" } }, ${KEYED} }`,
