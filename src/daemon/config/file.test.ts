@@ -230,7 +230,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
       '`peers.key` to be a secret that all of the fleet know (or SLUICE',
     ],
     ['peers: { udp: ["127.0.0.1:1", "10.0.0.1:1"] }', '`peers.key` to be a secret'],
-    ['peers: { udp: ["239.0.0.1:1", "239.0.0.2:1"] }', '`peers.udp.peers` to be no groups'],
+    ['peers: { udp: ["239.0.0.1:1", "239.0.0.2:1"] }', '`peers.udp.peers` to be unicast addresses'],
     ['peers: { nats: { servers: x, subject: "a.*" } }', '`peers.nats.subject` to be a subject'],
     ['limits: { a: { bucket: { rate: 1 }, peers: true } }', '`limits.a.peers` to be left out, or'],
     [
@@ -289,7 +289,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
       `groups: { self: eu, ${TWO} }`,
       '`groups.key` to be a secret that all groups know (or SLUICE_GROUPS_KEY), got nothing',
     ],
-    [`groups: { self: us, ${TWO}, ${KEYED} }`, '`groups.groups.eu.at` to be where it can be'],
+    [`groups: { self: us, ${TWO}, ${KEYED} }`, '`groups.groups.eu.at` to be the base URL'],
     ['groups: { self: a, groups: { a: {}, b: { at: us } } }', '`groups.groups.b.at` to be an addr'],
     ['groups: { self: a, groups: { a: { weight: -1 }, b: {} } }', '`groups.groups.a.weight`'],
     [
