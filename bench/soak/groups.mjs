@@ -13,7 +13,7 @@
 import { fork } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { overshootOf } from '../../dist/simulator/groups/figures.js';
+import { overshootOf } from '../../dist/simulator/overshoot.js';
 import { freePort } from '../ports.mjs';
 import {
   isToWrite,

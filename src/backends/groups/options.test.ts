@@ -8,7 +8,7 @@ import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import type { Limiter } from '../../limiter/sync-limiter.ts';
 import type { Limit } from '../../policies/limit.ts';
-import { overshootOf } from '../../simulator/groups/figures.ts';
+import { overshootOf } from '../../simulator/overshoot.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
 import type { BackendFactory } from '../backend.ts';
 import { MemoryHub } from '../peers/memory-transport.ts';
