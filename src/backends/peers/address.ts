@@ -32,7 +32,7 @@ export function isMulticast(host: string): boolean {
 export const formatHostPort = ({ host, port }: Address): string =>
   host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`;
 
-/** Accepts `host:port` and `[address]:port`. */
+/** `host:port`, `[address]:port`. */
 export function parseHostPort(text: string): Address | undefined {
   const [, bracketed, plain, digits] = /^(?:\[([^\]]+)\]|([^:[\]\s]+)):(\d{1,5})$/.exec(text) ?? [];
   const host = bracketed ?? plain;
