@@ -58,7 +58,7 @@ const hub = new MemoryHub({ clock, seed: below(2 ** 32), delayMs: DELAY_MS, isLo
 /** The newest datagrams of the fleet, and some of the oldest. */
 const recorded = [];
 
-/** Datagrams that may still be in flight: the first copy to arrive is legitimate, whoever delivers it. */
+/** Datagrams that may still be in flight: the first copy to arrive is legitimate, from any source. */
 let fresh = [];
 const record = (bytes) => fresh.push(Uint8Array.from(bytes)); // a copy, without the shared buffer
 

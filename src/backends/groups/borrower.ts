@@ -6,7 +6,7 @@
  *                      └────────── borrowed units ◀──────────────┘
  *
  * The demand is what was requested while the bucket was low: each process of a group covers its own calls. A lender that
- * gave nothing, or failed, is asked again with exponential back-off. The demand is divided among lenders with surplus.
+ * gave nothing, or failed, gets the next request after an exponential back-off. The demand is divided among lenders with surplus.
  * While all are unavailable, the group uses its own allotment.
  *
  * Units in flight were taken at the lender, and count only if they arrive within the deadline. They fill a bucket only up
@@ -46,7 +46,7 @@ export interface LenderView {
   readonly reason?: string;
 }
 
-export interface BorrowerOptions {
+interface BorrowerOptions {
   readonly lenders: readonly string[];
   /** A loan that takes longer is lost. */
   readonly deadlineMs: Millis;

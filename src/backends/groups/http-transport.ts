@@ -130,7 +130,7 @@ function parseGrants(text: string): readonly number[] {
   return reply.given;
 }
 
-export interface LendingServer {
+interface LendingServer {
   readonly address: string;
   close(): Promise<void>;
 }

@@ -167,7 +167,7 @@ describe('groups', () => {
     ]);
   });
 
-  test('an unavailable lender is asked with back-off, at least once a second', async () => {
+  test('requests to an unavailable lender back off, down to one per second', async () => {
     const { clock, start, sent } = world(20);
     const a = start('a'); // the other group never starts
     for (let n = 0; n < 600; n++) {

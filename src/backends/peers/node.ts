@@ -33,7 +33,7 @@ const MAX_VERIFIED_ADDRESSES = 2 * MAX_PEERS;
  */
 const BROADCAST_PROBABILITY = 1 / 8;
 
-export interface PeerNodeConfig {
+interface PeerNodeConfig {
   readonly options: PeerOptions;
   readonly transport: Transport;
   readonly key: string | undefined;

@@ -9,7 +9,7 @@ import { MAX_PEERS } from './messages.ts';
 /** A name that failed to resolve is retried after this, and keeps its previous addresses. */
 export const RESOLVE_RETRY_MS: Millis = 1000;
 
-export interface AddressResolverConfig {
+interface AddressResolverConfig {
   readonly clock: Clock;
   /** Interval of DNS lookups. */
   readonly refreshMs: Millis;

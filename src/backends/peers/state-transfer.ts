@@ -11,7 +11,7 @@
  * answering is replaced, and the transfer continues with the limits that are still pending.
  *
  * The peer that has run longest knows most, so it is the source; an older one that is found later replaces it. Nodes
- * that start together have no state. A node that is not synced answers only requests of its own source.
+ * that start together have no state. A node that is not synced answers only its source.
  */
 
 import type { Millis } from '../../core/clock.ts';

@@ -56,7 +56,7 @@ export interface FleetOptions {
 }
 
 /** Called now and then with the simulated fraction of the run. */
-export type Progress = (part: number) => void;
+type Progress = (part: number) => void;
 
 export const FLEET_DEFAULTS: FleetOptions = {
   nodes: 8,
