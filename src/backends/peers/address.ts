@@ -1,4 +1,4 @@
-/** Addresses of nodes, as texts and as what they say: which family, one node or a group, this machine or others. */
+/** Parses and classifies node addresses: IP family, multicast or unicast, loopback or remote. */
 
 import { isIP, isIPv6 } from 'node:net';
 import { type HostPort, isPort, parseHostPort as parseParts } from '../../core/host-port.ts';
@@ -14,10 +14,10 @@ export const wildcardHostOf = (host: string): string => (familyOf(host) === 6 ? 
 export const loopbackHostOf = (host: string): string =>
   familyOf(host) === 6 ? '::1' : '127.0.0.1';
 
-/** The interface behind an address of IPv6, if it names one. */
+/** The zone (interface name) of an IPv6 address, if it has one. */
 export const zoneOf = (host: string): string | undefined => host.split('%')[1];
 
-/** A group of IPv6 that is another one on each link (`ff02::`, or `ff01::` within a machine). */
+/** An IPv6 multicast group with link scope (`ff02::`) or interface scope (`ff01::`). */
 export const isLinkScoped = (host: string): boolean => /^ff.[12]:/i.test(host);
 
 export function isMulticast(host: string): boolean {

@@ -14,9 +14,9 @@ import { isNonEmptyString, withConfigPath } from '../../core/config-helpers.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { isRecord, OptionReader } from '../../core/options.ts';
 import { readNatsServers, readRedisServer } from '../connections/server-url.ts';
+import type { PeerOptions } from './context.ts';
 import { isSubject } from './nats-subject.ts';
 import { readKey, readPeerOptions } from './options.ts';
-import type { PeerOptions } from './settings.ts';
 import { isMulticastAddress, type UdpOptions, udp } from './udp-transport.ts';
 
 export type TransportConfig =

@@ -18,7 +18,7 @@ import type {
   LimitBackend,
   RunningBackend,
 } from '../daemon-backend.ts';
-import { dryRunPeers, PeersShare } from './backend.ts';
+import { dryRunPeers, PeersBackend } from './backend.ts';
 import { type PeersConfig, readPeersConfig } from './daemon-config.ts';
 import { createTransport } from './daemon-transport.ts';
 import { peersMetrics, peersPage } from './daemon-view.ts';
@@ -112,7 +112,7 @@ class RunningPeers implements RunningBackend {
   }
 
   createFactory(): BackendFactory {
-    const create: BackendFactory['create'] = (...args) => new PeersShare(...args, this.#node);
+    const create: BackendFactory['create'] = (...args) => new PeersBackend(...args, this.#node);
     return { isRemote: false, create };
   }
 

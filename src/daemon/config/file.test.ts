@@ -227,7 +227,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ['peers: { udp: { group: "10.0.0.1:1" } }', '`peers.udp.group` to be a multicast address'],
     [
       'peers: { udp: "10.0.0.1:1", key: short }',
-      '`peers.key` to be a text of at least 16 characters',
+      '`peers.key` to be a string of at least 16 characters',
     ],
     ['peers: { udp: "10.0.0.1:1", flushTreshold: 1 }', '`peers.flushTreshold`'],
     ['peers: { redis: "http://x" }', '`peers.redis.url` to be an address such as redis://'],
@@ -238,7 +238,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
       '`peers.key` to be a secret that all of the fleet know (or SLUICE',
     ],
     ['peers: { udp: ["127.0.0.1:1", "10.0.0.1:1"] }', '`peers.key` to be a secret'],
-    ['peers: { udp: ["239.0.0.1:1", "239.0.0.2:1"] }', '`peers.udp.peers` to be no groups'],
+    ['peers: { udp: ["239.0.0.1:1", "239.0.0.2:1"] }', '`peers.udp.peers` to be unicast addresses'],
     ['peers: { nats: { servers: x, subject: "a.*" } }', '`peers.nats.subject` to be a subject'],
     ['limits: { a: { bucket: { rate: 1 }, peers: true } }', '`limits.a.peers` to be left out, or'],
     [
@@ -297,12 +297,12 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
       `groups: { self: eu, ${TWO} }`,
       '`groups.key` to be a secret that all groups know (or SLUICE_GROUPS_KEY), got undefined',
     ],
-    [`groups: { self: us, ${TWO}, ${KEYED} }`, '`groups.groups.eu.at` to be where it can be'],
+    [`groups: { self: us, ${TWO}, ${KEYED} }`, '`groups.groups.eu.at` to be the base URL'],
     ['groups: { self: a, groups: { a: {}, b: { at: us } } }', '`groups.groups.b.at` to be an addr'],
     ['groups: { self: a, groups: { a: { weight: -1 }, b: {} } }', '`groups.groups.a.weight`'],
     [
       `groups: { self: a, groups: { a: { min: 1 }, b: { min: 1, at: "http://b" } }, ${KEYED} }`,
-      '`groups.groups` to be guaranteed at most 1',
+      '`groups.groups` to be groups whose `min` add up to at most 1',
     ],
     [
       `groups: { self: a, groups: { a: {}, 'b c': { at: "http://b" } }, ${KEYED} }`,

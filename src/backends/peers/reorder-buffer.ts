@@ -1,22 +1,22 @@
 /**
- * Nodes that are back after a silence. What they served meanwhile comes late, in any order, and mixed with
- * what they serve now.
+ * Buffers the reports of peers that return after a silence. Their missed reports arrive late, in any order, and
+ * mixed with new ones.
  *
- *     silent ──▶ heard again ──▶ what is missing comes ──▶ all of it counts, the oldest first
+ *     silent ──▶ back ──▶ missing reports arrive ──▶ all are applied, oldest first
  *
- * Late hits count as of when they were served, so that what has flowed back in since is not owed. But a bucket
- * keeps no past: once something newer has counted, older hits count as of that. So all that comes from these
- * nodes is kept until nothing is missing of any of them from before it was back, and counts in its order.
+ * Late hits count as of the time they were served, so that tokens refilled since then are not owed. But a bucket
+ * keeps no history: after a newer hit was applied, an older one counts as of that time. So all reports of these
+ * peers are buffered until none from before their return is missing, and are then applied in order.
  */
 
 import type { Millis } from '../../core/clock.ts';
 import type { Entries } from './messages.ts';
 import type { Peer } from './peer-table.ts';
 
-/** One that was silent for so long may have served without being heard. */
+/** A peer that was silent for this long may have served hits that were not received. */
 const SILENCE_THRESHOLD_MS: Millis = 1000;
 
-/** For so long, and so many numbers, it is kept: until then it is as if the silence had lasted longer. */
+/** Bounds in time and in size. Until the flush, the reports count as if the silence had lasted longer. */
 const MAX_BUFFER_MS: Millis = 2000;
 const MAX_BUFFERED_NUMBERS = 1_000_000;
 
@@ -27,11 +27,11 @@ interface LateReport {
 }
 
 export class ReorderBuffer {
-  /** And how far they had come when they were back, once that is known. */
+  /** By peer: its highest sequence number at its return, once that is known. */
   readonly #peers = new Map<Peer, number | undefined>();
   #reports: LateReport[] = [];
   #bufferedNumbers = 0;
-  /** When what is kept counts at the latest. */
+  /** When the buffered reports are applied at the latest. */
   flushAt: Millis = Infinity;
 
   has(peer: Peer): boolean {
@@ -42,12 +42,12 @@ export class ReorderBuffer {
     return this.#peers.size === 0;
   }
 
-  /** To be called when something of it came, before that is noted. */
+  /** To be called when a datagram of the peer arrives, before `lastSeenAt` is updated. */
   detectReturn(peer: Peer, now: Millis): void {
     if (now - peer.lastSeenAt > SILENCE_THRESHOLD_MS) this.#startBuffering(peer, now);
   }
 
-  /** To be called when it is heard for the first time: neither knew of the other for so long. */
+  /** To be called when the peer is admitted; `apartMs` is how long both ran without knowing each other. */
   addIfApart(peer: Peer, apartMs: Millis, now: Millis): void {
     if (apartMs > SILENCE_THRESHOLD_MS) this.#startBuffering(peer, now);
   }
@@ -62,12 +62,12 @@ export class ReorderBuffer {
     this.#bufferedNumbers += entries.length;
   }
 
-  /** What is due to count, the oldest first, if nothing is missing any more or it takes too long. */
+  /** The reports to apply now, oldest first: none until they are complete or `flushAt` is reached. */
   takeDue(now: Millis): readonly LateReport[] {
     if (this.isEmpty || !(this.#isComplete() || now >= this.flushAt)) return [];
-    const late = this.#reports.sort((a, b) => a.servedAt - b.servedAt);
+    const due = this.#reports.sort((a, b) => a.servedAt - b.servedAt);
     this.clear();
-    return late;
+    return due;
   }
 
   clear(): void {
@@ -80,10 +80,10 @@ export class ReorderBuffer {
   #isComplete(): boolean {
     if (this.#bufferedNumbers >= MAX_BUFFERED_NUMBERS) return true;
     let isComplete = true;
-    for (const [peer, backAt] of this.#peers) {
-      const to = backAt ?? peer.received.highest;
-      this.#peers.set(peer, to);
-      isComplete &&= peer.received.isCompleteTo(to);
+    for (const [peer, seqAtReturn] of this.#peers) {
+      const seq = seqAtReturn ?? peer.received.highest;
+      this.#peers.set(peer, seq);
+      isComplete &&= peer.received.isCompleteTo(seq);
     }
     return isComplete;
   }

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
-import { LevelComparison, MAX_COMPARED_KEYS, RecentKeys } from './recent-keys.ts';
+import { LevelComparison, MAX_COMPARED_KEYS, RecentKeys } from './level-comparison.ts';
 
-/** How far a node moves that asked when it stood at `before`, and stands at `now` when this comes. */
+/** The correction of a node whose level was `before` at the request and is `now` at the reply. */
 function movedBy(
   { before, now, there }: { before: number; now: number; there: number },
   meanwhile: (comparison: LevelComparison) => void = () => {},
@@ -11,9 +11,9 @@ function movedBy(
   comparison.add(5, 1, 2, before);
   meanwhile(comparison);
   const moves: number[] = [];
-  const answer = [5, 1, 2, there];
+  const reply = [5, 1, 2, there];
   comparison.applyCorrections(
-    answer,
+    reply,
     receivedSeq,
     () => now,
     (_limit, _low, _high, by) => moves.push(by),
@@ -21,42 +21,42 @@ function movedBy(
   return moves;
 }
 
-describe('two nodes that compare how they stand', () => {
-  test('the one that asked goes half of the way', () => {
+describe('level comparison', () => {
+  test('corrects half of the difference', () => {
     expect(movedBy({ before: 90, now: 90, there: 94 })).toEqual([2]);
     expect(movedBy({ before: 94, now: 94, there: 90 })).toEqual([-2]);
   });
 
-  test('what others told meanwhile is no difference: half of it had come when it was answered', () => {
+  test('assumes that half of the third-party hits came before the reply', () => {
     expect(movedBy({ before: 90, now: 94, there: 92 })).toEqual([]);
   });
 
-  test('a burst in just that moment says nothing, and what is seen beyond it counts', () => {
+  test('ignores a difference that a burst during the request explains, and counts the rest', () => {
     expect(movedBy({ before: 0, now: 100, there: 99 })).toEqual([]);
     expect(movedBy({ before: 0, now: 100, there: 1 })).toEqual([]);
     expect(movedBy({ before: 0, now: 100, there: 104 })).toEqual([2]);
   });
 
-  test('nor is what the two of them served and the other could not know', () => {
-    const own = (comparison: LevelComparison): void => comparison.recordReported(8, [5, 1, 2, 3]);
-    expect(movedBy({ before: 90, now: 93, there: 90 }, own)).toEqual([]);
-    expect(movedBy({ before: 90, now: 93, there: 93 }, own, 8)).toEqual([]);
-    const theirs = (comparison: LevelComparison): void =>
+  test('leaves out hits of both nodes that were reported during the request', () => {
+    const local = (comparison: LevelComparison): void => comparison.recordReported(8, [5, 1, 2, 3]);
+    expect(movedBy({ before: 90, now: 93, there: 90 }, local)).toEqual([]);
+    expect(movedBy({ before: 90, now: 93, there: 93 }, local, 8)).toEqual([]);
+    const remote = (comparison: LevelComparison): void =>
       comparison.recordReceived([5, 1, 2, 4, 5, 9, 9, 1]);
-    expect(movedBy({ before: 90, now: 94, there: 94 }, theirs)).toEqual([]);
-    expect(movedBy({ before: 90, now: 93, there: 94 }, own)).toEqual([2]);
-    expect(movedBy({ before: 90, now: 93, there: 97 }, own, 8)).toEqual([2]);
-    expect(movedBy({ before: 90, now: 94, there: 98 }, theirs)).toEqual([2]);
+    expect(movedBy({ before: 90, now: 94, there: 94 }, remote)).toEqual([]);
+    expect(movedBy({ before: 90, now: 93, there: 94 }, local)).toEqual([2]);
+    expect(movedBy({ before: 90, now: 93, there: 97 }, local, 8)).toEqual([2]);
+    expect(movedBy({ before: 90, now: 94, there: 98 }, remote)).toEqual([2]);
   });
 
-  test('nobody moves by an answer from before its reports were counted, or for a key that is as good as new', () => {
+  test('ignores a reply that lacks reports from before the request, and a key whose bucket is full', () => {
     expect(movedBy({ before: 90, now: 90, there: 94 }, undefined, 6)).toEqual([]);
     expect(movedBy({ before: 90, now: 0, there: 94 })).toEqual([]);
   });
 });
 
-describe('what was served lately', () => {
-  test('is each key once, by limit, and then nothing', () => {
+describe('recent keys', () => {
+  test('drain returns each key once, grouped by limit, and empties the sample', () => {
     const recentKeys = new RecentKeys();
     recentKeys.sample([9, 1, 2, 5]);
     recentKeys.sample([3, 1, 2, 1]);
@@ -65,7 +65,7 @@ describe('what was served lately', () => {
     expect(recentKeys.isEmpty).toBe(true);
   });
 
-  test('is never more than is compared', () => {
+  test('are bounded by MAX_COMPARED_KEYS', () => {
     const recentKeys = new RecentKeys();
     for (let n = 0; n < 1000; n++) recentKeys.sample([1, n, n, 1]);
     expect(recentKeys.drain()).toHaveLength(MAX_COMPARED_KEYS * 4);

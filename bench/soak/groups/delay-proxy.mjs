@@ -1,25 +1,25 @@
-/** A way between two regions that takes its time, and can be cut: whatever is sent through it arrives so much later. */
+/** A TCP proxy between two regions that delays all data and can be cut. */
 
 import { connect, createServer } from 'node:net';
 
-export class Far {
+export class DelayProxy {
   port;
   isCut = false;
   #server;
   #sockets = new Set();
 
   constructor(to, oneWayMs) {
-    this.#server = createServer((near) => {
-      const far = connect(to, '127.0.0.1');
+    this.#server = createServer((client) => {
+      const target = connect(to, '127.0.0.1');
       for (const [from, onto] of [
-        [near, far],
-        [far, near],
+        [client, target],
+        [target, client],
       ]) {
         this.#sockets.add(from);
         from.setNoDelay(true);
         from.on('data', (bytes) => {
-          const carry = () => !this.isCut && !onto.destroyed && onto.write(bytes);
-          setTimeout(carry, oneWayMs);
+          const forward = () => !this.isCut && !onto.destroyed && onto.write(bytes);
+          setTimeout(forward, oneWayMs);
         });
         from.on('error', () => onto.destroy());
         from.on('close', () => {
