@@ -315,6 +315,7 @@ const connectionBoundsOf = ({ bounds }: Config) => ({
 const httpSettingsOf = ({ admin, http, bounds }: Config): HttpSettings => ({
   admin,
   extractKey: createKeyExtractor(http),
+  fastPath: http.fastPath,
   bounds: {
     maxKey: bounds.key,
     maxBody: bounds.body,

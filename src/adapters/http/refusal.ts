@@ -31,6 +31,11 @@ export interface RefusalResponse {
   readonly retryAfterSeconds: number | undefined;
 }
 
+/** A refusal whose body is not encoded yet, for callers that add fields to it. */
+export interface RefusalProblem extends Omit<RefusalResponse, 'body'> {
+  readonly problem: Readonly<Record<string, unknown>>;
+}
+
 /** What to say otherwise: what is left out stays as it is. */
 export interface RefusalOverrides {
   readonly headers?: HeaderValues;
@@ -66,11 +71,20 @@ const isCapacityRule = ({ kind }: NamedRuleStatus): boolean =>
   kind === 'adaptive' || kind === 'busy';
 
 /** Writes the answer, with the limit's headers if there is somebody to write them. */
-export function buildRefusal(
+export const buildRefusal = (
   denied: DenialDetails,
-  found: Inspection,
+  found: RefusedStatus,
   writer?: HeaderWriter,
-): RefusalResponse {
+): RefusalResponse => encodeProblem(buildProblem(denied, found, writer));
+
+/** The fields of an inspection that a refusal tells of. */
+type RefusedStatus = Pick<Inspection, 'name' | 'rules' | 'by'>;
+
+export function buildProblem(
+  denied: DenialDetails,
+  found: RefusedStatus,
+  writer?: HeaderWriter,
+): RefusalProblem {
   const rules = withExhaustedRule(denied, found);
   const headers = writer?.write(rules.map((rule) => withRetryTime(rule, denied))) ?? {};
   const violated = rules.filter((rule) => isViolated(rule, denied.cost));
@@ -83,7 +97,12 @@ export function buildRefusal(
 
 /** The adapter itself is at a loss, and was told to refuse then; or there is nobody left to read it. */
 export const buildUnavailableRefusal = (): RefusalResponse =>
-  problemResponse(503, 'The limit could not be checked.', [], 1, {});
+  encodeProblem(problemResponse(503, 'The limit could not be checked.', [], 1, {}));
+
+const encodeProblem = ({ problem, ...refusal }: RefusalProblem): RefusalResponse => ({
+  ...refusal,
+  body: JSON.stringify(problem),
+});
 
 /** The same answer in somebody else's words. @throws {ConfigError} if they cannot be sent. */
 export function withOverrides(
@@ -116,12 +135,11 @@ function problemResponse(
   policies: readonly string[],
   retryAfterSeconds: number | undefined,
   headers: HeaderValues,
-): RefusalResponse {
-  const body = { ...PROBLEM_BY_STATUS[status], status, detail, 'violated-policies': policies };
+): RefusalProblem {
+  const problem = { ...PROBLEM_BY_STATUS[status], status, detail, 'violated-policies': policies };
   if (retryAfterSeconds !== undefined) headers['Retry-After'] = String(retryAfterSeconds);
   headers['Content-Type'] = 'application/problem+json';
-  const told = { policies, retryAfterSeconds };
-  return { isAllowed: false, status, headers, body: JSON.stringify(body), ...told };
+  return { isAllowed: false, status, headers, problem, policies, retryAfterSeconds };
 }
 
 /**
@@ -131,7 +149,7 @@ function problemResponse(
  */
 function withExhaustedRule(
   denied: DenialDetails,
-  { rules, by }: Inspection,
+  { rules, by }: RefusedStatus,
 ): readonly NamedRuleStatus[] {
   const { cost, retryAfterMs, reason } = denied;
   if (by === COOLDOWN || reason === 'unavailable' || rules.some((rule) => isViolated(rule, cost)))

@@ -5,7 +5,7 @@ import { parseConfigText } from '../config/file.ts';
 import type { Config } from '../config/read.ts';
 import { toBinaryKey } from '../keys/binary-key.ts';
 import { LimiterRegistry } from './limiter-registry.ts';
-import { type CheckResult, isUnknownLimit, Router } from './router.ts';
+import { type CheckResult, isUnknownLimit, type RoutedRequest, Router } from './router.ts';
 
 function configOf(text: string): Config {
   const loaded = parseConfigText('test.yaml', text);
@@ -126,7 +126,9 @@ limits:
 `);
     expect(served('a', 9)).toBe(3);
     expect(served('b', 9)).toBe(1); // the fourth for everybody
-    return expect(gate.inspect('b')).resolves.toMatchObject([{ remaining: 2 }, { remaining: 0 }]); // nothing was taken where it was refused
+    return expect(
+      gate.inspect(gate.route({ key: 'b', cost: 1 }) as RoutedRequest),
+    ).resolves.toMatchObject([{ remaining: 2 }, { remaining: 0 }]); // nothing was taken where it was refused
   });
 
   test('lists are asked first: deny before allow, and neither is counted', () => {

@@ -67,7 +67,7 @@ describe('the feed', () => {
     const ear = new Ear();
     feed.add(ear);
     clock.advance(30_000);
-    expect(ear.heard.filter((text) => text.endsWith(': beat\n\n'))).toHaveLength(2);
+    expect(ear.heard.filter((text) => text.endsWith(': keep-alive\n\n'))).toHaveLength(2);
   });
 
   test('rests while nobody listens, and counts nothing of that time', () => {

@@ -30,8 +30,8 @@ describe('parameters', () => {
     for (const bad of ['key=%', 'key=%a', 'key=%zz', 'key=%-1', 'key=%1g', 'key=a%4']) {
       expect(wrong(bad)).toMatch(/^expected `key` to be percent-encoded, with .*, got "/);
     }
-    expect(wrong('key=a&key=b')).toBe('expected `key` to be there once, got "b"');
-    expect(wrong('key=&key=a')).toBe('expected `key` to be there once, got "a"');
+    expect(wrong('key=a&key=b')).toBe('expected `key` to be given once, got "b"');
+    expect(wrong('key=&key=a')).toBe('expected `key` to be given once, got "a"');
     expect(wrong('kye=a')).toBe('expected one of limit, key, got "kye"');
     expect(wrong('__proto__=a')).toContain('got "__proto__"');
   });

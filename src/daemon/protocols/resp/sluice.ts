@@ -118,14 +118,15 @@ async function inspect({ args, context }: Invocation): Promise<WriteReply> {
   const { router } = context;
   const key = args.text(1);
   const name = args.count > 2 && args.text(2) !== ANY_LIMIT ? args.text(2) : undefined;
-  const staticVerdict = router.route(key, name)?.staticVerdict;
-  const seen = await router.inspect(key, name);
-  if (!seen) return (reply) => reply.error(noSuchLimit(name ?? ''));
+  const routed = router.route({ key, limit: name, cost: 1 });
+  if (!routed) return (reply) => reply.error(noSuchLimit(name ?? ''));
+  const { staticVerdict } = routed.route;
+  const inspections = await router.inspect(routed);
   return (reply) =>
     reply.value({
       key: toKeyText(key),
       ...(staticVerdict && staticVerdictFields(staticVerdict)),
-      limits: seen.map(inspectionValue),
+      limits: inspections.map(inspectionValue),
     });
 }
 

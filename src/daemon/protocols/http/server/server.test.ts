@@ -12,6 +12,7 @@ import {
   unavailableBackend,
 } from '../../../../../test/support/http-surface.ts';
 import { deny } from '../../../../core/decision.ts';
+import { formatMismatch } from '../../../../core/errors.ts';
 import { VirtualClock } from '../../../../testing/index.ts';
 import { readHttpSection } from '../../../config/http.ts';
 import { createKeyExtractor } from '../key.ts';
@@ -220,7 +221,7 @@ describe('a check', () => {
       return `${status} ${json.detail}`;
     };
     expect(await wrong('/check?limit=nope&key=a')).toBe('404 There is no limit "nope".');
-    expect(await wrong('/check')).toBe('400 expected `key` to be a text, got nothing');
+    expect(await wrong('/check')).toBe(`400 ${formatMismatch('key', 'a string', undefined)}`);
     expect(await wrong(`/check?key=${'a'.repeat(1025)}`)).toMatch(
       /^400 expected `key` to be at most 1024 bytes, got "a{59}…$/,
     );
@@ -283,7 +284,7 @@ describe('a batch', () => {
     expect(await wrong([{ key: 'a' }, { key: 'a', cost: -1 }])).toBe(
       'expected `[1].cost` to be a number of at least 0, got -1',
     );
-    expect(await wrong([{ key: 'a' }, {}])).toBe('expected `[1].key` to be a text, got nothing');
+    expect(await wrong([{ key: 'a' }, {}])).toBe(formatMismatch('[1].key', 'a string', undefined));
     expect(await wrong([{ key: 'a' }, 7])).toBe('expected `[1]` to be an object, got 7');
     expect(await wrong([{ key: 'a' }, { key: 'a', limit: 'nope' }])).toBe(
       '[1]: There is no limit "nope".',
@@ -327,7 +328,7 @@ describe('a permit', () => {
       expect((await sendRequest('/settle', post({ permit, ...wrong }))).status).toBe(400);
     }
     expect((await sendRequest('/settle', post({ outcome: 'ok' }))).json.detail).toBe(
-      'expected `permit` to be a text, got nothing',
+      formatMismatch('permit', 'a string', undefined),
     );
     expect((await sendRequest('/settle', post({ permit }))).status).toBe(200);
   });

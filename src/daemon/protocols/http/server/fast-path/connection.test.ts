@@ -13,7 +13,6 @@ import {
 } from '../../../../../../test/support/http-surface.ts';
 import { allow } from '../../../../../core/decision.ts';
 import { VirtualClock } from '../../../../../testing/index.ts';
-import { HTTP_BOUNDS } from '../../bounds.ts';
 import type { HttpServer } from '../server.ts';
 import { FastPathConnection, type FastPathHooks } from './connection.ts';
 
@@ -186,7 +185,12 @@ describe('a connection on the short way', () => {
 describe('a connection', () => {
   /** A client of a short way alone, which says this to every check. */
   async function shortWay(handle: () => string, onHandOff: FastPathHooks['onHandOff'] = never) {
-    const told = { handle, onHandOff, onRequestTimeout: never, bounds: () => HTTP_BOUNDS };
+    const told = {
+      handle,
+      onHandOff,
+      onRequestTimeout: never,
+      timeouts: { slowMs: 10_000, idleMs: 0 },
+    };
     const server = createServer(
       { allowHalfOpen: true },
       (socket) => new FastPathConnection(socket, told),
