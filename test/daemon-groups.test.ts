@@ -108,7 +108,7 @@ describe('daemons in groups', () => {
     expect(await view(ap)).toMatchObject({ id: 'ap', given: 6 });
     expect(await page(eu, '/limits')).toMatchObject([{ name: 'api', groups: true }]);
     expect(JSON.stringify(await page(eu, '/explain?key=alice'))).toContain(
-      'shared with other groups',
+      'backend groups',
     );
 
     const metrics = await (await fetch(`http://${eu.addresses.http[0]}/metrics`)).text();
@@ -276,7 +276,7 @@ describe('daemons in groups', () => {
     const text = config('eu', STILL).replace(/listen: \d+/, `listen: ${port}`);
     const file = own.place().file('eu.yaml', text);
     await expect(own.start([...EPHEMERAL_PORTS, '--config', file])).rejects.toThrow(
-      `expected \`groups.listen\` to be an address that nobody else uses, got "127.0.0.1:${port}"`,
+      `expected \`groups.listen\` to be an address that is not in use, got "127.0.0.1:${port}"`,
     );
   });
 });

@@ -38,7 +38,7 @@ describe('a pattern', () => {
     [{}, /`match` to be a key, a glob/],
     [{ prefix: 'a', glob: 'b' }, /`match` to be a key, a glob/],
     [{ suffix: 'a' }, /`match` to be a key, a glob/],
-    [{ prefix: '' }, /`match\.prefix` to be a text of at least one letter/],
+    [{ prefix: '' }, /`match\.prefix` to be a string of at least one character/],
     [{ regex: '(?=a)' }, /`match\.regex` to be a regular expression \(.*\), got "\(\?=a\)"/],
     ['x'.repeat(1001), /`match` to be at most 1000 characters/],
   ])('%j is nonsense, and told so', (pattern, message) => {
