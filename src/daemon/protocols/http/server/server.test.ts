@@ -225,7 +225,7 @@ describe('a check', () => {
     expect(await wrong(`/check?key=${'a'.repeat(1025)}`)).toMatch(
       /^400 expected `key` to be at most 1024 bytes, got "a{59}…$/,
     );
-    expect(await wrong('/check?key=a&key=b')).toBe('400 expected `key` to be there once, got "b"');
+    expect(await wrong('/check?key=a&key=b')).toBe('400 expected `key` to be given once, got "b"');
     expect(await wrong('/check?key=a&hold=maybe')).toBe(
       '400 expected `hold` to be 1 or 0, got "maybe"',
     );
@@ -290,7 +290,7 @@ describe('a batch', () => {
       '[1]: There is no limit "nope".',
     );
     expect(await wrong(Array(4).fill({ key: 'a' }))).toBe(
-      'expected `body` to be at most 3 questions at once, got 4',
+      'expected `body` to be at most 3 checks, got 4',
     );
     expect(await wrong({ key: 'a' })).toBe('expected `body` to be a list of questions, got "one"');
     expect((await sendRequest('/check?key=a')).json.remaining).toBe(2);
