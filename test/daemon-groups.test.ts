@@ -107,9 +107,7 @@ describe('daemons in groups', () => {
     expect(await view(us)).toMatchObject({ id: 'us', given: 6 });
     expect(await view(ap)).toMatchObject({ id: 'ap', given: 6 });
     expect(await page(eu, '/limits')).toMatchObject([{ name: 'api', groups: true }]);
-    expect(JSON.stringify(await page(eu, '/explain?key=alice'))).toContain(
-      'backend groups',
-    );
+    expect(JSON.stringify(await page(eu, '/explain?key=alice'))).toContain('backend groups');
 
     const metrics = await (await fetch(`http://${eu.addresses.http[0]}/metrics`)).text();
     expect(metrics).toMatch(/^sluice_groups_part 0\.333\d*$/m);
