@@ -158,7 +158,12 @@ const number = () => oneOf(NUMBERS);
 const COMMANDS = [
   () => ['CL.THROTTLE', key(), number(), number(), number(), number()],
   () => ['cl.throttle', key(), '4', '1', '1'],
-  () => ['SLUICE.CHECK', oneOf(['*', 'everybody', 'flights', 'nobody']), key(), ...upTo(1, number)],
+  () => [
+    'SLUICE.CHECK',
+    oneOf(['*', 'everybody', 'flights', 'unknown']),
+    key(),
+    ...upTo(1, number),
+  ],
   () => ['SLUICE.CHECK', '*', key(), 'HOLD'],
   () => [
     'SLUICE.SETTLE',
@@ -167,7 +172,7 @@ const COMMANDS = [
     ...upTo(2, number),
   ],
   () => ['SLUICE.SETTLE', `${below(50)}-0`, 'ok', oneOf(['USED', 'RTT', 'RETRYAFTER']), number()],
-  () => ['SLUICE.INSPECT', key(), ...upTo(1, () => oneOf(['*', 'everybody', 'nobody']))],
+  () => ['SLUICE.INSPECT', key(), ...upTo(1, () => oneOf(['*', 'everybody', 'unknown']))],
   () => ['PING', ...upTo(2, key)],
   () => ['HELLO', ...upTo(1, () => oneOf(['2', '3', '4', 'x']))],
   () => ['HELLO', '3', ...upTo(4, () => oneOf(['AUTH', 'SETNAME', 'default', 'a b', 'me']))],

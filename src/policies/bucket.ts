@@ -192,8 +192,8 @@ export function bucket(options: BucketOptions, path = 'bucket'): Policy {
       const remaining = turnIn(now) > 0 ? 0 : Math.max(0, tokensLeft(spent));
       const freshInMs = spent > grace ? Math.ceil(Math.max(0, fullAt(state, i) - now)) : 0;
       const quota = Math.floor(terms.quota / size);
-      const opens = remaining >= 1 ? OPEN_NOW : timeToOpen(policy, state, i, now);
-      return [{ kind, ...terms, quota, remaining, freshInMs, ...opens }];
+      const { opensInMs = 0 } = remaining >= 1 ? OPEN_NOW : timeToOpen(policy, state, i, now);
+      return [{ kind, quota, windowMs: terms.windowMs, remaining, freshInMs, opensInMs }];
     },
   };
   return policy;

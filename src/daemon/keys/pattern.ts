@@ -54,7 +54,7 @@ const EXPECTED_PATTERN = `a key, a glob such as "ip:*", or an object with one of
 
 /** Reads one pattern. @throws {ConfigError} */
 export function readPattern(value: unknown, path: string): Pattern {
-  if (typeof value === 'string') return /[*?]/.test(value) ? glob(value, path) : exact(value, path);
+  if (typeof value === 'string') return create(/[*?]/.test(value) ? 'glob' : 'exact', value, path);
   if (!isRecord(value)) throw new ConfigError(path, EXPECTED_PATTERN, value);
   const reader = new OptionReader(path, value, EXPECTED_PATTERN);
   const [kind, ...others] = reader.names();
@@ -64,7 +64,13 @@ export function readPattern(value: unknown, path: string): Pattern {
   const text = reader.get(kind);
   if (typeof text !== 'string' || text === '')
     reader.throwFor(kind, 'a string of at least one character');
-  return PATTERN_READERS[kind](text as string, reader.pathOf(kind));
+  return create(kind, text as string, reader.pathOf(kind));
+}
+
+function create(kind: string, text: string, path: string): Pattern {
+  if (text.length > MAX_PATTERN_CHARS)
+    throw new ConfigError(path, `at most ${MAX_PATTERN_CHARS} characters`, text);
+  return PATTERN_READERS[kind](text, path);
 }
 
 /** Reads one pattern or a list. @throws {ConfigError} */
@@ -84,13 +90,7 @@ export function bestMatch(patterns: readonly Pattern[], key: string): Pattern | 
   return best;
 }
 
-function requireMaxLength(text: string, path: string): void {
-  if (text.length > MAX_PATTERN_CHARS)
-    throw new ConfigError(path, `at most ${MAX_PATTERN_CHARS} characters`, text);
-}
-
-function exact(text: string, path: string): Pattern {
-  requireMaxLength(text, path);
+function exact(text: string): Pattern {
   const key = toBinaryKey(text);
   return {
     text,
@@ -101,8 +101,7 @@ function exact(text: string, path: string): Pattern {
   };
 }
 
-function prefix(text: string, path: string): Pattern {
-  requireMaxLength(text, path);
+function prefix(text: string): Pattern {
   const binaryPrefix = toBinaryKey(text);
   return {
     text: `${text}*`,
@@ -112,8 +111,7 @@ function prefix(text: string, path: string): Pattern {
   };
 }
 
-function glob(text: string, path: string): Pattern {
-  requireMaxLength(text, path);
+function glob(text: string): Pattern {
   if (text === '*') return MATCH_ALL;
   const literals = text.replace(/[*?]/g, '').length;
   const characters = [...text];
@@ -155,7 +153,6 @@ function globMatches(glob: readonly string[], text: readonly string[]): boolean 
 }
 
 function regex(text: string, path: string): Pattern {
-  requireMaxLength(text, path);
   try {
     const compiled = RE2JS.compile(text);
     return {

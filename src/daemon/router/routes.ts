@@ -100,7 +100,7 @@ export class RouteTable {
       exclusive.flatMap((indexed) => indexed.limit.match.map((pattern) => ({ indexed, pattern }))),
       ({ pattern }) => pattern,
     );
-    this.#soleRoute = isKeyIndependent(config) ? this.#find('') : undefined;
+    this.#soleRoute = isKeyIndependent(config) ? this.find('') : undefined;
     const size = this.#soleRoute ? 0 : ROUTE_CACHE_SLOTS;
     this.#cachedHashes = new Int32Array(size * 2);
     this.#cachedRoutes = new Array(size);
@@ -114,13 +114,9 @@ export class RouteTable {
     return isHit ? this.#cachedRoutes[at] : undefined;
   }
 
-  resolveUncached(key: string): Route {
-    return this.#find(key);
-  }
-
   /** Finds the route of a key and caches it. */
   resolve({ low, high }: KeyHash, key: string): Route {
-    const route = this.#find(key);
+    const route = this.find(key);
     if (this.#soleRoute) return route;
     const at = low & (ROUTE_CACHE_SLOTS - 1);
     this.#cachedHashes[at * 2] = low;
@@ -146,7 +142,8 @@ export class RouteTable {
     return route;
   }
 
-  #find(key: string): Route {
+  /** Finds the route of a key without the cache. */
+  find(key: string): Route {
     const global = listVerdict(this.#globalLists, key);
     if (global) return staticRoute(global);
     const counting: LimitMatch[] = [];
@@ -269,6 +266,14 @@ const EMPTY_ROUTE = {
   remote: [],
   shadowLimits: [],
 };
+
+/** The fields of a static verdict in responses. */
+export const staticVerdictFields = ({ isAllowed, reason, limit, pattern }: StaticVerdict) => ({
+  verdict: isAllowed ? 'allow' : 'deny',
+  reason,
+  limit,
+  by: pattern?.text,
+});
 
 const staticRoute = (staticVerdict: StaticVerdict): Route => ({ ...EMPTY_ROUTE, staticVerdict });
 

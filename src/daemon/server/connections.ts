@@ -103,7 +103,7 @@ export class Connections {
       for (const connection of this.#open) {
         if (now - startedAt >= withinMs) connection.destroy();
         else if (now - connection.lastReadAt >= QUIET_MS || now - startedAt >= MAX_FINAL_READ_MS) {
-          connection.finish();
+          connection.closeWhenDone();
         }
       }
       cancel = schedule(this.#clock, now + QUIET_MS, poll, true);
@@ -156,9 +156,9 @@ class Connection {
     this.#socket = socket;
     socket.setNoDelay(true);
     socket.setKeepAlive(true, KEEP_ALIVE_MS);
-    if (bounds.idleMs < Infinity) socket.setTimeout(bounds.idleMs, () => this.#closeWhenDone());
+    if (bounds.idleMs < Infinity) socket.setTimeout(bounds.idleMs, () => this.closeWhenDone());
     socket.on('drain', () => this.#resumeReading());
-    socket.on('end', () => this.#closeWhenDone());
+    socket.on('end', () => this.closeWhenDone());
     socket.on('error', () => socket.destroy()); // the client closed the connection
     this.closed = new Promise((resolve) => {
       socket.on('close', () => {
@@ -180,7 +180,7 @@ class Connection {
     this.#batchClock?.unfreeze();
     if (!goesOn) {
       if (!this.#handler.isClosedByClient) this.#observer.onProtocolError();
-      this.#closeWhenDone();
+      this.closeWhenDone();
     } else if (this.#responses.isFull) this.#socket.pause();
   }
 
@@ -208,12 +208,12 @@ class Connection {
     this.#cancelTimeout = undefined;
     this.#responses.isBlocked = false;
     if (this.#handler.hasBacklog && this.#responses.canResume) this.#process(EMPTY);
-    if (this.#isFinishing) this.#closeWhenDone();
+    if (this.#isFinishing) this.closeWhenDone();
     else if (this.#responses.canResume) this.#socket.resume();
   }
 
   /** Closes once every received request is answered. */
-  #closeWhenDone(): void {
+  closeWhenDone(): void {
     this.#isFinishing = true;
     if (this.#responses.pendingCount > 0 || this.#handler.hasBacklog || this.#socket.writableEnded)
       return;
@@ -228,10 +228,6 @@ class Connection {
     if (this.#socket.destroyed) return;
     const until = this.#clock.now() + LINGER_MS;
     this.#cancelTimeout = schedule(this.#clock, until, () => this.#socket.destroy(), false);
-  }
-
-  finish(): void {
-    this.#closeWhenDone();
   }
 
   destroy(): void {

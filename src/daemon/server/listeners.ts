@@ -156,7 +156,8 @@ async function openListener<Surface extends string>(
   } catch (error) {
     if (server.listening) await close();
     if (error instanceof ConfigError) throw error;
-    throw listenError(surface, listen, error as NodeJS.ErrnoException);
+    const expected = expectedAddress(listen, error as NodeJS.ErrnoException);
+    throw new ConfigError(configPathOf(surface), expected, formatListenAddress(listen));
   }
   server.on('error', () => {}); // accepting one connection failed, most likely for lack of file descriptors
   const address = server.address();
@@ -231,18 +232,6 @@ function certificateReloads<Surface extends string>(
   if (!open || listen.kind !== 'tcp' || !listen.tls) return [];
   const secure = loadTls(surface, listen, listen.tls);
   return [() => (open.server as TlsServer).setSecureContext(secure)];
-}
-
-function listenError(
-  surface: string,
-  listen: ListenAddress,
-  error: NodeJS.ErrnoException,
-): ConfigError {
-  return new ConfigError(
-    configPathOf(surface),
-    expectedAddress(listen, error),
-    formatListenAddress(listen),
-  );
 }
 
 /** The configuration path of a protocol's addresses. */

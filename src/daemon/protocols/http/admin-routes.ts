@@ -9,7 +9,7 @@
 import { toKeyText } from '../../keys/binary-key.ts';
 import { explainRoute } from '../../router/explain.ts';
 import type { RoutedRequest, Router } from '../../router/router.ts';
-import type { Route, RoutesConfig } from '../../router/routes.ts';
+import { type RoutesConfig, staticVerdictFields } from '../../router/routes.ts';
 import { readKeyQuery } from './check-request.ts';
 import { adminEndpoint, type Endpoint, READ_METHODS, WRITE_METHODS } from './endpoint.ts';
 import type { EventStream } from './events-stream.ts';
@@ -103,8 +103,9 @@ async function inspect(
   const routed = routeKeyQuery(context, url, queryAt);
   if (isHttpResponse(routed)) return routed;
   const { key, route } = routed;
+  const verdict = route.staticVerdict && staticVerdictFields(route.staticVerdict);
   const limits = await context.router.inspect(routed);
-  return jsonResponse(200, { key: toKeyText(key), ...staticVerdictFields(route), limits });
+  return jsonResponse(200, { key: toKeyText(key), ...verdict, limits });
 }
 
 function explain(context: AdminContext, { url = '' }: RequestHead, queryAt: number): HttpResponse {
@@ -115,12 +116,6 @@ function explain(context: AdminContext, { url = '' }: RequestHead, queryAt: numb
     key: toKeyText(key),
     ...explainRoute(route, context.routesConfig(), key),
   });
-}
-
-function staticVerdictFields({ staticVerdict }: Route): object {
-  if (!staticVerdict) return {};
-  const { isAllowed, reason, limit, pattern } = staticVerdict;
-  return { verdict: isAllowed ? 'allow' : 'deny', reason, limit, by: pattern?.text };
 }
 
 function openEventStream({ eventStream }: AdminContext): HttpResponse {

@@ -69,7 +69,7 @@ export class CheckResponder {
   }
 
   #addReporter(route: Route): RouteReporter {
-    // Clients are not told of limits in shadow mode.
+    // Responses do not mention limits in shadow mode.
     const applied = route.applied.filter(({ limit }) => !limit.shadow);
     const isLocal = applied.every(({ limiter }) => limiter instanceof SyncLimiter);
     const reporter = { writer: new HeaderWriter('draft'), applied, isLocal };
@@ -132,7 +132,7 @@ function allowResponse(
   const headers =
     state === undefined
       ? JSON_TYPE
-      : [...JSON_TYPE, 'RateLimit-Policy', policy, 'RateLimit', state];
+      : [JSON_TYPE[0], JSON_TYPE[1], 'RateLimit-Policy', policy, 'RateLimit', state];
   const remaining = lowestRemaining(rules);
   const remainingField = remaining === undefined ? '' : `,"remaining":${remaining}`;
   const permitField = permit === undefined ? '' : `,"permit":${JSON.stringify(permit)}`;

@@ -19,14 +19,9 @@ export interface Endpoint {
 export const READ_METHODS: readonly string[] = ['GET', 'HEAD'];
 export const WRITE_METHODS: readonly string[] = ['POST'];
 
-export const publicEndpoint = (methods: readonly string[], handle: EndpointHandler): Endpoint => ({
-  methods,
-  isAdmin: false,
-  handle,
-});
+const createEndpoint =
+  (isAdmin: boolean) =>
+  (methods: readonly string[], handle: EndpointHandler): Endpoint => ({ methods, isAdmin, handle });
 
-export const adminEndpoint = (methods: readonly string[], handle: EndpointHandler): Endpoint => ({
-  methods,
-  isAdmin: true,
-  handle,
-});
+export const publicEndpoint = createEndpoint(false);
+export const adminEndpoint = createEndpoint(true);

@@ -28,7 +28,7 @@ export const textResponse = (status: number, body: string): HttpResponse => ({
 
 export const titleOf = (status: number): string => STATUS_CODES[status] ?? 'Refused';
 
-/** The fields of a problem without a type of its own. */
+/** The fields of a problem without a specific type. */
 export const problemOf = (status: number, detail: string): Readonly<Record<string, unknown>> => ({
   type: 'about:blank',
   title: titleOf(status),

@@ -19,7 +19,7 @@ import {
   isUnknownLimit,
   type UnavailableLimit,
 } from '../../router/router.ts';
-import type { StaticVerdict } from '../../router/routes.ts';
+import { staticVerdictFields } from '../../router/routes.ts';
 import {
   type Arguments,
   type Command,
@@ -128,18 +128,6 @@ async function inspect({ args, context }: Invocation): Promise<WriteReply> {
       limits: inspections.map(inspectionValue),
     });
 }
-
-const staticVerdictFields = ({
-  isAllowed,
-  reason,
-  limit,
-  pattern,
-}: StaticVerdict): Record<string, ReplyValue | undefined> => ({
-  verdict: isAllowed ? 'allow' : 'deny',
-  reason,
-  limit,
-  by: pattern?.text,
-});
 
 function inspectionValue(inspection: Inspection | UnavailableLimit): ReplyValue {
   if (!('rules' in inspection)) return { ...inspection };

@@ -100,23 +100,23 @@ describe('HTTP fast path', () => {
       await start({ bounds: { idleMs: 30 } }),
       await start({ bounds: { slowMs: 30 } }),
     ];
-    const [asked, silent] = [await client(patient.running.port), await client(hasty.running.port)];
-    asked.socket.write(CHECK);
-    await Promise.all([once(asked.socket, 'close'), once(silent.socket, 'close')]);
-    expect(await asked.statuses(1)).toEqual(['200']);
+    const [active, silent] = [await client(patient.running.port), await client(hasty.running.port)];
+    active.socket.write(CHECK);
+    await Promise.all([once(active.socket, 'close'), once(silent.socket, 'close')]);
+    expect(await active.statuses(1)).toEqual(['200']);
     expect(await silent.statuses(1)).toEqual(['408']);
     await expect.poll(() => patient.surface.counts.open + hasty.surface.counts.open).toBe(0);
   });
 
   test('after a request: the idle timeout replaces the request timeout', async () => {
     const { running } = await start({ bounds: { slowMs: 30 } });
-    const asked = await client(running.port);
-    asked.socket.write(CHECK);
-    await asked.statuses(1);
+    const active = await client(running.port);
+    active.socket.write(CHECK);
+    await active.statuses(1);
     const silent = await client(running.port);
     await once(silent.socket, 'close'); // by then the first one has been idle for longer
-    asked.socket.write(CHECK);
-    expect(await asked.statuses(2)).toEqual(['200', '200']);
+    active.socket.write(CHECK);
+    expect(await active.statuses(2)).toEqual(['200', '200']);
   });
 
   test('client that does not read: is disconnected as slow', async () => {
@@ -126,9 +126,9 @@ describe('HTTP fast path', () => {
     socket.pause();
     const answered = () =>
       Object.values(surface.counts.responsesByStatus).reduce((sum, n) => sum + n, 0);
-    for (let asked = 0; answered() === asked; asked++) {
+    for (let sent = 0; answered() === sent; sent++) {
       socket.write(CHECK); // one per chunk, so that all stay on the fast path
-      const isAnswered = () => answered() > asked;
+      const isAnswered = () => answered() > sent;
       for (let n = 0; n < 100 && !isAnswered(); n++) await turn();
     }
     for (let n = 0; surface.counts.slow === 0 && n < 100; n++) {
@@ -139,7 +139,7 @@ describe('HTTP fast path', () => {
     await expect.poll(() => surface.counts.open).toBe(0);
   });
 
-  test('drain: statuses with Connection: close, and closes idle connections', async () => {
+  test('drain: answers with Connection: close, and closes idle connections', async () => {
     let isReady = true;
     const { surface, running } = await start({ isReady: () => isReady });
     const [asking, idle] = [await client(running.port), await client(running.port)];
@@ -232,15 +232,15 @@ describe('HTTP fast-path connection', () => {
       return long;
     });
     socket.pause();
-    const asked = 50;
-    for (let n = 0; n < asked; n++) {
+    const count = 50;
+    for (let n = 0; n < count; n++) {
       socket.write(CHECK);
       await turn();
     }
     for (let n = 0; n < 100; n++) await turn();
-    expect(answered).toBeLessThan(asked / 2);
+    expect(answered).toBeLessThan(count / 2);
     socket.resume();
-    await expect.poll(() => received().length, { timeout: 10_000 }).toBe(asked * long.length);
+    await expect.poll(() => received().length, { timeout: 10_000 }).toBe(count * long.length);
   });
 
   test('hand-off: the new owner reads everything unanswered, and all that follows', async () => {
