@@ -274,7 +274,7 @@ describe('daemon with groups', () => {
     const text = config('eu', STILL).replace(/listen: \d+/, `listen: ${port}`);
     const file = fixture.place().file('eu.yaml', text);
     await expect(fixture.start([...EPHEMERAL_PORTS, '--config', file])).rejects.toThrow(
-      `expected \`groups.listen\` to be an address that nobody else uses, got "127.0.0.1:${port}"`,
+      `expected \`groups.listen\` to be an address that is not in use, got "127.0.0.1:${port}"`,
     );
   });
 });

@@ -55,7 +55,7 @@ describe('sluice serve', () => {
     const daemon = await start(EPHEMERAL);
     const taken = run(...EPHEMERAL.slice(2), '--line', daemon.addresses.line[0]);
     expect(taken.stderr).toMatch(
-      /expected `listen.line` to be an address that nobody else uses, got "127/,
+      /expected `listen.line` to be an address that is not in use, got "127/,
     );
     expect(taken.status).toBe(2);
   });

@@ -90,7 +90,7 @@ describe('failed start', () => {
       daemon.addresses.line[0],
     );
     expect(taken.status).toBe(2);
-    expect(taken.stderr).toMatch(/`listen.line` to be an address that nobody else uses/);
+    expect(taken.stderr).toMatch(/`listen.line` to be an address that is not in use/);
   });
 
   test.each([
@@ -107,7 +107,7 @@ describe('failed start', () => {
     [
       'a missing folder',
       (notes: string) => `line: ${notes}-folder/line.sock`,
-      /`listen.line` to be a path in a folder that is there, got/,
+      /`listen.line` to be a path in an existing folder, got/,
     ],
   ])('%s is an error in one line', (_, listen, expected) => {
     const { file } = place();
@@ -194,7 +194,7 @@ describe('reload', () => {
     const daemon = await start(['--config', config]);
     writeFileSync(config, listenAt(`[${TLS_AT(one)}, ${TLS_AT(two)}, ${other.addresses.line[0]}]`));
     daemon.signal('SIGHUP');
-    await daemon.waitForLog(/error reload failed.*an address that nobody else uses/);
+    await daemon.waitForLog(/error reload failed.*an address that is not in use/);
     expect(await exchange(one, 'a\n')).toBe('OK\n');
     expect(await exchange(two, 'a\n')).toBe('OK\n');
   });

@@ -8,7 +8,7 @@ import type { Clock, Millis } from '../core/clock.ts';
 import type { Decision } from '../core/decision.ts';
 import type { Hasher } from '../core/hash.ts';
 import type { Random } from '../core/random.ts';
-import type { Feedback, KeyStatus, Policy, Settlement } from '../policies/policy.ts';
+import type { Feedback, KeyStatus, Policy, RuleStatus, Settlement } from '../policies/policy.ts';
 
 /** A table laid down: hash and numbers of each key, one behind the other, and what was forgotten. */
 export interface TableSnapshot {
@@ -34,6 +34,12 @@ export interface BackendFactory {
   create(policy: Policy, context: BackendContext): Backend;
 }
 
+/** A decision, and the status of each rule right after it. */
+export interface CheckWithStatus {
+  readonly decision: Decision;
+  readonly rules: RuleStatus[];
+}
+
 export interface Backend {
   /** May it happen? `part` is the place of a partition in the policy's list. */
   check(key: string, cost: number, partitionIndex?: number): Decision;
@@ -41,6 +47,11 @@ export interface Backend {
   readonly needsKeyNames?: boolean;
   /** The same by the key's hash, for who has made it with this share's hasher. */
   checkHashed(low: number, high: number, cost: number): Decision;
+  /**
+   * `checkHashed`, and the status of each rule after it, read from the same slot. Undefined, and nothing
+   * is taken, if the backend has to decide by name.
+   */
+  checkWithStatus?(low: number, high: number, cost: number): CheckWithStatus | undefined;
   /** The same for who cannot use a place later: allow or deny, and nothing is reserved. */
   checkNow(key: string, cost: number, now: Millis, partitionIndex?: number): Decision;
   /** What `askNow` would answer; nothing changes. */

@@ -7,7 +7,7 @@
 import type { Millis } from '../core/clock.ts';
 import type { Decision } from '../core/decision.ts';
 import type { Feedback, KeyStatus, Settlement } from '../policies/policy.ts';
-import type { Backend, TableSnapshot } from './backend.ts';
+import type { Backend, CheckWithStatus, TableSnapshot } from './backend.ts';
 
 export class DelegatingBackend<Inner extends Backend = Backend> implements Backend {
   protected readonly inner: Inner;
@@ -34,6 +34,10 @@ export class DelegatingBackend<Inner extends Backend = Backend> implements Backe
 
   checkHashed(low: number, high: number, cost: number): Decision {
     return this.inner.checkHashed(low, high, cost);
+  }
+
+  checkWithStatus(low: number, high: number, cost: number): CheckWithStatus | undefined {
+    return this.inner.checkWithStatus?.(low, high, cost);
   }
 
   checkNow(key: string, cost: number, now: Millis, partitionIndex?: number): Decision {

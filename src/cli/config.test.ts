@@ -156,7 +156,7 @@ describe('sluice explain', () => {
     expect(explain('ip:10.1.2.3').out).toBe(`"ip:10.1.2.3": 2 limits decide, all or nothing
   ✓ per-client[ip:10.1.2.3]: has an override for ip:10.1.2.3, is the most specific
       {"bucket":{"rate":"100/s"}}
-  ✓ total: matches *, applies always; all keys count together
+  ✓ total: matches *, applies always; one count for all keys
       {"bucket":{"rate":"1000/s"}}
   ✓ trial: matches ip:*, applies always; shadow mode: counts, never refuses
       {"bucket":{"rate":"5/s"}}

@@ -34,7 +34,7 @@ example:
     }
     const config = requireConfig(loadWithEnvironment(configPath(values.config), modules));
     const binaryKey = toBinaryKey(text);
-    const route = new RouteTable(config, dryRunRegistry(config.limits)).resolveUncached(binaryKey);
+    const route = new RouteTable(config, dryRunRegistry(config.limits)).find(binaryKey);
     const explained = explainRoute(route, config, binaryKey);
     if (values.json) {
       terminal.print(JSON.stringify({ key: text, ...explained }, undefined, 2));

@@ -390,7 +390,7 @@ describe('client: end of the process', () => {
     await sluice.close();
     expect(await pending).toEqual({ verdict: 'allow', remaining: 4 });
     expect((await sluice.check('a')).unavailable?.message).toMatch(/the client is closed/);
-    await expect.poll(() => server.streams.counts.open).toBe(0);
+    await expect.poll(() => server.connections.counts.open).toBe(0);
     await sluice.close();
   });
 

@@ -309,6 +309,7 @@ const connectionBoundsOf = ({ bounds }: Config) => ({
 const httpSettingsOf = ({ admin, http, bounds }: Config): HttpSettings => ({
   admin,
   extractKey: createKeyExtractor(http),
+  fastPath: http.fastPath,
   bounds: {
     maxKey: bounds.key,
     maxBody: bounds.body,

@@ -64,7 +64,7 @@ export function bindingRule(
   return unknown === undefined ? OPEN : { by: unknown };
 }
 
-function nameRules(name: string, statuses: readonly RuleStatus[]): NamedRuleStatus[] {
+export function nameRules(name: string, statuses: readonly RuleStatus[]): NamedRuleStatus[] {
   if (statuses.length === 1) return [nameRule(statuses[0], name)];
   const seen = new Map<string, number>();
   return statuses.map((status) => {

@@ -17,7 +17,7 @@ import { partitionIndexOf } from '../policies/partitions.ts';
 import type { Feedback, Policy, Settlement } from '../policies/policy.ts';
 import { cooldownIn, KeyCooldowns } from './cooldowns.ts';
 import type { Listener } from './events.ts';
-import { type Inspection, inspectionOf } from './inspection.ts';
+import { type Inspection, inspectionOf, type NamedRuleStatus, nameRules } from './inspection.ts';
 import type { Permit, Refusal } from './permit.ts';
 import type { CounterSnapshot } from './stats.ts';
 import { LimiterTelemetry } from './telemetry.ts';
@@ -105,6 +105,12 @@ export interface Stats extends CounterSnapshot {
   readonly poolSize?: number;
 }
 
+/** A decision, and the status of each rule right after it. */
+export interface NamedCheckWithStatus {
+  readonly decision: Decision;
+  readonly rules: readonly NamedRuleStatus[];
+}
+
 /** What it goes by, all of it decided. */
 export interface SyncLimiterSettings {
   readonly name: string;
@@ -169,6 +175,16 @@ export class SyncLimiter implements Limiter {
     const decision = this.#backend.checkHashed(low, high, cost);
     this.#telemetry.countDecision(decision);
     return decision;
+  }
+
+  /** `checkHashed`, and the status of each rule after it, from one lookup; undefined as there. */
+  checkWithStatus({ low, high }: KeyHash, cost: number): NamedCheckWithStatus | undefined {
+    if (!this.#cooldowns.isEmpty || this.#telemetry.hasListeners || this.#backend.needsKeyNames)
+      return undefined;
+    const checked = this.#backend.checkWithStatus?.(low, high, cost);
+    if (checked === undefined) return undefined;
+    this.#telemetry.countDecision(checked.decision);
+    return { decision: checked.decision, rules: nameRules(this.name, checked.rules) };
   }
 
   tryPass(key: string, cost = 1): boolean {

@@ -44,6 +44,8 @@ const EPSILON_TOKENS = 1e-6;
 /** What part of a second or a token may be floating-point dust. */
 const EPSILON = 1e-9;
 
+const OPEN_NOW = { opensInMs: 0 };
+
 const SPENT = 0;
 const UPDATED_AT = 1;
 const WIDTH = 2;
@@ -187,12 +189,11 @@ export function bucket(options: BucketOptions, path = 'bucket'): Policy {
 
     ruleStatuses(state, i, now) {
       const spent = spentAt(state, i, now);
-      const remaining = Math.max(0, leftAt(state, i, now));
+      const remaining = turnIn(now) > 0 ? 0 : Math.max(0, tokensLeft(spent));
       const freshInMs = spent > grace ? Math.ceil(Math.max(0, fullAt(state, i) - now)) : 0;
       const quota = Math.floor(terms.quota / size);
-      return [
-        { kind, ...terms, quota, remaining, freshInMs, ...timeToOpen(policy, state, i, now) },
-      ];
+      const { opensInMs = 0 } = remaining >= 1 ? OPEN_NOW : timeToOpen(policy, state, i, now);
+      return [{ kind, quota, windowMs: terms.windowMs, remaining, freshInMs, opensInMs }];
     },
   };
   return policy;

@@ -31,6 +31,11 @@ export interface RefusalResponse {
   readonly retryAfterSeconds: number | undefined;
 }
 
+/** A refusal whose body is not encoded yet, for callers that add fields to it. */
+export interface RefusalProblem extends Omit<RefusalResponse, 'body'> {
+  readonly problem: Readonly<Record<string, unknown>>;
+}
+
 /** Changes to a refusal; what is left out stays as it is. */
 export interface RefusalOverrides {
   readonly headers?: HeaderValues;
@@ -66,11 +71,20 @@ const isCapacityRule = ({ kind }: NamedRuleStatus): boolean =>
   kind === 'adaptive' || kind === 'busy';
 
 /** Builds the response; with a writer, it carries the limit's headers. */
-export function buildRefusal(
+export const buildRefusal = (
   denied: DenialDetails,
-  found: Inspection,
+  found: RefusedStatus,
   writer?: HeaderWriter,
-): RefusalResponse {
+): RefusalResponse => encodeProblem(buildProblem(denied, found, writer));
+
+/** The fields of an inspection that a refusal uses. */
+type RefusedStatus = Pick<Inspection, 'name' | 'rules' | 'by'>;
+
+export function buildProblem(
+  denied: DenialDetails,
+  found: RefusedStatus,
+  writer?: HeaderWriter,
+): RefusalProblem {
   const rules = withExhaustedRule(denied, found);
   const headers = writer?.write(rules.map((rule) => withRetryTime(rule, denied))) ?? {};
   const violated = rules.filter((rule) => isViolated(rule, denied.cost));
@@ -83,7 +97,12 @@ export function buildRefusal(
 
 /** For a limiter that fails with `onUnavailable: 'deny'`, and for clients that have disconnected. */
 export const buildUnavailableRefusal = (): RefusalResponse =>
-  problemResponse(503, 'The limit could not be checked.', [], 1, {});
+  encodeProblem(problemResponse(503, 'The limit could not be checked.', [], 1, {}));
+
+const encodeProblem = ({ problem, ...refusal }: RefusalProblem): RefusalResponse => ({
+  ...refusal,
+  body: JSON.stringify(problem),
+});
 
 /** Applies the changes of the option `refuse`. @throws {ConfigError} if they cannot be sent. */
 export function withOverrides(
@@ -116,18 +135,11 @@ function problemResponse(
   policies: readonly string[],
   retryAfterSeconds: number | undefined,
   headers: HeaderValues,
-): RefusalResponse {
-  const body = { ...PROBLEM_BY_STATUS[status], status, detail, 'violated-policies': policies };
+): RefusalProblem {
+  const problem = { ...PROBLEM_BY_STATUS[status], status, detail, 'violated-policies': policies };
   if (retryAfterSeconds !== undefined) headers['Retry-After'] = String(retryAfterSeconds);
   headers['Content-Type'] = 'application/problem+json';
-  return {
-    isAllowed: false,
-    status,
-    headers,
-    body: JSON.stringify(body),
-    policies,
-    retryAfterSeconds,
-  };
+  return { isAllowed: false, status, headers, problem, policies, retryAfterSeconds };
 }
 
 /**
@@ -137,7 +149,7 @@ function problemResponse(
  */
 function withExhaustedRule(
   denied: DenialDetails,
-  { rules, by }: Inspection,
+  { rules, by }: RefusedStatus,
 ): readonly NamedRuleStatus[] {
   const { cost, retryAfterMs, reason } = denied;
   if (by === COOLDOWN || reason === 'unavailable' || rules.some((rule) => isViolated(rule, cost)))

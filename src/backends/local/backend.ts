@@ -18,7 +18,7 @@ import {
   type State,
   takeUpTo,
 } from '../../policies/policy.ts';
-import type { Backend, TableSnapshot } from '../backend.ts';
+import type { Backend, CheckWithStatus, TableSnapshot } from '../backend.ts';
 import { KeyTable } from './table.ts';
 
 export interface LocalOptions {
@@ -82,6 +82,18 @@ export class LocalBackend implements Backend {
     const i = this.#table.findOrAddHashed(low, high, now);
     if (i < 0) return deny(TABLE_FULL_RETRY_MS);
     return this.#policy.check(this.#table.storage, i, cost, now);
+  }
+
+  /** The rules are read from a copy: a policy may use the state it is inspected with as scratch space. */
+  checkWithStatus(low: number, high: number, cost: number): CheckWithStatus | undefined {
+    const now = this.#clock.now();
+    const i = this.#table.findOrAddHashed(low, high, now);
+    if (i < 0) return undefined;
+    const { storage } = this.#table;
+    const decision = this.#policy.check(storage, i, cost, now);
+    const copy = this.#scratch;
+    for (let n = 0; n < copy.length; n++) copy[n] = storage[i + n];
+    return { decision, rules: this.#policy.ruleStatuses(copy, 0, now) };
   }
 
   checkNow(key: string, cost: number, now: Millis, partitionIndex?: number): Decision {

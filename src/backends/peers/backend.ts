@@ -11,7 +11,7 @@ import { ConfigError } from '../../core/errors.ts';
 import { createHasher, type Hasher } from '../../core/hash.ts';
 import { bindingLevel, raiseLevels, timeToFull } from '../../policies/bucket.ts';
 import type { Policy, Settlement, State } from '../../policies/policy.ts';
-import type { BackendContext, BackendFactory } from '../backend.ts';
+import type { BackendContext, BackendFactory, CheckWithStatus } from '../backend.ts';
 import { DelegatingBackend } from '../delegating-backend.ts';
 import { LocalBackend } from '../local/backend.ts';
 import { ImportedCredits } from './credits.ts';
@@ -87,6 +87,12 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
     const decision = this.inner.checkHashed(low, high, cost);
     if (decision.verdict === 'allow') this.#recordHits(low, high, cost);
     return decision;
+  }
+
+  override checkWithStatus(low: number, high: number, cost: number): CheckWithStatus | undefined {
+    const checked = this.inner.checkWithStatus(low, high, cost);
+    if (checked?.decision.verdict === 'allow') this.#recordHits(low, high, cost);
+    return checked;
   }
 
   override checkNow(key: string, cost: number, now: Millis, part?: number): Decision {

@@ -16,7 +16,7 @@ import type {
   Settlement,
   State,
 } from '../../policies/policy.ts';
-import type { BackendContext, BackendFactory, TableSnapshot } from '../backend.ts';
+import type { BackendContext, BackendFactory, CheckWithStatus, TableSnapshot } from '../backend.ts';
 import { DelegatingBackend } from '../delegating-backend.ts';
 import { LocalBackend } from '../local/backend.ts';
 import type { Pool } from './membership.ts';
@@ -106,6 +106,13 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
   override checkHashed(low: number, high: number, cost: number): Decision {
     const told = this.#refreshFixedDecision();
     return told ?? this.#recordAllowed(cost, this.inner.checkHashed(low, high, cost));
+  }
+
+  override checkWithStatus(low: number, high: number, cost: number): CheckWithStatus | undefined {
+    if (this.#refreshFixedDecision()) return undefined;
+    const checked = this.inner.checkWithStatus(low, high, cost);
+    if (checked) this.#recordAllowed(cost, checked.decision);
+    return checked;
   }
 
   override checkNow(key: string, cost: number, now: Millis, part?: number): Decision {

@@ -16,6 +16,8 @@ export interface HttpConfig {
   readonly header: string | undefined;
   readonly prefix: string;
   readonly clientOf: ClientResolver | undefined;
+  /** False: Node's HTTP server handles every request. */
+  readonly fastPath: boolean;
 }
 
 export function readHttpSection(section: unknown, path: string): HttpConfig {
@@ -25,6 +27,7 @@ export function readHttpSection(section: unknown, path: string): HttpConfig {
     header: fields.tryRead(() => readHeader(fields)),
     prefix: fields.optional('prefix', isString, 'a string') ?? '',
     clientOf: fields.tryRead(() => readTrustProxy(fields)),
+    fastPath: fields.boolean('fastPath', true),
   };
   fields.finish();
   return http;

@@ -1,6 +1,6 @@
 /**
- * The limiters a daemon has, by name, and how they live on when its configuration changes: a rule that
- * reads the same as before keeps its counts, whatever else has changed around it.
+ * The limiters of the daemon by name. A reload keeps the limiter, and with it the counts, of every rule
+ * whose text has not changed.
  */
 
 import type { AnyBackendFactory } from '../../backends/daemon-backend.ts';
@@ -17,31 +17,29 @@ import {
   type RuleOptions,
 } from '../config/limits.ts';
 
-/** One rule at work: a limit's own, or that of an override. */
+/** The limiter of one rule: of a limit, or of an override. */
 export interface LimiterEntry {
   readonly name: string;
-  /** Same text, same counts. */
+  /** A rule with the same fingerprint keeps its limiter. */
   readonly fingerprint: string;
   readonly limiter: SyncLimiter | AsyncLimiter;
-  /** Questions that somebody else still has to answer. */
+  /** Checks that wait for a remote backend. */
   readonly pending: PendingSet;
 }
 
 export interface RegistryContext {
   readonly clock?: Clock | undefined;
   readonly hasher: Hasher;
-  /** Looked at as often as the surfaces say, where a rule can bear that. */
+  /** Read once per chunk, for rules that do not need the exact time. */
   readonly batchClock?: Clock | undefined;
-  /** Who else spends from a limit, reached the way the configuration says. */
   readonly backendFor: BackendSelector;
 }
 
-/** Nobody else: undefined. */
+/** The backend of a limit; undefined: local. */
 export type BackendSelector = (
   limit: Pick<LimitConfig, 'backends'>,
 ) => AnyBackendFactory | undefined;
 
-/** How the shelf has changed. */
 export interface RegistryChange {
   readonly created: readonly LimiterEntry[];
   readonly removed: readonly LimiterEntry[];
@@ -64,21 +62,20 @@ export class LimiterRegistry {
   }
 
   /**
-   * Makes what these limits need and keeps what they still need. Nothing changes if one cannot be
-   * made. What is new comes back, and what nobody needs any more.
+   * Creates missing limiters, keeps those still needed and drops the rest. If one cannot be created,
+   * nothing changes.
    */
   apply(limits: readonly LimitConfig[]): RegistryChange {
     const next = new Map<string, LimiterEntry>();
     for (const limit of limits) {
-      const own = this.#keepOrCreate(limit.name, limit.rule, limit);
-      next.set(own.name, own);
+      next.set(limit.name, this.#keepOrCreate(limit.name, limit.rule, limit));
       for (const { match, rule } of limit.overrides) {
         const name = overrideName(limit.name, match.text);
         next.set(name, this.#keepOrCreate(name, rule, limit));
       }
     }
     const removed = this.all.filter((old) => next.get(old.name) !== old);
-    const created = [...next.values()].filter((own) => this.#entries.get(own.name) !== own);
+    const created = [...next.values()].filter((entry) => this.#entries.get(entry.name) !== entry);
     this.#entries = next;
     return { created, removed };
   }
@@ -97,7 +94,7 @@ export class LimiterRegistry {
   }
 }
 
-/** A shelf for looking at only: nobody is connected to. */
+/** A registry for `explain` and validation: connects to no backend. */
 export function dryRunRegistry(limits: readonly LimitConfig[]): LimiterRegistry {
   const backendFor: BackendSelector = ({ backends }) => dryRunFactoryOf(backends);
   const registry = new LimiterRegistry({ hasher: createHasher([0, 0]), backendFor });
@@ -105,16 +102,16 @@ export function dryRunRegistry(limits: readonly LimitConfig[]): LimiterRegistry 
   return registry;
 }
 
-/** What an override is called in metrics and answers. */
+/** The name of an override in metrics and responses. */
 export const overrideName = (limit: string, pattern: string): string => `${limit}[${pattern}]`;
 
-/** Whether a call of this limit is in flight until it is settled. */
+/** True for a limit on calls in flight. */
 export const isConcurrencyLimit = (limiter: SyncLimiter): boolean =>
   limiter.inspect('').inFlight !== undefined;
 
 /**
- * Ends what limiters have with others: a fleet is left, and what is held of a limit that others share is
- * given back, once what was asked is answered. Each question has a deadline, so that is not for long.
+ * Detaches limiters from their backends: leaves the peers, and returns prefetched tokens once pending
+ * checks are answered. Each check has a deadline, so this ends soon.
  */
 export async function closeLimiters(entries: readonly LimiterEntry[]): Promise<void> {
   for (const { limiter } of entries) if (limiter instanceof SyncLimiter) limiter.detach();
