@@ -15,6 +15,7 @@ import type { Outcome } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
 import { ConfigError, type Denial } from '../core/errors.ts';
 import type { RemoteLimiter } from '../limiter/async-limiter.ts';
+import { internalsOf } from '../limiter/internals.ts';
 import { type LimiterOptions, limiter } from '../limiter/limiter.ts';
 import type { Limiter } from '../limiter/sync-limiter.ts';
 import type { Attempt, RetryOptions } from '../throttle/retry.ts';
@@ -110,7 +111,7 @@ function wrapFetch(inner: UntypedFetch, options: FetchOptions<UntypedFetch>): Un
   if (typeof rateLimitHeaders !== 'boolean') {
     throw new ConfigError('rateLimitHeaders', 'true or false', rateLimitHeaders);
   }
-  const own = 'limiter' in limit ? limit.limiter : limiter(limit);
+  const own = internalsOf('limiter' in limit ? limit.limiter : limiter(limit));
 
   /** Does the request; what its answer says of the quota is heard before anybody else asks. */
   const request = async (input: unknown, init?: RequestInitLike): Promise<ResponseLike> => {

@@ -10,6 +10,7 @@ import { type Decision, NEVER, OUTCOMES, WHEN_SETTLED } from '../core/decision.t
 import { ConfigError } from '../core/errors.ts';
 import { OptionReader } from '../core/options.ts';
 import { seededRandom } from '../core/random.ts';
+import { internalsOf } from '../limiter/internals.ts';
 import { LIMIT_KINDS, limiter } from '../limiter/limiter.ts';
 import type { Limiter } from '../limiter/sync-limiter.ts';
 import {
@@ -195,7 +196,8 @@ class TraceRun {
     const used = settled.has('used') ? settled.number('used', { min: 0 }) : undefined;
     settled.finish();
     if (!open.isAllowed) return {}; // it never ran, so there is nothing to settle
-    const isExpired = this.#limiter.isExpired(open.dueAt, this.#now - (rttMs ?? 0));
+    const { expireMs } = internalsOf(this.#limiter);
+    const isExpired = this.#now - (rttMs ?? 0) > open.dueAt + expireMs;
     this.#limiter.settle(TRACE_KEY, {
       outcome: isExpired ? 'ignored' : outcome,
       cost: open.cost,

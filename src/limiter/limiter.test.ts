@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest';
 import { ConfigError } from '../core/errors.ts';
 import { createHasher } from '../core/hash.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
+import { internalsOf } from './internals.ts';
 import { createLimiter, limiter } from './limiter.ts';
 import type { SyncLimiter } from './sync-limiter.ts';
 
@@ -61,14 +62,28 @@ describe('limiter', () => {
     expect(api.check('alice', 3).verdict).toBe('allow');
   });
 
-  test('a permit that was overslept has expired', () => {
-    const clock = new VirtualClock();
-    const api = limiter({ limit: { spacing: { every: '6s', expire: '1s' } }, clock });
+  test('check: a wait decision carries its due time and its expiry', () => {
+    const clock = new VirtualClock(500);
+    const spacing = { every: '6s', reserve: 2 } as const;
+    const api = limiter({ limit: { spacing: { ...spacing, expire: '1s' } }, clock });
     api.check('worker');
     clock.advance(1000);
-    expect(api.isExpired(0)).toBe(false);
-    clock.advance(1);
-    expect(api.isExpired(0)).toBe(true);
+    const reserved = { verdict: 'wait', waitMs: 5000, dueAt: 6500 };
+    expect(api.check('worker')).toEqual({ ...reserved, expiresAt: 7500 });
+    const endless = limiter({ limit: { spacing }, clock: new VirtualClock(500) });
+    endless.check('worker');
+    expect(endless.check('worker')).toEqual({ verdict: 'wait', waitMs: 6000, dueAt: 6500 });
+  });
+
+  test('check: on the real clock, the due time of a wait decision gives its place back', () => {
+    const api = limiter({ limit: { spacing: { every: '1h', reserve: 3 } } });
+    api.check('worker');
+    for (let n = 0; n < 100; n++) {
+      const decision = api.check('worker');
+      if (decision.verdict !== 'wait' || decision.dueAt === undefined) return expect.unreachable();
+      api.settle('worker', { outcome: 'ignored', dueAt: decision.dueAt });
+      expect(api.inspect('worker').reserved).toBe(0);
+    }
   });
 
   test.each([
@@ -212,7 +227,10 @@ describe('what a limiter tells', () => {
     api.check('x');
     expect(heard).toEqual([
       { type: 'decision', at: 0, decision: { verdict: 'allow', remaining: 0 }, waitedMs: 0 },
-      { type: 'decision', at: 0, decision: { verdict: 'wait', waitMs: 1000 }, waitedMs: 0 },
+      {
+        ...{ type: 'decision', at: 0, waitedMs: 0 },
+        decision: { verdict: 'wait', waitMs: 1000, dueAt: 1000 },
+      },
       { type: 'decision', at: 0, decision: { verdict: 'deny', retryAfterMs: 1000 }, waitedMs: 0 },
       { type: 'decision', at: 2000, decision: { verdict: 'allow', remaining: 0 }, waitedMs: 2000 },
       { type: 'cancelled', at: 2000, waitedMs: 2000 },
@@ -295,10 +313,11 @@ describe('what a limiter tells', () => {
   test('pass lets through who may go at once, and never past somebody who waits', async () => {
     const clock = clockAt();
     const api = limiter({ limit: { bucket: { rate: 1, burst: 1 } }, clock });
-    expect([api.tryPass('x'), api.tryPass('x')]).toEqual([true, false]);
+    const pass = (key: string): boolean => internalsOf(api).tryPass(key);
+    expect([pass('x'), pass('x')]).toEqual([true, false]);
     const waiting = api.acquire('x', 1);
     clock.advance(999.5);
-    expect(api.tryPass('x')).toBe(false);
+    expect(pass('x')).toBe(false);
     await clock.advanceAsync(1);
     expect((await waiting).verdict).toBe('allow');
     expect(api.stats()).toMatchObject({ allowed: 2, denied: 0 });

@@ -162,7 +162,7 @@ describe('throttle', () => {
     const call = throttle(() => 'done', { limiter: shared });
     expect(call()).toBe('done');
     expect(() => call()).toThrow('try again in 6000 ms');
-    expect(shared.check('')).toEqual({ verdict: 'wait', waitMs: 6000 });
+    expect(shared.check('')).toEqual({ verdict: 'wait', waitMs: 6000, dueAt: 6000 });
   });
 
   test('a method is decorated', () => {

@@ -14,6 +14,7 @@ import { OUTCOMES, type Outcome } from '../../core/decision.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { isRemote, type RemoteLimiter } from '../../limiter/async-limiter.ts';
 import type { Inspection } from '../../limiter/inspection.ts';
+import { internalsOf } from '../../limiter/internals.ts';
 import type { Permit, Refusal } from '../../limiter/permit.ts';
 import type { CheckOptions, Limiter } from '../../limiter/sync-limiter.ts';
 import { type HeaderValues, HeaderWriter } from './headers.ts';
@@ -166,12 +167,13 @@ export class Guard<Request> {
     if (isRemote(limiter)) return false;
     if (!this.canWait) return true;
     return (
-      !limiter.hasWaiters(key, options) && limiter.peek(key, cost, options).verdict === 'allow'
+      !internalsOf(limiter).hasWaiters(key, options) &&
+      limiter.peek(key, cost, options).verdict === 'allow'
     );
   }
 
   #decideNow(asked: CheckArguments<Request>): GuardResult {
-    const limiter = this.limiter as Limiter;
+    const limiter = internalsOf(this.limiter as Limiter);
     const { key, cost, options } = asked;
     if (!limiter.isCheckOnly) return this.#resultOf(limiter.tryAcquire(key, cost, options), asked);
     const decision = limiter.check(key, cost, options);

@@ -25,6 +25,7 @@ import { ConfigError, errorMessageOf, preview } from '../../core/errors.ts';
 import { isRecord, OptionReader } from '../../core/options.ts';
 import { emitProcessWarning } from '../../core/process-warning.ts';
 import type { AvailabilityEvent, LimitEvent } from '../../limiter/events.ts';
+import { internalsOf } from '../../limiter/internals.ts';
 import { type AnyLimiter, requireLimiter, toLimiterList } from './watch.ts';
 
 /** What can hold a call back, or go wrong with it. */
@@ -99,7 +100,7 @@ export function logLimiting(
     limiter.on((event) => {
       const kind = limitingKindOf(event);
       if (!kind || !events.includes(kind)) return;
-      lineOf(kind === 'availability', event.limit, limiter.clock).record(kind, event);
+      lineOf(kind === 'availability', event.limit, internalsOf(limiter).clock).record(kind, event);
     }),
   );
   return () => {
