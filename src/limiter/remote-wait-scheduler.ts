@@ -17,9 +17,8 @@ import { type Decision, NEVER, WHEN_SETTLED } from '../core/decision.ts';
 import { PendingSet } from '../core/pending.ts';
 import type { Random } from '../core/random.ts';
 import { type Waiter, WaiterSet } from '../core/waiter-set.ts';
-import type { RefusalReason } from './permit.ts';
 import { nextArrival, type QueueOrder, type QueuePosition, WaitQueue } from './wait-queue.ts';
-import type { WaitLimits } from './wait-scheduler.ts';
+import type { WaitLimits, WaitResult } from './wait-scheduler.ts';
 
 export interface RemoteWaitSchedulerOptions {
   readonly backend: RemoteBackend;
@@ -46,13 +45,7 @@ export interface RemoteGrant {
   readonly leaseId?: string | undefined;
 }
 
-export interface RemoteRefusal {
-  readonly verdict: 'deny';
-  readonly retryAfterMs: Millis;
-  readonly reason: RefusalReason;
-}
-
-type RemoteWaitResult = RemoteGrant | RemoteRefusal;
+type RemoteWaitResult = RemoteGrant | Extract<WaitResult, { verdict: 'deny' }>;
 
 export interface RemoteWaitLimits extends WaitLimits {
   /** True if it had its turn and could not use it: it goes to the front of the queue. */
@@ -119,9 +112,7 @@ export class RemoteWaitScheduler {
   constructor(options: RemoteWaitSchedulerOptions) {
     this.#options = options;
     this.#waiters = new WaiterSet({
-      clock: options.clock,
-      maxWaiters: options.maxWaiters,
-      keepAlive: options.keepAlive,
+      ...options,
       expiredResult: () => TOO_LONG,
       onRemove: (waiter) => {
         this.#queues.get(waiter.key)?.waiters.remove(waiter);

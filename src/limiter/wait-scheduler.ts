@@ -42,9 +42,7 @@ export const MOVED: {
   readonly verdict: 'moved';
   readonly dueAt?: never;
   readonly waitedMs?: never;
-} = {
-  verdict: 'moved',
-};
+} = { verdict: 'moved' };
 
 export interface PermitRequest {
   readonly key: string;
@@ -94,9 +92,7 @@ export class WaitScheduler {
   constructor(options: WaitSchedulerOptions) {
     this.#options = options;
     this.#waiters = new WaiterSet({
-      clock: options.clock,
-      maxWaiters: options.maxWaiters,
-      keepAlive: options.keepAlive,
+      ...options,
       expiredResult: ({ queue }, now) => ({
         verdict: 'deny',
         retryAfterMs: msUntilOpen(queue, now),
@@ -200,14 +196,10 @@ export class WaitScheduler {
 
   /** The refusal of a wait that is known to be in vain. */
   #refusalFor(retryAfterMs: Millis, maxWaitMs: Millis): WaitResult | undefined {
-    const refuse = (reason: RefusalReason): WaitResult => ({
-      verdict: 'deny',
-      retryAfterMs,
-      reason,
-    });
-    if (retryAfterMs === NEVER) return refuse('never');
-    if (retryAfterMs > maxWaitMs || maxWaitMs <= 0) return refuse('too-long');
-    return this.#waiters.isFull ? refuse('queue-full') : undefined;
+    let reason: RefusalReason | undefined = this.#waiters.isFull ? 'queue-full' : undefined;
+    if (retryAfterMs > maxWaitMs || maxWaitMs <= 0) reason = 'too-long';
+    if (retryAfterMs === NEVER) reason = 'never';
+    return reason && { verdict: 'deny', retryAfterMs, reason };
   }
 
   #enqueue(

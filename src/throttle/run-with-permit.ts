@@ -1,8 +1,8 @@
 /**
- * Doing the work that a permit was given for, and saying how it went.
+ * Runs a call with a permit and settles the permit with the call's result.
  *
- * Whatever the work does (answers, promises, throws) and whatever those say who judge it, the permit is
- * settled once and never lost, and the caller hears of its own error and of no other.
+ * Whether the call returns, returns a promise or throws, and whatever the hooks do, the permit is settled exactly once.
+ * An error of the call takes precedence over an error of a hook.
  */
 
 import type { Millis } from '../core/clock.ts';
@@ -10,14 +10,14 @@ import type { Outcome } from '../core/decision.ts';
 import type { Permit, PermitResult } from '../limiter/permit.ts';
 import type { Attempt } from './retry.ts';
 
-/** How somebody says how a call went. */
+/** The options of `throttle` that read a call's result. */
 export interface SettleHooks {
   readonly used: ((result: unknown) => number) | undefined;
   readonly outcome: ((error: unknown, result: unknown) => Outcome) | undefined;
   readonly retryAfter: ((error: unknown, result: unknown) => Millis | undefined) | undefined;
 }
 
-/** Does the work and says how it went, whether it answers at once or with a promise. */
+/** Runs and settles a call, sync or async. */
 export function runAndSettle(permit: Permit, hooks: SettleHooks, work: () => unknown): unknown {
   let result: unknown;
   try {
@@ -36,29 +36,29 @@ export function runAndSettle(permit: Permit, hooks: SettleHooks, work: () => unk
   );
 }
 
-/** Does the work and keeps what became of it: whether it is the last word is not known yet. */
+/** Runs and settles one attempt of several, and returns its result or error as a value. */
 export async function runAttempt(
   permit: Permit,
   hooks: SettleHooks,
   work: () => unknown,
 ): Promise<Attempt> {
-  let said: PermitResult = {};
-  const onResult = (own: PermitResult): void => {
-    said = own;
+  let settled: PermitResult = {};
+  const onResult = (settlement: PermitResult): void => {
+    settled = settlement;
   };
-  const told = () => ({ outcome: said.outcome ?? 'ok', retryAfterMs: said.retryAfterMs });
+  const summary = () => ({ outcome: settled.outcome ?? 'ok', retryAfterMs: settled.retryAfterMs });
   let result: unknown;
   try {
     result = await work();
   } catch (error) {
     settleThrown(permit, hooks, error, onResult);
-    return { ...told(), error };
+    return { ...summary(), error };
   }
   settleReturned(permit, hooks, result, onResult);
-  return { ...told(), result };
+  return { ...summary(), result };
 }
 
-type OnResult = (said: PermitResult) => void;
+type OnResult = (settlement: PermitResult) => void;
 
 function settleReturned(
   permit: Permit,
@@ -75,7 +75,7 @@ function settleReturned(
   return result;
 }
 
-/** The caller hears of its own error, whatever its `outcome` makes of it. */
+/** An error of a hook is dropped: the caller gets the error of the call. */
 function settleThrown(
   permit: Permit,
   hooks: SettleHooks,
@@ -83,34 +83,34 @@ function settleThrown(
   onResult?: OnResult,
 ): void {
   const { outcome, retryAfter } = hooks;
-  const usual = { outcome: outcomeOfError(error) };
+  const fallback = { outcome: outcomeOfError(error) };
   try {
-    settleOrDefault(permit, usual, onResult, () => ({
-      ...(outcome ? { outcome: outcome(error, undefined) } : usual),
+    settleOrDefault(permit, fallback, onResult, () => ({
+      ...(outcome ? { outcome: outcome(error, undefined) } : fallback),
       ...retryAfterField(retryAfter?.(error, undefined)),
     }));
   } catch {
-    // settled as usual; the error that matters is on its way
+    // settled with the default; the caller throws the call's own error
   }
 }
 
 const retryAfterField = (retryAfterMs: Millis | undefined): PermitResult =>
   retryAfterMs === undefined ? {} : { retryAfterMs };
 
-/** Settles with what `judge` says, and as usual if it cannot say: a permit is never lost. */
+/** Settles with the result of the hooks, or with the default if a hook throws. */
 function settleOrDefault(
   permit: Permit,
-  usual: PermitResult,
+  fallback: PermitResult,
   onResult: OnResult | undefined,
-  judge: () => PermitResult,
+  runHooks: () => PermitResult,
 ): void {
-  onResult?.(usual);
+  onResult?.(fallback);
   try {
-    const said = judge();
-    permit.settle(said);
-    onResult?.(said);
+    const settlement = runHooks();
+    permit.settle(settlement);
+    onResult?.(settlement);
   } catch (error) {
-    permit.settle(usual); // counts only if the first did not
+    permit.settle(fallback); // no effect if the first settle succeeded
     throw error;
   }
 }

@@ -93,9 +93,7 @@ export class FairQueue {
     this.#options = options;
     this.#processId = randomId(options.random);
     this.#waiters = new WaiterSet({
-      clock: options.clock,
-      maxWaiters: options.maxWaiters,
-      keepAlive: options.keepAlive,
+      ...options,
       expiredResult: () => ({ verdict: 'deny', retryAfterMs: 0, reason: 'too-long' }),
       onRemove: (waiter) => this.#removeFromQueue(waiter),
       onAbandon: (waiters) => {
