@@ -96,15 +96,8 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
 
   constructor(policy: Policy, factory: RemoteBackendFactory, settings: AsyncLimiterSettings) {
     super(settings);
-    const { name, hasExplicitName, clock, random, queue, maxKeys } = settings;
     this.#backend = factory.create(policy, {
-      name,
-      hasExplicitName,
-      clock,
-      random,
-      maxKeys,
-      maxWaiters: queue.max,
-      keepAlive: queue.keepAlive,
+      ...settings,
       onCapacity: (key) => this.#scheduler.wake(key),
       onAvailability: (isAvailable, cause) => {
         this.telemetry.recordAvailability(isAvailable, cause, this.#backend.onUnavailable);
@@ -113,15 +106,11 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     });
     this.policy = this.#backend.policy ?? policy;
     this.#scheduler = new RemoteWaitScheduler({
+      ...settings,
       backend: this.#backend,
-      clock,
-      random,
-      order: queue.order,
-      maxWaiters: queue.max,
-      keepAlive: queue.keepAlive,
       canReserve: policy.canReserve,
       expireMs: policy.expireMs,
-      cooldownMs: (key) => this.cooldowns.remainingMs(key, clock.now()),
+      cooldownMs: (key) => this.cooldowns.remainingMs(key, this.clock.now()),
     });
   }
 

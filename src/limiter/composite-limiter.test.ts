@@ -321,8 +321,8 @@ describe('composite limiter', () => {
 
   test('refuses invalid components and options by name', () => {
     expect(() => all([])).toThrow('a list of at least one limiter');
-    expect(() => all([{}] as never)).toThrow('`parts[0].limiter` to be a limiter');
-    expect(() => all([7] as never)).toThrow('parts[0]');
+    expect(() => all([{}] as never)).toThrow('`components[0].limiter` to be a limiter');
+    expect(() => all([7] as never)).toThrow('components[0]');
     const make = () => ({}) as RemoteBackend; // never called
     const shared = limiter({
       name: 'far',
@@ -333,13 +333,13 @@ describe('composite limiter', () => {
       'to be a limiter that decides in this process: write shared limits as one limit, { all: [...] }, if key and cost are ' +
       "the same; else acquire one after the other, and settle earlier permits as 'ignored' when one refuses, " +
       'got "remote limiter far"';
-    expect(() => all([shared] as never)).toThrow(`expected \`parts[0]\` ${advice}`);
+    expect(() => all([shared] as never)).toThrow(`expected \`components[0]\` ${advice}`);
     const part = { limiter: shared, key: '*' };
-    expect(() => all([part] as never)).toThrow(`expected \`parts[0].limiter\` ${advice}`);
+    expect(() => all([part] as never)).toThrow(`expected \`components[0].limiter\` ${advice}`);
     const one = limiter({ limit: per(1, 1) });
-    expect(() => all([{ limiter: one, key: 7 }] as never)).toThrow('parts[0].key');
-    expect(() => all([{ limiter: one, cost: -1 }])).toThrow('parts[0].cost');
-    expect(() => all([{ limiter: one, kee: '' }] as never)).toThrow('parts[0].kee');
+    expect(() => all([{ limiter: one, key: 7 }] as never)).toThrow('components[0].key');
+    expect(() => all([{ limiter: one, cost: -1 }])).toThrow('components[0].cost');
+    expect(() => all([{ limiter: one, kee: '' }] as never)).toThrow('components[0].kee');
     expect(() => all([one]).check('x', 1, { partition: 'live' })).toThrow('partition');
     for (const result of [7, null]) {
       expect(() => all([one]).settle('x', result as never)).toThrow('`result` to be an object');

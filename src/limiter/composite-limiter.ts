@@ -15,17 +15,11 @@
 import type { Clock, Millis } from '../core/clock.ts';
 import { allow, type Decision, deny } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
-import { isRecord, OptionReader } from '../core/options.ts';
+import { OptionReader } from '../core/options.ts';
 import type { Random } from '../core/random.ts';
 import { requireCost } from '../policies/cost.ts';
 import type { Feedback } from '../policies/policy.ts';
-import {
-  type Component,
-  compose,
-  identity,
-  readMapping,
-  requireLocal,
-} from './composite-component.ts';
+import { type Component, identity, readComponents } from './composite-component.ts';
 import {
   type ComponentCall,
   type ComponentReservation,
@@ -45,13 +39,7 @@ import { bindingRule, type Inspection } from './inspection.ts';
 import type { LimiterInternals } from './internals.ts';
 import { Permit, type PermitResult, type Refusal } from './permit.ts';
 import { mergeSnapshots } from './stats.ts';
-import {
-  type AcquireOptions,
-  type CheckOptions,
-  type Limiter,
-  type Stats,
-  SyncLimiter,
-} from './sync-limiter.ts';
+import type { AcquireOptions, CheckOptions, Limiter, Stats, SyncLimiter } from './sync-limiter.ts';
 import {
   type CallResult,
   readWaitLimits,
@@ -88,7 +76,7 @@ export function all(
   const composite = createComposite(components, options);
   const { length } = composite.components;
   if (length > MAX_COMPONENTS) {
-    throw new ConfigError('parts', `at most ${MAX_COMPONENTS} limiters`, length);
+    throw new ConfigError('components', `at most ${MAX_COMPONENTS} limiters`, length);
   }
   return composite;
 }
@@ -99,9 +87,11 @@ export function createComposite(
   options: AllOptions = {},
 ): CompositeLimiter {
   if (!Array.isArray(components) || components.length === 0) {
-    throw new ConfigError('parts', 'a list of at least one limiter', components);
+    throw new ConfigError('components', 'a list of at least one limiter', components);
   }
-  const read = components.flatMap((one, n) => readComponent(one, `parts[${n}]`));
+  const read = components.flatMap((one, n) =>
+    readComponents(one, `components[${n}]`, componentsOf),
+  );
   const reader = new OptionReader('', options);
   const isString = (value: unknown): value is string => typeof value === 'string';
   const name = reader.optional('name', isString, 'a string');
@@ -109,32 +99,8 @@ export function createComposite(
   return new CompositeLimiter(read, name ?? read.map(({ limiter }) => limiter.name).join('+'));
 }
 
-function readComponent(part: unknown, path: string): readonly Component[] {
-  if (part instanceof SyncLimiter) return [{ limiter: part, keyOf: identity, costOf: identity }];
-  if (part instanceof CompositeLimiter) return part.components;
-  requireLocal(part, path);
-  const expected = 'a limiter, or an object with a limiter';
-  if (!isRecord(part)) throw new ConfigError(path, expected, part);
-  const reader = new OptionReader(path, part, expected);
-  const keyOf = readMapping<string>(reader, 'key', 'string', 'a string, or a function of the key');
-  const costOf = readMapping<number>(
-    reader,
-    'cost',
-    'number',
-    'a number, or a function of the cost',
-  );
-  const inner = reader.get('limiter');
-  reader.finish();
-  requireLocal(inner, reader.pathOf('limiter'));
-  if (!(inner instanceof SyncLimiter || inner instanceof CompositeLimiter))
-    reader.throwFor('limiter', 'a limiter');
-  // The components of a nested composite become components of this one.
-  return readComponent(inner, path).map((nested) => ({
-    limiter: nested.limiter,
-    keyOf: compose(nested.keyOf, keyOf),
-    costOf: compose(nested.costOf, costOf),
-  }));
-}
+const componentsOf = (value: unknown): readonly Component[] | undefined =>
+  value instanceof CompositeLimiter ? value.components : undefined;
 
 /** A decision, and the name of the limit that refused. */
 export interface NamedDecision {

@@ -56,12 +56,12 @@ export const usedFieldOf = (
 ): Pick<CallResult, 'used'> => (used === undefined ? {} : { used: costOf(used) });
 
 export const hasWaiters = ({ limiter, key, partitionIndex }: ComponentCall): boolean =>
-  limiter.hasWaitersInPartition(key, partitionIndex);
+  limiter.scheduler.hasWaiters(key, partitionIndex);
 
 export const hasEarlierWaiter = (
   { limiter, key, partitionIndex }: ComponentCall,
   position: QueuePosition,
-): boolean => limiter.hasEarlierWaiter(key, partitionIndex, position);
+): boolean => limiter.scheduler.hasEarlierWaiter(key, partitionIndex, position);
 
 export const peekCall = ({ limiter, key, cost, partitionIndex }: ComponentCall): Decision =>
   limiter.peekUnvalidated(key, cost, partitionIndex);

@@ -20,14 +20,12 @@ import type { Listener } from './events.ts';
 import type { Refusal, RefusalReason } from './permit.ts';
 import { LimiterTelemetry } from './telemetry.ts';
 import { requireFeedback, requireKey } from './validate.ts';
-import type { QueueOrder } from './wait-queue.ts';
+import type { QueueSettings } from './wait-scheduler.ts';
 
 /** A limiter's options with all defaults applied. */
-export interface LimiterSettings {
+export interface LimiterSettings extends QueueSettings {
   readonly name: string;
-  readonly clock: Clock;
   readonly random: Random;
-  readonly queue: { readonly max: number; readonly order: QueueOrder; readonly keepAlive: boolean };
   readonly permitTimeoutMs: Millis;
   readonly maxCooldownMs: Millis;
 }

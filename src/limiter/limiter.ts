@@ -27,6 +27,7 @@ import { createPolicy, LIMIT_KINDS, type Limit } from '../policies/limit.ts';
 import { AsyncLimiter, type RemoteLimiter } from './async-limiter.ts';
 import { type Limiter, SyncLimiter } from './sync-limiter.ts';
 import { QUEUE_ORDERS, type QueueOrder } from './wait-queue.ts';
+import type { QueueSettings } from './wait-scheduler.ts';
 
 /** Options of `limiter`. */
 export interface LimiterOptions {
@@ -115,7 +116,7 @@ export function createLimiter(
   reader.finish();
 
   const policy = createPolicy(limit, random, internal.path);
-  const common = { name: name ?? policy.kind, random, queue, permitTimeoutMs, maxCooldownMs };
+  const common = { name: name ?? policy.kind, random, ...queue, permitTimeoutMs, maxCooldownMs };
   if (factory?.isRemote) {
     const hasExplicitName = name !== undefined;
     const clock = givenClock ?? systemClock;
@@ -129,7 +130,7 @@ export function createLimiter(
   const { hasher } = internal;
   const context = { clock, random, maxKeys, ...(hasher && { hasher }) };
   let created: SyncLimiter | undefined;
-  const onCapacity = (key: string): void => created?.wake(key);
+  const onCapacity = (key: string): void => created?.scheduler.wake(key);
   const backend = factory
     ? factory.create(policy, { name: common.name, onCapacity, ...context })
     : new LocalBackend(policy, context);
@@ -144,9 +145,9 @@ function suggestLimit(reader: OptionReader): void {
   reader.throwFor(kind, `inside \`limit\` (did you mean \`{ limit: { ${kind}: … } }\`?)`);
 }
 
-function readQueue(reader: OptionReader): Required<QueueOptions> {
+function readQueue(reader: OptionReader): Omit<QueueSettings, 'clock'> {
   const queue = {
-    max: reader.number('max', { min: 0, integer: true }, DEFAULT_MAX_WAITERS),
+    maxWaiters: reader.number('max', { min: 0, integer: true }, DEFAULT_MAX_WAITERS),
     order: reader.oneOf('order', QUEUE_ORDERS, 'fifo'),
     keepAlive: reader.boolean('keepAlive', true),
   };

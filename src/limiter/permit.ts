@@ -33,10 +33,12 @@ export type RefusalReason =
 /** The result of a call that had a permit. Key, cost and due time are known from the permit. */
 export type PermitResult = Omit<CallResult, 'cost' | 'dueAt' | 'partition'>;
 
-interface PermitInit {
+export interface PermitInit {
   readonly key: string;
   readonly cost: number;
+  /** When it is due, on the clock that decided. */
   readonly dueAt: Millis;
+  /** When it is issued, on the limiter's clock. */
   readonly issuedAt: Millis;
   /** The permits of the limits it consists of, where a composite issued it. */
   readonly children?: readonly Permit[];

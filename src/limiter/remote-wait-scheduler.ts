@@ -12,21 +12,17 @@
  */
 
 import { CLOSED_REFUSAL, maxJitterMs, type RemoteBackend } from '../backends/remote-backend.ts';
-import { type Clock, type Millis, schedule } from '../core/clock.ts';
+import { type Millis, schedule } from '../core/clock.ts';
 import { type Decision, NEVER, WHEN_SETTLED } from '../core/decision.ts';
 import { PendingSet } from '../core/pending.ts';
 import type { Random } from '../core/random.ts';
 import { type Waiter, WaiterSet } from '../core/waiter-set.ts';
-import { nextArrival, type QueueOrder, type QueuePosition, WaitQueue } from './wait-queue.ts';
-import type { WaitLimits, WaitResult } from './wait-scheduler.ts';
+import { nextArrival, type QueuePosition, WaitQueue } from './wait-queue.ts';
+import type { QueueSettings, WaitLimits, WaitResult } from './wait-scheduler.ts';
 
-export interface RemoteWaitSchedulerOptions {
+export interface RemoteWaitSchedulerOptions extends QueueSettings {
   readonly backend: RemoteBackend;
-  readonly clock: Clock;
   readonly random: Random;
-  readonly order: QueueOrder;
-  readonly maxWaiters: number;
-  readonly keepAlive: boolean;
   /** True if the limit reserves places ahead of time. */
   readonly canReserve: boolean;
   readonly expireMs: Millis;

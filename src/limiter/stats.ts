@@ -116,31 +116,12 @@ export class Counters {
   }
 }
 
-/** The sum of two snapshots, field by field. */
-export function mergeSnapshots<T extends CounterSnapshot>(a: T, b: T): T {
-  const names = Object.keys(a) as (keyof T)[];
-  return Object.fromEntries(
-    names.map((name) => [name, addValues(a[name], b[name])]),
-  ) as unknown as T;
+/** The sum of two snapshots: every number is added, in nested objects and arrays too, except the bounds. */
+export function mergeSnapshots<T>(a: T, b: T): T {
+  if (typeof a === 'number') return (a + (b as number)) as T;
+  if (Array.isArray(a)) return a.map((one, n) => mergeSnapshots(one, (b as T & unknown[])[n])) as T;
+  const names = Object.keys(a as object) as (keyof T & string)[];
+  const merge = (name: keyof T & string): unknown =>
+    name === 'boundsMs' ? a[name] : mergeSnapshots(a[name], b[name]);
+  return Object.fromEntries(names.map((name) => [name, merge(name)])) as T;
 }
-
-function addValues(a: unknown, b: unknown): unknown {
-  if (typeof a === 'number') return a + (b as number);
-  return isHistogram(a)
-    ? addHistograms(a, b as Histogram)
-    : addOutcomeCounts(a as OutcomeCounts, b as OutcomeCounts);
-}
-
-type OutcomeCounts = CounterSnapshot['settled'];
-
-const addOutcomeCounts = (a: OutcomeCounts, b: OutcomeCounts): Record<string, number> =>
-  Object.fromEntries(OUTCOMES.map((name) => [name, a[name] + b[name]]));
-
-const isHistogram = (value: unknown): value is Histogram => 'boundsMs' in (value as object);
-
-const addHistograms = (a: Histogram, b: Histogram): Histogram => ({
-  boundsMs: a.boundsMs,
-  counts: a.counts.map((count, n) => count + b.counts[n]),
-  count: a.count + b.count,
-  sumMs: a.sumMs + b.sumMs,
-});

@@ -28,7 +28,6 @@ import {
   requireResult,
   type WaitOptions,
 } from './validate.ts';
-import type { QueuePosition } from './wait-queue.ts';
 import {
   type PermitRequest,
   type WaitLimits,
@@ -101,22 +100,19 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
   readonly expireMs: Millis;
   protected readonly policy: Policy;
   readonly #backend: Backend;
-  readonly #scheduler: WaitScheduler;
+  /** The wait queues; `CompositeLimiter` reads their order. */
+  readonly scheduler: WaitScheduler;
   readonly #batchClock: BatchClock | undefined;
 
   constructor(policy: Policy, backend: Backend, settings: SyncLimiterSettings) {
     super(settings);
-    const { clock, queue, batchClock } = settings;
     this.policy = policy;
     this.isCheckOnly = !policy.needsOutcome && !policy.canReserve;
     this.expireMs = policy.expireMs;
     this.#backend = backend;
-    this.#batchClock = batchClock;
-    this.#scheduler = new WaitScheduler({
-      clock,
-      order: queue.order,
-      maxWaiters: queue.max,
-      keepAlive: queue.keepAlive,
+    this.#batchClock = settings.batchClock;
+    this.scheduler = new WaitScheduler({
+      ...settings,
       partitions: policy.partitions ?? [],
       checkNow: (key, cost, now, partitionIndex) => this.reserve(key, cost, now, partitionIndex),
       peek: (key, cost, partitionIndex) => backend.peek(key, cost, partitionIndex),
@@ -162,7 +158,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
   tryPass(key: string, cost = 1): boolean {
     requireKey(key);
     requireCost(cost);
-    if (this.#scheduler.hasWaiters(key)) return false;
+    if (this.scheduler.hasWaiters(key)) return false;
     const decision = this.reserve(key, cost, this.clock.now());
     if (decision.verdict === 'deny') return false;
     this.telemetry.recordDecision(key, cost, decision, 0);
@@ -173,7 +169,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     requireKey(key);
     requireCost(cost);
     const partitionIndex = options && this.#requirePartitionIndex(options);
-    if (this.#scheduler.hasWaiters(key, partitionIndex)) return undefined;
+    if (this.scheduler.hasWaiters(key, partitionIndex)) return undefined;
     const now = this.clock.now();
     const decision = this.reserve(key, cost, now, partitionIndex);
     return decision.verdict === 'deny'
@@ -228,7 +224,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
   close(): void {
     if (this.isClosed) return;
     this.isClosed = true;
-    this.#scheduler.close();
+    this.scheduler.close();
     this.detach();
   }
 
@@ -260,19 +256,6 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     return partitionIndex < 0 ? undefined : partitionIndex;
   }
 
-  hasWaitersInPartition(key: string, partitionIndex: number | undefined): boolean {
-    return this.#scheduler.hasWaiters(key, partitionIndex);
-  }
-
-  /** Whether a waiter of this key is served before `position`. */
-  hasEarlierWaiter(
-    key: string,
-    partitionIndex: number | undefined,
-    position: QueuePosition,
-  ): boolean {
-    return this.#scheduler.hasEarlierWaiter(key, partitionIndex, position);
-  }
-
   /** Waits from `now` on; an aborted call is counted with all its time since it arrived. */
   async waitForPermit(
     request: PermitRequest,
@@ -282,7 +265,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
   ): Promise<WaitResult> {
     if (this.isClosed) return CLOSED_REFUSAL;
     try {
-      return await this.#scheduler.waitForPermit(request, limits, now);
+      return await this.scheduler.waitForPermit(request, limits, now);
     } catch (error) {
       this.telemetry.recordCancelled(request.key, request.cost, this.clock.now() - since);
       throw error;
@@ -308,13 +291,8 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     );
   }
 
-  /** The backend has new capacity for a key: its waiters check again. */
-  wake(key: string): void {
-    this.#scheduler.wake(key);
-  }
-
   hasWaiters(key: string, options?: CheckOptions): boolean {
-    return this.#scheduler.hasWaiters(key, options && this.#requirePartitionIndex(options));
+    return this.scheduler.hasWaiters(key, options && this.#requirePartitionIndex(options));
   }
 
   takeUpTo(key: string, most: number): number {
@@ -348,13 +326,13 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     this.startCooldown(key, retryAfterMs, now);
     const { cost, outcome, used, rttMs } = settlement;
     this.telemetry.recordSettled(key, cost, outcome, used, rttMs);
-    this.#scheduler.wake(key);
+    this.scheduler.wake(key);
   }
 
   update(key: string, feedback: Feedback): boolean {
     const isCooldown = this.updateCooldown(key, feedback);
     const isApplied = this.#backend.update(key, feedback);
-    this.#scheduler.wake(key);
+    this.scheduler.wake(key);
     return isApplied || isCooldown;
   }
 
@@ -368,7 +346,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
   stats(): Stats {
     const { keys, evicted, bytes, poolSize } = this.#backend;
     const pool = poolSize === undefined ? {} : { poolSize };
-    const waiting = this.#scheduler.size;
+    const waiting = this.scheduler.size;
     return { keys, evicted, bytes, ...pool, waiting, ...this.telemetry.snapshot() };
   }
 

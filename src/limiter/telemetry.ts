@@ -10,19 +10,8 @@ import { DeadlineSet } from '../core/deadline-set.ts';
 import { type Decision, deny, type OnUnavailable, type Outcome } from '../core/decision.ts';
 import { emitProcessWarning } from '../core/process-warning.ts';
 import { type Listener, ListenerSet } from './events.ts';
-import { Permit, type PermitResult, Refusal, type RefusalInit } from './permit.ts';
+import { Permit, type PermitInit, type PermitResult, Refusal, type RefusalInit } from './permit.ts';
 import { type CounterSnapshot, Counters } from './stats.ts';
-
-/** A granted call. */
-export interface Grant {
-  readonly key: string;
-  readonly cost: number;
-  /** When it was due, on the clock that decided. */
-  readonly dueAt: Millis;
-  /** When its permit is issued, on the limiter's clock. */
-  readonly issuedAt: Millis;
-  readonly waitedMs: Millis;
-}
 
 const GRANTED: Decision = { verdict: 'allow', remaining: 0 };
 
@@ -65,7 +54,7 @@ export class LimiterTelemetry {
 
   /** Counts a call as allowed and issues its permit. `settle` gets the result, the round-trip time and the time. */
   issuePermit(
-    { key, cost, dueAt, issuedAt, waitedMs }: Grant,
+    { key, cost, dueAt, issuedAt, waitedMs }: PermitInit & { readonly waitedMs: Millis },
     settle: (result: PermitResult, rttMs: Millis, now: Millis) => void,
   ): Permit {
     this.recordDecision(key, cost, GRANTED, waitedMs);

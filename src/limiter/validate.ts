@@ -41,16 +41,9 @@ export interface WaitOptions {
 
 const RESULT_FIELDS = ['outcome', 'cost', 'used', 'dueAt', 'rttMs', 'retryAfterMs', 'partition'];
 const ACQUIRE_FIELDS = ['signal', 'wait', 'priority', 'partition'];
-const FEEDBACK_FIELDS = [
-  'hits',
-  'poolSize',
-  'rank',
-  'resume',
-  'reachedAt',
-  'remaining',
-  'resetMs',
-  'retryAfterMs',
-];
+const FEEDBACK_FIELDS = 'hits poolSize rank resume reachedAt remaining resetMs retryAfterMs'.split(
+  ' ',
+);
 const OUTCOME_NAMES = `one of ${OUTCOMES.join(', ')}`;
 
 export function requireKey(key: unknown): void {

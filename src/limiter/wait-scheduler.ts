@@ -22,13 +22,16 @@ import { MAX_TOMBSTONES, type Waiter, WaiterSet } from '../core/waiter-set.ts';
 import type { RefusalReason } from './permit.ts';
 import { nextArrival, type QueueOrder, type QueuePosition, WaitQueue } from './wait-queue.ts';
 
-export interface WaitSchedulerOptions {
+export interface QueueSettings {
   readonly clock: Clock;
   readonly order: QueueOrder;
   /** The most waiters, over all keys. */
   readonly maxWaiters: number;
   /** Whether waiters keep the process alive. */
   readonly keepAlive: boolean;
+}
+
+export interface WaitSchedulerOptions extends QueueSettings {
   /** Names of the limit's partitions: each has a queue per key. */
   readonly partitions: readonly string[];
   /** Checks the limit for a permit now: never answers `wait`. */

@@ -26,9 +26,15 @@ export function runAndSettle(permit: Permit, hooks: SettleHooks, work: () => unk
     settleThrown(permit, hooks, error);
     throw error;
   }
-  if (!isPromiseLike(result)) return settleReturned(permit, hooks, result);
+  if (!isPromiseLike(result)) {
+    settleReturned(permit, hooks, result);
+    return result;
+  }
   return result.then(
-    (value) => settleReturned(permit, hooks, value),
+    (value) => {
+      settleReturned(permit, hooks, value);
+      return value;
+    },
     (error) => {
       settleThrown(permit, hooks, error);
       throw error;
@@ -42,55 +48,37 @@ export async function runAttempt(
   hooks: SettleHooks,
   work: () => unknown,
 ): Promise<Attempt> {
-  let settled: PermitResult = {};
-  const onResult = (settlement: PermitResult): void => {
-    settled = settlement;
-  };
-  const summary = () => ({ outcome: settled.outcome ?? 'ok', retryAfterMs: settled.retryAfterMs });
   let result: unknown;
   try {
     result = await work();
   } catch (error) {
-    settleThrown(permit, hooks, error, onResult);
-    return { ...summary(), error };
+    const { outcome = 'ok', retryAfterMs } = settleThrown(permit, hooks, error);
+    return { outcome, retryAfterMs, error };
   }
-  settleReturned(permit, hooks, result, onResult);
-  return { ...summary(), result };
+  const { outcome = 'ok', retryAfterMs } = settleReturned(permit, hooks, result);
+  return { outcome, retryAfterMs, result };
 }
 
-type OnResult = (settlement: PermitResult) => void;
-
-function settleReturned(
-  permit: Permit,
-  hooks: SettleHooks,
-  result: unknown,
-  onResult?: OnResult,
-): unknown {
+function settleReturned(permit: Permit, hooks: SettleHooks, result: unknown): PermitResult {
   const { used, outcome, retryAfter } = hooks;
-  settleOrDefault(permit, {}, onResult, () => ({
+  return settleOrDefault(permit, {}, () => ({
     ...(used && { used: used(result) }),
     ...(outcome && { outcome: outcome(undefined, result) }),
     ...retryAfterField(retryAfter?.(undefined, result)),
   }));
-  return result;
 }
 
 /** An error of a hook is dropped: the caller gets the error of the call. */
-function settleThrown(
-  permit: Permit,
-  hooks: SettleHooks,
-  error: unknown,
-  onResult?: OnResult,
-): void {
+function settleThrown(permit: Permit, hooks: SettleHooks, error: unknown): PermitResult {
   const { outcome, retryAfter } = hooks;
   const fallback = { outcome: outcomeOfError(error) };
   try {
-    settleOrDefault(permit, fallback, onResult, () => ({
+    return settleOrDefault(permit, fallback, () => ({
       ...(outcome ? { outcome: outcome(error, undefined) } : fallback),
       ...retryAfterField(retryAfter?.(error, undefined)),
     }));
   } catch {
-    // settled with the default; the caller throws the call's own error
+    return fallback;
   }
 }
 
@@ -101,14 +89,12 @@ const retryAfterField = (retryAfterMs: Millis | undefined): PermitResult =>
 function settleOrDefault(
   permit: Permit,
   fallback: PermitResult,
-  onResult: OnResult | undefined,
   runHooks: () => PermitResult,
-): void {
-  onResult?.(fallback);
+): PermitResult {
   try {
     const settlement = runHooks();
     permit.settle(settlement);
-    onResult?.(settlement);
+    return settlement;
   } catch (error) {
     permit.settle(fallback); // no effect if the first settle succeeded
     throw error;
