@@ -17,7 +17,7 @@ import type { Random } from '../core/random.ts';
 import type { Feedback, Policy } from '../policies/policy.ts';
 import { cooldownIn, KeyCooldowns } from './cooldowns.ts';
 import type { Listener } from './events.ts';
-import type { Refusal, RefusalReason } from './permit.ts';
+import { Refusal, type RefusalReason } from './permit.ts';
 import { LimiterTelemetry } from './telemetry.ts';
 import { requireFeedback, requireKey } from './validate.ts';
 import type { QueueSettings } from './wait-scheduler.ts';
@@ -66,7 +66,8 @@ export abstract class LimiterCore {
     waitedMs: Millis,
   ): Refusal {
     const detail = reason === 'never' ? this.explainNever(key, cost) : undefined;
-    return this.telemetry.refuse(key, cost, { retryAfterMs, reason, waitedMs, detail });
+    this.telemetry.recordDecision(key, cost, deny(retryAfterMs), waitedMs);
+    return new Refusal(this.name, retryAfterMs, reason, waitedMs, detail);
   }
 
   /** Why a cost never fits: `cost 4000 exceeds the burst 2250 of \`tokens\``. */

@@ -92,8 +92,6 @@ export class Permit implements Disposable {
   }
 }
 
-export type RefusalInit = Omit<Refusal, 'verdict' | typeof Symbol.dispose>;
-
 /** No permit: what `tryAcquire` and `acquire` return instead. It holds nothing. */
 export class Refusal implements Disposable {
   readonly verdict = 'deny';
@@ -101,17 +99,24 @@ export class Refusal implements Disposable {
   readonly limit: string;
   readonly retryAfterMs: Millis;
   readonly reason: RefusalReason;
-  /** How long the call has waited. */
-  readonly waitedMs: Millis;
+  // Declared, not defined: most refusals have neither, and a refusal is on the hot path.
+  /** How long the call has waited; left out if it has not. */
+  declare readonly waitedMs?: Millis;
   /** Why, in words, where more is known than the reason says. */
-  readonly detail: string | undefined;
+  declare readonly detail?: string;
 
-  constructor(init: RefusalInit) {
-    this.limit = init.limit;
-    this.retryAfterMs = init.retryAfterMs;
-    this.reason = init.reason;
-    this.waitedMs = init.waitedMs;
-    this.detail = init.detail;
+  constructor(
+    limit: string,
+    retryAfterMs: Millis,
+    reason: RefusalReason,
+    waitedMs: Millis,
+    detail?: string,
+  ) {
+    this.limit = limit;
+    this.retryAfterMs = retryAfterMs;
+    this.reason = reason;
+    if (waitedMs > 0) this.waitedMs = waitedMs;
+    if (detail !== undefined) this.detail = detail;
   }
 
   [Symbol.dispose](): void {}

@@ -7,10 +7,10 @@
 
 import type { Clock, Millis } from '../core/clock.ts';
 import { DeadlineSet } from '../core/deadline-set.ts';
-import { type Decision, deny, type OnUnavailable, type Outcome } from '../core/decision.ts';
+import type { Decision, OnUnavailable, Outcome } from '../core/decision.ts';
 import { emitProcessWarning } from '../core/process-warning.ts';
 import { type Listener, ListenerSet } from './events.ts';
-import { Permit, type PermitInit, type PermitResult, Refusal, type RefusalInit } from './permit.ts';
+import { Permit, type PermitInit, type PermitResult } from './permit.ts';
 import { type CounterSnapshot, Counters } from './stats.ts';
 
 const GRANTED: Decision = { verdict: 'allow', remaining: 0 };
@@ -66,15 +66,6 @@ export class LimiterTelemetry {
     });
     this.#unsettled.add(permit);
     return permit;
-  }
-
-  refuse(
-    key: string,
-    cost: number,
-    { retryAfterMs, reason, waitedMs, detail }: Omit<RefusalInit, 'limit'>,
-  ): Refusal {
-    this.recordDecision(key, cost, deny(retryAfterMs), waitedMs);
-    return new Refusal({ limit: this.name, retryAfterMs, reason, waitedMs, detail });
   }
 
   /** The signal of a waiting call aborted. */

@@ -197,7 +197,11 @@ function wrapCheck(fn: Callable, plan: CallPlan, limiter: LimiterInternals): Cal
     if (decision.verdict !== 'allow') {
       const { retryAfterMs } = decision as Refusal;
       const detail = retryAfterMs === NEVER ? limiter.explainNever(key, cost) : undefined;
-      return onRefused(key, { limit: limiter.name, retryAfterMs, detail }, ...args);
+      return onRefused(
+        key,
+        { limit: limiter.name, retryAfterMs, ...(detail && { detail }) },
+        ...args,
+      );
     }
     return returnKind.isKnown
       ? fn.call(this, ...args)
