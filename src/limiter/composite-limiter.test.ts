@@ -190,12 +190,12 @@ describe('composite limiter', () => {
   test('key and cost functions run once per call, and may use the limiter', async () => {
     const clock = new VirtualClock();
     const a = limiter({ name: 'a', limit: per(10, 1), clock });
-    let asked = 0;
+    let mapped = 0;
     const both = all([
       {
         limiter: a,
         key: (key) => {
-          asked++;
+          mapped++;
           a.update('other', { hits: 1 });
           return key;
         },
@@ -205,7 +205,7 @@ describe('composite limiter', () => {
     let through = 0;
     for (let n = 0; n < 5; n++) both.acquire('k').then(() => through++);
     await clock.advanceAsync(3000);
-    expect([through, asked]).toEqual([5, 5]);
+    expect([through, mapped]).toEqual([5, 5]);
   });
 
   test('acquire: deadline, abort and never are reported by the limiter that refuses', async () => {

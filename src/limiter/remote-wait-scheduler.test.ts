@@ -12,7 +12,7 @@ import { limiter } from './limiter.ts';
 test('remote wait queue: a waiter gets its reserved place before the answers for later ones', async () => {
   const answers: ((answer: RemoteDecision) => void)[] = [];
   const backend: Partial<RemoteBackend> = {
-    check: () => new Promise((tell) => answers.push(tell)),
+    check: () => new Promise((answer) => answers.push(answer)),
     settle: async () => {},
     close: async () => {},
     isAvailable: true,

@@ -106,9 +106,9 @@ describe.skipIf(redisServer() === undefined).each([
     await whilePaused(api, async () => {
       const held = await api.acquire('sink');
       const waiting = [api.acquire('sink'), api.acquire('sink')];
-      const asked = timers.length;
+      const before = timers.length;
       await new Promise((later) => setTimeout(later, 100));
-      expect(timers.length - asked).toBeLessThan(5); // no polling
+      expect(timers.length - before).toBeLessThan(5); // no polling
       const since = performance.now();
       if (held.verdict === 'allow') held.settle();
       for (const one of waiting) {
@@ -193,10 +193,10 @@ describe.skipIf(redisServer() === undefined)('fair queue by ioredis with a key p
 describe('fair queue: a waiter that left while its check was on the way', () => {
   /** A queue whose commands are answered by hand. */
   function stage() {
-    const sent: { text: string; answer: (told: string | number) => void }[] = [];
+    const sent: { text: string; answer: (value: string | number) => void }[] = [];
     const send = (_key: string, text: string): Promise<TimedReply> =>
       new Promise((resolve) => {
-        sent.push({ text: text.split(' ')[0], answer: (told) => resolve({ value: told, at: 0 }) });
+        sent.push({ text: text.split(' ')[0], answer: (value) => resolve({ value, at: 0 }) });
       });
     const fairQueue = new FairQueue({
       batcher: { send } as unknown as ScriptBatcher,
@@ -220,18 +220,18 @@ describe('fair queue: a waiter that left while its check was on the way', () => 
     ['queued', '-', 'x'],
     ['first', -7, 'x'],
     ['granted', 0, 's'],
-  ])('and was %s by a repeated command, is removed', async (_how, told, back) => {
+  ])('and was %s by a repeated command, is removed', async (_how, value, back) => {
     const { fairQueue, sent } = stage();
     const abort = new AbortController();
     const leaving = fairQueue.acquire('token', 1, { maxWaitMs: Infinity, signal: abort.signal });
     abort.abort(new Error('enough'));
     await expect(leaving).rejects.toThrow('enough');
-    const [asked, left] = sent;
+    const [before, left] = sent;
     left.answer(0);
-    asked.answer(told);
+    before.answer(value);
     const closing = fairQueue.close();
     await vi.waitFor(() => expect(sent.length).toBe(3));
-    const id = asked.text.slice(1);
+    const id = before.text.slice(1);
     expect(sent.map(({ text }) => text)).toEqual([`f${id}`, `x${id}`, `${back}${id}`]);
     sent[2].answer(0);
     await closing;

@@ -1,7 +1,7 @@
 /**
  * Fair queue: one queue for the whole fleet, first come first served, kept by Redis.
  *
- *     join ──▶ queued ──▶ is first: told in how many ms it may check ──▶ checks ──▶ granted
+ *     join ──▶ queued ──▶ is first: gets the ms until it may check ──▶ checks ──▶ granted
  *                │                                                        │
  *                └── deadline, abort: leaves          wakes the next waiter ──▶ …
  *
@@ -35,7 +35,7 @@ interface QueuedWaiter extends Waiter<FairWaitResult> {
   readonly queue: KeyQueue;
   /** Whether its check is on the way. */
   isRequesting: boolean;
-  /** The turn it was told of meanwhile: the answer on the way may be older than that. */
+  /** The turn announced meanwhile: the answer on the way may be older than that. */
   pendingTurnMs: Millis | undefined;
   cancelTurn: (() => void) | undefined;
 }
@@ -222,7 +222,7 @@ export class FairQueue {
   /** `decision` is undefined for a waiter that is queued, but not first. */
   #onReply(waiter: QueuedWaiter, decision: Decision | undefined, at: Millis): void {
     if (decision === undefined || isDeniedUntilSettle(decision)) {
-      // A message tells it of its turn, unless one already has.
+      // A message announces its turn, unless one already has.
       if (waiter.pendingTurnMs !== undefined) this.#scheduleTurn(waiter, waiter.pendingTurnMs);
     } else if (decision.verdict !== 'deny') {
       this.#admit(waiter, at, false);
@@ -299,7 +299,7 @@ export class FairQueue {
   }
 }
 
-/** True if the limit opens when a call settles: a message tells of it. */
+/** True if the limit opens when a call settles: a message announces it. */
 const isDeniedUntilSettle = (decision: Decision): boolean =>
   decision.verdict === 'deny' && decision.retryAfterMs === WHEN_SETTLED;
 
