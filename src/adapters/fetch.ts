@@ -14,6 +14,7 @@ import type { Outcome } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
 import { ConfigError, type Denial } from '../core/errors.ts';
 import type { RemoteLimiter } from '../limiter/async-limiter.ts';
+import { internalsOf } from '../limiter/internals.ts';
 import type { LimiterOptions } from '../limiter/limiter.ts';
 import { resolveLimiter } from '../limiter/resolve-limiter.ts';
 import type { Limiter } from '../limiter/sync-limiter.ts';
@@ -115,7 +116,7 @@ function wrapFetch(inner: UntypedFetch, options: FetchOptions<UntypedFetch>): Un
   if (typeof rateLimitHeaders !== 'boolean') {
     throw new ConfigError('rateLimitHeaders', 'true or false', rateLimitHeaders);
   }
-  const limiter = resolveLimiter(options, Object.keys(FETCH_OPTIONS));
+  const limiter = internalsOf(resolveLimiter(options, Object.keys(FETCH_OPTIONS)));
 
   /** Sends the request; the quota of its response is applied before the next check. */
   const request = async (input: unknown, init?: RequestInitLike): Promise<ResponseLike> => {

@@ -9,6 +9,7 @@ import { type Decision, NEVER, OUTCOMES, WHEN_SETTLED } from '../core/decision.t
 import { ConfigError } from '../core/errors.ts';
 import { OptionReader } from '../core/options.ts';
 import { seededRandom } from '../core/random.ts';
+import { internalsOf } from '../limiter/internals.ts';
 import { LIMIT_KINDS, limiter } from '../limiter/limiter.ts';
 import type { Limiter } from '../limiter/sync-limiter.ts';
 import {
@@ -192,8 +193,9 @@ class TraceRun {
     const outcome = settled.oneOf('outcome', OUTCOMES, 'ok');
     const used = settled.has('used') ? settled.number('used', { min: 0 }) : undefined;
     settled.finish();
-    if (!open.isAllowed) return {}; // a denied call has nothing to settle
-    const isExpired = this.#limiter.isExpired(open.dueAt, this.#now - (rttMs ?? 0));
+    if (!open.isAllowed) return {}; // it never ran, so there is nothing to settle
+    const { expireMs } = internalsOf(this.#limiter);
+    const isExpired = this.#now - (rttMs ?? 0) > open.dueAt + expireMs;
     this.#limiter.settle(TRACE_KEY, {
       outcome: isExpired ? 'ignored' : outcome,
       cost: open.cost,

@@ -11,7 +11,14 @@ import type { Millis } from './clock.ts';
  */
 export type Decision =
   | { readonly verdict: 'allow'; readonly remaining: number }
-  | { readonly verdict: 'wait'; readonly waitMs: Millis }
+  | {
+      readonly verdict: 'wait';
+      readonly waitMs: Millis;
+      /** When the reserved place is due, on the clock that decided; a limiter adds it, for `settle`. */
+      readonly dueAt?: Millis;
+      /** When the place is lost if it is not used by then; left out where the rule has no expiry. */
+      readonly expiresAt?: Millis;
+    }
   | { readonly verdict: 'deny'; readonly retryAfterMs: Millis };
 
 /** The `retryAfterMs` of a request that never fits, however long it waits. */

@@ -72,6 +72,8 @@ export class ConfigError extends SluiceError {
 export type Denial = Extract<Decision, { verdict: 'deny' }> & {
   readonly limit?: string;
   readonly reason?: string;
+  /** Why, in words, where more is known than `retryAfterMs` says. */
+  readonly detail?: string;
 };
 
 /** A throttled call was refused. Carries the decision, so that callers can honour `retryAfterMs`. */
@@ -83,7 +85,9 @@ export class DeniedError extends SluiceError {
 
   constructor(key: string, decision: Denial) {
     const what = decision.reason === 'unavailable' ? 'backend unavailable' : 'over the limit';
-    super(`${what}${key === '' ? '' : ` for ${preview(key)}`}; ${retryHint(decision)}`);
+    super(
+      `${what}${key === '' ? '' : ` for ${preview(key)}`}; ${decision.detail ?? retryHint(decision)}`,
+    );
     this.key = key;
     this.decision = decision;
   }

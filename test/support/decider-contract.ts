@@ -1,5 +1,5 @@
 /**
- * What holds for a limit that somebody else decides, whoever that is: the same stories for each of them.
+ * The contract of remote limiters: the same tests for every backend that decides elsewhere.
  */
 
 import { expect, test, vi } from 'vitest';
@@ -7,13 +7,13 @@ import type { RemoteLimiter } from '../../src/limiter/async-limiter.ts';
 import type { AvailabilityEvent } from '../../src/limiter/events.ts';
 import type { Limit } from '../../src/policies/limit.ts';
 
-/** Where the stories happen: a fresh decider for each, and the limiters that share it. */
+/** A fresh backend for each test, and the limiters that share it. */
 export interface RemoteHarness {
-  /** A limiter called `api`, of this process or of the other one; it is closed when the story is over. */
+  /** A limiter named `api`, of the first or the second process; closed after the test. */
   createShared(limit: Limit, options?: RemoteHarnessOptions): RemoteLimiter;
-  /** Nobody decides anything while this runs. */
+  /** The backend is unavailable while `act` runs. */
   whileUnavailable(act: () => Promise<void>): Promise<void>;
-  /** A deadline that is kept on a bad day. */
+  /** A deadline that holds on a loaded machine. */
   readonly deadlineMs: number;
 }
 
@@ -31,7 +31,7 @@ export function remoteLimiterContract({
   whileUnavailable,
   deadlineMs,
 }: RemoteHarness): void {
-  test('two processes have one count', async () => {
+  test('check: two processes share one count', async () => {
     const [a, b] = [
       createShared(bucketLimit(0.1, 3)),
       createShared(bucketLimit(0.1, 3), { isSecondProcess: true }),
@@ -45,7 +45,21 @@ export function remoteLimiterContract({
     expect(a.stats()).toMatchObject({ allowed: 1, denied: 2, isAvailable: true, fallback: 0 });
   });
 
-  test('what was not used comes back; a batch takes what there is', async () => {
+  test('peek: returns the decision, changes nothing and is not counted', async () => {
+    const api = createShared(bucketLimit(0.1, 3));
+    expect(await api.peek('alice', 3)).toEqual({ verdict: 'allow', remaining: 0 });
+    expect(await api.peek('alice', 4)).toEqual({ verdict: 'deny', retryAfterMs: Infinity });
+    await api.check('alice', 2);
+    expect(await api.peek('alice')).toEqual({ verdict: 'allow', remaining: 0 });
+    expect(await api.peek('alice', 2)).toMatchObject({ verdict: 'deny' });
+    expect(api.stats()).toMatchObject({ allowed: 1, denied: 0 });
+    const spaced = createShared({ spacing: { every: '10s', reserve: 2 } });
+    await spaced.check('token');
+    expect(await spaced.peek('token')).toMatchObject({ verdict: 'deny' });
+    expect((await spaced.inspect('token'))?.reserved).toBe(0);
+  });
+
+  test('settle gives unused cost back; takeUpTo takes what there is', async () => {
     const api = createShared(bucketLimit(0.1, 10));
     const permit = await api.tryAcquire('llm', 8);
     if (permit.verdict === 'allow') permit.settle({ used: 3 });
@@ -57,17 +71,20 @@ export function remoteLimiterContract({
     expect(await api.inspect('llm')).toMatchObject({ remaining: -1, by: 'api' });
   });
 
-  test('places are reserved ahead, counted, and given back', async () => {
+  test('check: reserves places ahead, counts them, and settle gives one back by its due time', async () => {
     const api = createShared({ spacing: { every: '10s', reserve: 2 } });
     expect((await api.check('token')).verdict).toBe('allow');
     const first = await api.check('token');
     const second = await api.check('token');
-    expect([first.verdict, second.verdict]).toEqual(['wait', 'wait']);
+    if (first.verdict !== 'wait' || second.verdict !== 'wait') return expect.unreachable();
+    expect(Number(second.dueAt) - Number(first.dueAt)).toBeGreaterThan(10_000 - 1);
     expect((await api.inspect('token'))?.reserved).toBe(2);
     expect((await api.check('token')).verdict).toBe('deny');
+    await api.settle('token', { outcome: 'ignored', dueAt: Number(second.dueAt) });
+    expect((await api.inspect('token'))?.reserved).toBe(1);
   });
 
-  test('those who wait have their turn, in both processes, and never too close', async () => {
+  test('acquire: serves waiters of two processes, never closer than the spacing', async () => {
     const limit = { spacing: { every: 20 } } as const;
     const [a, b] = [createShared(limit), createShared(limit, { isSecondProcess: true })];
     const entries = await Promise.all(
@@ -81,7 +98,7 @@ export function remoteLimiterContract({
     expect([a.stats().waiting, b.stats().waiting]).toEqual([0, 0]);
   });
 
-  test('those who reserved ahead have their turn, too', async () => {
+  test('acquire: serves waiters with reserved places', async () => {
     const api = createShared({ spacing: { every: 20, reserve: 50 } });
     const since = performance.now();
     const entries = await Promise.all(Array.from({ length: 10 }, () => api.acquire('token')));
@@ -89,40 +106,40 @@ export function remoteLimiterContract({
     expect(performance.now() - since).toBeGreaterThanOrEqual(9 * 20);
   });
 
-  test('patience ends, and an abort gives the place back', async () => {
+  test('acquire: expires at its deadline; an abort gives the reserved place back', async () => {
     const api = createShared({ spacing: { every: '1h', reserve: 1 } });
     await api.check('token');
     expect(await api.acquire('token', 1, { wait: 1000 })).toMatchObject({
       verdict: 'deny',
       reason: 'too-long',
     });
-    const giveUp = new AbortController();
-    const waiting = api.acquire('token', 1, { signal: giveUp.signal });
+    const abort = new AbortController();
+    const waiting = api.acquire('token', 1, { signal: abort.signal });
     await vi.waitFor(async () => expect((await api.inspect('token'))?.reserved).toBe(1));
-    giveUp.abort(new Error('enough'));
+    abort.abort(new Error('enough'));
     await expect(waiting).rejects.toThrow('enough');
     expect(api.stats()).toMatchObject({ waiting: 0, cancelled: 1 });
     await vi.waitFor(async () => expect((await api.inspect('token'))?.reserved).toBe(0));
   });
 
-  test('no more wait than there is room for, over all keys; whoever gets in at once needs none', async () => {
+  test('acquire: queue.max bounds waiters over all keys; a call granted at once does not count', async () => {
     for (const limit of [{ every: '1h' }, { every: 3000, reserve: 1 }]) {
       const api = createShared({ spacing: limit }, { queue: { max: 2 } });
       const keys = ['a', 'b', 'c', 'd'].map((key) => `${key} ${limit.every}`);
       const first = await Promise.all(keys.map((key) => api.acquire(key)));
       expect(first.map(({ verdict }) => verdict)).toEqual(['allow', 'allow', 'allow', 'allow']);
-      const giveUp = new AbortController();
-      const rest = keys.map((key) => api.acquire(key, 1, { signal: giveUp.signal }));
+      const abort = new AbortController();
+      const rest = keys.map((key) => api.acquire(key, 1, { signal: abort.signal }));
       const ends = Promise.allSettled(rest);
       await vi.waitFor(() => expect(api.stats()).toMatchObject({ waiting: 2, denied: 2 }));
       expect(await api.acquire(keys[0])).toMatchObject({ verdict: 'deny', reason: 'queue-full' });
-      giveUp.abort(new Error('enough'));
+      abort.abort(new Error('enough'));
       await ends;
       expect(api.stats().waiting).toBe(0);
     }
   });
 
-  test('who cannot wait at all is told so at once, even behind a line', async () => {
+  test('acquire: without wait, refuses at once behind a queue', async () => {
     const api = createShared({ spacing: { every: 2000 } });
     await api.acquire('token');
     const waiting = api.acquire('token');
@@ -136,7 +153,7 @@ export function remoteLimiterContract({
     expect((await waiting).verdict).toBe('allow');
   });
 
-  test('those in line are back as soon as whoever decides is', async () => {
+  test('acquire: waiters are served as soon as the backend is available again', async () => {
     const api = createShared({ spacing: { every: 1 } }, { deadlineMs });
     await api.check('token');
     let waiting: Promise<unknown> = Promise.resolve();
@@ -150,12 +167,13 @@ export function remoteLimiterContract({
     expect(performance.now() - back).toBeLessThan(200);
   });
 
-  test('a decider that stands still costs one deadline, and is taken back when it goes on', async () => {
+  test('check: an unavailable backend costs one deadline, and is used again once available', async () => {
     const api = createShared(bucketLimit(0.1, 5), { deadlineMs, onUnavailable: 'deny' });
-    const reached: boolean[] = [];
+    const availability: boolean[] = [];
     api.on(
       (event) =>
-        event.type === 'availability' && reached.push((event as AvailabilityEvent).isAvailable),
+        event.type === 'availability' &&
+        availability.push((event as AvailabilityEvent).isAvailable),
     );
     await api.check('x');
     await whileUnavailable(async () => {
@@ -170,7 +188,7 @@ export function remoteLimiterContract({
     await vi.waitFor(() => expect(api.stats().isAvailable).toBe(true), { timeout: 3000 });
     expect(performance.now() - back).toBeLessThan(1500);
     expect((await api.check('x')).verdict).toBe('allow');
-    expect(reached).toEqual([false, true]);
+    expect(availability).toEqual([false, true]);
     expect(api.stats().fallback).toBe(101);
   });
 }

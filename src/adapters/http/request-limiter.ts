@@ -13,6 +13,7 @@ import { OUTCOMES, type Outcome } from '../../core/decision.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { isRemote, type RemoteLimiter } from '../../limiter/async-limiter.ts';
 import type { Inspection } from '../../limiter/inspection.ts';
+import { internalsOf } from '../../limiter/internals.ts';
 import type { Permit, Refusal } from '../../limiter/permit.ts';
 import type { CheckOptions, Limiter } from '../../limiter/sync-limiter.ts';
 import { ErrorReporter, requireSync } from './error-reporter.ts';
@@ -177,12 +178,13 @@ export class RequestLimiter<Request> {
     if (isRemote(limiter)) return false;
     if (!this.canWait) return true;
     return (
-      !limiter.hasWaiters(key, options) && limiter.peek(key, cost, options).verdict === 'allow'
+      !internalsOf(limiter).hasWaiters(key, options) &&
+      limiter.peek(key, cost, options).verdict === 'allow'
     );
   }
 
   #decideNow(args: CheckArguments<Request>): RequestDecision {
-    const limiter = this.limiter as Limiter;
+    const limiter = internalsOf(this.limiter as Limiter);
     const { key, cost, options } = args;
     if (!limiter.isCheckOnly) return this.#decisionOf(limiter.tryAcquire(key, cost, options), args);
     const decision = limiter.check(key, cost, options);

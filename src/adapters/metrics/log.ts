@@ -24,6 +24,7 @@ import { ConfigError, errorMessageOf, preview } from '../../core/errors.ts';
 import { isRecord, OptionReader } from '../../core/options.ts';
 import { emitProcessWarning } from '../../core/process-warning.ts';
 import type { AvailabilityEvent, LimitEvent } from '../../limiter/events.ts';
+import { internalsOf } from '../../limiter/internals.ts';
 import { type AnyLimiter, requireLimiter, toLimiterList } from './collector.ts';
 
 /** The kinds of events that are logged. */
@@ -98,7 +99,7 @@ export function logLimiting(
     limiter.on((event) => {
       const kind = limitingKindOf(event);
       if (!kind || !kinds.includes(kind)) return;
-      aggregatorOf(kind, event.limit, limiter.clock).record(kind, event);
+      aggregatorOf(kind, event.limit, internalsOf(limiter).clock).record(kind, event);
     }),
   );
   return () => {

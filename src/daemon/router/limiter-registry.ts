@@ -115,7 +115,7 @@ export const isConcurrencyLimit = (limiter: SyncLimiter): boolean =>
  */
 export async function closeLimiters(entries: readonly LimiterEntry[]): Promise<void> {
   for (const { limiter } of entries) if (limiter instanceof SyncLimiter) limiter.detach();
-  const remote = entries.filter(({ limiter }) => 'isRemote' in limiter);
+  const remote = entries.filter(({ limiter }) => limiter.isRemote);
   await Promise.all(remote.map(({ pending }) => pending.drained()));
   await Promise.allSettled(remote.map(({ limiter }) => (limiter as RemoteLimiter).close()));
 }
