@@ -344,7 +344,7 @@ describe('sluice check', () => {
   test('says never where nothing helps, and which option makes no sense', async () => {
     const config = place().file(
       'sluice.yaml',
-      'deny: [mallory]\nlimits: { sink: { adaptive: { fixed: 1 }, match: sink } }\n',
+      'deny: [mallory]\nlimits: { sink: { concurrency: 1, match: sink } }\n',
     );
     const daemon = await start([...EPHEMERAL, '--config', config]);
     const at = ['--at', String(daemon.port('resp'))];

@@ -205,7 +205,7 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
   });
 
   test('in the old words a limit without a time takes the time of another away', async () => {
-    const inFlight = limiter({ limit: { adaptive: { fixed: 1 } } });
+    const inFlight = limiter({ limit: { concurrency: 1 } });
     const get = await serve([
       { limiter: bucket(), headers: 'legacy' },
       { limiter: inFlight, headers: 'legacy' },
@@ -216,7 +216,7 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
   });
 
   test('what one limit refuses says nothing to another further out', async () => {
-    const outer = limiter({ limit: { adaptive: { fixed: 10 } }, name: 'server' });
+    const outer = limiter({ limit: { concurrency: 10 }, name: 'server' });
     const get = await serve([
       { limiter: outer, key: () => 'all', headers: 'legacy' },
       { limiter: bucket(), headers: 'legacy' },
@@ -248,7 +248,7 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
   });
 
   test('calls in flight: one too many is 503, and when one is done the next is served', async () => {
-    const api = limiter({ limit: { adaptive: { fixed: 1 } }, name: 'db' });
+    const api = limiter({ limit: { concurrency: 1 }, name: 'db' });
     const { begun, work, underway } = bench();
     const get = await serve({ limiter: api }, work);
 
@@ -276,7 +276,7 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
   });
 
   test('how it went is told by what was answered', async () => {
-    const api = limiter({ limit: { adaptive: { fixed: 1 } } });
+    const api = limiter({ limit: { concurrency: 1 } });
     const get = await serve({ limiter: api }, (path) => {
       if (path === '/throws') throw new Error('out of luck');
       return Number(path.slice(1));
@@ -289,7 +289,7 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
   });
 
   test('or by what somebody makes of it', async () => {
-    const api = limiter({ limit: { adaptive: { fixed: 1 } } });
+    const api = limiter({ limit: { concurrency: 1 } });
     const outcome = (_: unknown, status: number) => (status === 404 ? 'busy' : undefined);
     const get = await serve({ limiter: api, outcome }, (path) => Number(path.slice(1)));
     for (const path of ['/404', '/500', '/200']) {
@@ -301,7 +301,7 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
 
   test('a client that asked ahead and leaves gives all its places back', async () => {
     const warned = vi.spyOn(process, 'emitWarning').mockImplementation(() => {});
-    const api = limiter({ limit: { adaptive: { fixed: 100 } } });
+    const api = limiter({ limit: { concurrency: 100 } });
     const { begun, work, underway } = bench();
     const url = await start({ limiter: api }, work);
     const socket = pipelineRequests(url, 20);
@@ -316,7 +316,7 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
   });
 
   test('one that asked ahead and stays is served in turn, and is done with then', async () => {
-    const api = limiter({ limit: { adaptive: { fixed: 100 } } });
+    const api = limiter({ limit: { concurrency: 100 } });
     const { begun, work, underway } = bench();
     const outcome = vi.fn();
     const url = await start({ limiter: api, outcome }, work);
@@ -336,7 +336,7 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
 
   test('one that asked ahead, waits and leaves leaves the line', async () => {
     const clock = new VirtualClock();
-    const api = limiter({ limit: { adaptive: { fixed: 1 } }, clock });
+    const api = limiter({ limit: { concurrency: 1 }, clock });
     const { begun, work, underway } = bench();
     const socket = pipelineRequests(await start({ limiter: api, wait: true }, work), 5);
     await underway(1);
@@ -348,7 +348,7 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
   });
 
   test('a client that leaves gives its place back', async () => {
-    const api = limiter({ limit: { adaptive: { fixed: 1 } } });
+    const api = limiter({ limit: { concurrency: 1 } });
     const { begun, work, underway } = bench();
     const get = await serve({ limiter: api }, work);
     const leave = new AbortController();
@@ -421,7 +421,7 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
   });
 
   test('partitions are handed on', async () => {
-    const limit = { adaptive: { fixed: 2, partitions: { live: 0.5, batch: 0.5 } } };
+    const limit = { concurrency: { limit: 2, partitions: { live: 0.5, batch: 0.5 } } };
     const api = limiter({ limit });
     const { begun, work, underway } = bench();
     const get = await serve({ limiter: api, partition: () => 'live' }, work);

@@ -29,7 +29,7 @@ const kept = (server: RunningServer): string => {
 
 const one = () =>
   limiter({ limit: { bucket: { rate: '1/h', burst: 1 } }, clock: new VirtualClock() });
-const inFlight = (fixed = 1) => limiter({ limit: { adaptive: { fixed } } });
+const inFlight = (concurrency = 1) => limiter({ limit: { concurrency } });
 const settled = (api: ReturnType<typeof one>) =>
   vi.waitFor(() => expect(api.stats()).toMatchObject({ held: 0 }));
 
@@ -150,7 +150,7 @@ describe('node:http', () => {
 
   test('whoever waited and was served is listened to once, not twice', async () => {
     const clock = new VirtualClock();
-    const api = limiter({ limit: { adaptive: { fixed: 1 } }, clock });
+    const api = limiter({ limit: { concurrency: 1 }, clock });
     const held = api.tryAcquire('127.0.0.1');
     const counts: number[] = [];
     const way = node({ limiter: api, wait: true });
@@ -571,7 +571,7 @@ describe('Hono', () => {
 
   test('without Node: a client that leaves has failed, waiting or served', async () => {
     const clock = new VirtualClock();
-    const api = limiter({ limit: { adaptive: { fixed: 1 } }, clock });
+    const api = limiter({ limit: { concurrency: 1 }, clock });
     const app = new Hono();
     app.use(hono({ limiter: api, key: () => 'all', wait: true }));
     const leave = new AbortController();

@@ -112,7 +112,7 @@ describe('figures for OpenTelemetry', () => {
 
   test('who waited in vain was denied, and is no part of the waits of those let through', async () => {
     const clock = new VirtualClock();
-    const api = limiter({ name: 'one', limit: { adaptive: { fixed: 1 } }, clock });
+    const api = limiter({ name: 'one', limit: { concurrency: 1 }, clock });
     const { meter, collect } = sdk();
     instrument(api, { meter });
     api.check('db');

@@ -49,7 +49,7 @@ describe('limiter', () => {
 
   test('a call in flight is settled when it is over', () => {
     const clock = new VirtualClock();
-    const api = limiter({ limit: { adaptive: { fixed: 1 } }, clock });
+    const api = limiter({ limit: { concurrency: 1 }, clock });
     expect(api.check('sink').verdict).toBe('allow');
     expect(api.check('sink').verdict).toBe('deny');
     api.settle('sink', { rttMs: 5 });
@@ -180,7 +180,7 @@ describe('what a limiter tells', () => {
   });
 
   test('calls in flight have no time at which they open', () => {
-    const api = limiter({ limit: { adaptive: { fixed: 1 } }, clock: clockAt() });
+    const api = limiter({ limit: { concurrency: 1 }, clock: clockAt() });
     api.check('x');
     const { by, opensInMs, rules } = api.inspect('x');
     expect({ by, opensInMs, rules }).toEqual({
@@ -308,7 +308,7 @@ describe('what a limiter tells', () => {
 describe('a permit that is never settled', () => {
   test('is found, told of, and its place given back', async () => {
     const clock = new VirtualClock();
-    const api = limiter({ limit: { adaptive: { fixed: 1 } }, clock, permitTimeout: '1m' });
+    const api = limiter({ limit: { concurrency: 1 }, clock, permitTimeout: '1m' });
     const heard: unknown[] = [];
     api.on((event) => event.type === 'expired' && heard.push(event));
     const lost = api.tryAcquire('sink');
@@ -345,7 +345,7 @@ describe('a permit that is never settled', () => {
       },
     };
     const api = limiter({
-      limit: { adaptive: { fixed: 99 } },
+      limit: { concurrency: 99 },
       clock: counting,
       permitTimeout: 100,
     });
@@ -357,7 +357,7 @@ describe('a permit that is never settled', () => {
 
   test('those that are settled in time are not', async () => {
     const clock = new VirtualClock();
-    const api = limiter({ limit: { adaptive: { fixed: 10 } }, clock, permitTimeout: '1m' });
+    const api = limiter({ limit: { concurrency: 10 }, clock, permitTimeout: '1m' });
     for (let n = 0; n < 1000; n++) {
       const permit = api.tryAcquire('sink');
       await clock.advanceAsync(500);

@@ -116,7 +116,7 @@ describe('waiting for a permit', () => {
   });
 
   test('a call in flight that settles lets the next one in', async () => {
-    const { clock, story, enter } = tell({ limit: { adaptive: { fixed: 2 } } });
+    const { clock, story, enter } = tell({ limit: { concurrency: 2 } });
     const first = enter('a');
     for (const name of ['b', 'c', 'd']) enter(name);
     await clock.advanceAsync(100);
@@ -169,7 +169,7 @@ describe('waiting for a permit', () => {
   });
 
   test('when the first loses patience, the next may fit where it did not', async () => {
-    const { clock, api, story, enter } = tell({ limit: { adaptive: { fixed: 3 } } });
+    const { clock, api, story, enter } = tell({ limit: { concurrency: 3 } });
     api.check('key');
     enter('large', 3, { wait: 1_000 });
     enter('small', 1);
@@ -325,7 +325,7 @@ describe('on the real clock', () => {
   test('a wait for a call to settle keeps the process alive, too', () => {
     const script = `
       import { limiter } from 'sluice';
-      const sink = limiter({ limit: { adaptive: { fixed: 1 } } });
+      const sink = limiter({ limit: { concurrency: 1 } });
       const held = await sink.acquire('key');
       setTimeout(() => held.settle(), 300).unref();
       await sink.acquire('key');

@@ -83,7 +83,7 @@ const scenarios: Record<string, Scenario> = {
   },
 
   'a batch takes the places that are left': {
-    limit: { adaptive: { fixed: 5 } },
+    limit: { concurrency: 5 },
     rows: [
       [0, 'check 2', 'allow, 3 left'],
       [0, 'takeUpTo all', 'got 3'],
@@ -143,7 +143,7 @@ const scenarios: Record<string, Scenario> = {
   },
 
   'a plain concurrency limit measures and never moves': {
-    limit: { adaptive: { fixed: 3 } },
+    limit: { concurrency: 3 },
     rows: [
       [0, 'check 2', 'allow, 1 left'],
       [0, 'check 2', 'deny, when settled'],
@@ -569,12 +569,14 @@ describe('adaptive', () => {
     expect(key.view().inFlight).toBe(0);
   });
 
-  test('with a fixed limit there is nothing to begin with or to end at', () => {
-    for (const option of [{ initial: 3 }, { max: 3 }, { slowStart: true }]) {
-      const [field] = Object.keys(option);
-      expect(() => begin({ fixed: 3, ...option })).toThrow(
-        `expected \`adaptive.${field}\` to be left out when fixed is given`,
-      );
-    }
+  test('adaptive: names the new spelling of a fixed limit', () => {
+    const options = { fixed: 3 } as AdaptiveOptions;
+    expect(() => begin(options)).toThrow(
+      'expected `adaptive.fixed` to be left out: a fixed limit is written `concurrency: n`, got 3',
+    );
+  });
+
+  test('adaptive: refuses an initial limit above the maximum', () => {
+    expect(() => begin({ initial: 10, max: 1 })).toThrow('initial 10 exceeds max 1');
   });
 });

@@ -313,14 +313,14 @@ describe('all', () => {
   });
 
   test('of a figure that several parts have, the one that binds is shown', () => {
-    const policy = createPolicy({ all: [{ adaptive: { fixed: 3 } }, { busy: {} }] }, dice);
+    const policy = createPolicy({ all: [{ concurrency: 3 }, { busy: {} }] }, dice);
     const state = new Float64Array(policy.width);
     policy.init(state, 0, 0);
     expect(policy.keyState(state, 0, 0)).toEqual({ remaining: 3, limit: 3, inFlight: 0 });
   });
 
   test('partitions of one part are those of the whole, and of two parts if they are the same', () => {
-    const parted = { adaptive: { fixed: 10, partitions: { live: 0.9, batch: 0.1 } } };
+    const parted = { concurrency: { limit: 10, partitions: { live: 0.9, batch: 0.1 } } };
     const policy = createPolicy({ all: [{ bucket: { rate: 5 } }, parted, parted] }, dice);
     expect(policy.partitions).toEqual(['live', 'batch']);
     const state = new Float64Array(policy.width);
@@ -330,14 +330,14 @@ describe('all', () => {
       ...{ remaining: 3, limit: 10, inFlight: 2 },
       partitions: { live: 0, batch: 2 },
     });
-    const other = { adaptive: { fixed: 10, partitions: { batch: 0.1, live: 0.9 } } };
+    const other = { concurrency: { limit: 10, partitions: { batch: 0.1, live: 0.9 } } };
     expect(() => createPolicy({ all: [parted, other] }, dice)).toThrow(
       'expected `limit.all` to be limits with the same partitions (live,batch), got ["batch","live"]',
     );
   });
 
   test('what a partition was refused is kept for it, however many limits there are', () => {
-    const parted = { adaptive: { fixed: 4, partitions: { live: 0.5, batch: 0.5 } } };
+    const parted = { concurrency: { limit: 4, partitions: { live: 0.5, batch: 0.5 } } };
     const policy = createPolicy({ all: [{ bucket: { rate: 100 } }, parted] }, dice);
     const state = new Float64Array(policy.width);
     policy.init(state, 0, 0);
@@ -384,7 +384,7 @@ describe('all', () => {
   test('there is a bound to how many', () => {
     const many = Array.from({ length: 65 }, () => bucket({ rate: 1 }));
     expect(() => all(many.slice(1))).not.toThrow();
-    expect(() => all(many)).toThrow('expected `all` to be at most 64 limits, got "65 of them"');
+    expect(() => all(many)).toThrow('expected `all` to be at most 64 limits, got 65');
   });
 
   test('an empty list is no limit at all, which nobody means', () => {

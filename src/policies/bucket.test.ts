@@ -1,9 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { runScenarios, type Scenario, type ScenarioRow } from '../../test/support/story.ts';
 import { ConfigError } from '../core/errors.ts';
-import { seededRandom } from '../core/random.ts';
-import { bindingLevel, bucket, raiseLevels, timeToFull } from './bucket.ts';
-import { createPolicy } from './limit.ts';
+import { bucket } from './bucket.ts';
 import { takeUpTo } from './policy.ts';
 
 const WEEK = 7 * 86_400_000;
@@ -352,8 +350,8 @@ describe('bucket', () => {
 
   // Of so many tokens a double cannot hold what a millisecond brings: the first guess may be too early.
   test('what it tells, opens, also if that is centuries away and two share it', () => {
-    const policy = bucket({ rate: '1/30d', burst: 1_000_000 });
-    policy.divide?.({ size: 2, rank: 0 }, 0);
+    const whole = bucket({ rate: '1/30d', burst: 1_000_000 });
+    const policy = whole.divided?.({ size: 2, rank: 0, since: 0 }) ?? whole;
     for (let n = 1; n <= 100; n++) {
       const state = new Float64Array(2);
       policy.init(state, 0, n);
@@ -506,46 +504,5 @@ describe('bucket', () => {
     expect(() => bucket(options as never)).toThrow(
       expect.objectContaining({ code: 'CONFIG', field }),
     );
-  });
-});
-
-describe('buckets side by side', () => {
-  /** The first fills fast and is small, the second fills slowly and is large. */
-  const limit = { all: [{ bucket: { rate: 10, burst: 10 } }, { bucket: { rate: 1, burst: 60 } }] };
-  const policy = createPolicy(limit, seededRandom(1));
-  const buckets = (policy.specs ?? []).map(({ params }) => params);
-
-  /** Both, after so many hits at an instant. */
-  function bothAfter(hits: number, at: number) {
-    const state = new Float64Array(policy.width);
-    policy.init(state, 0, at);
-    policy.update(state, 0, { hits }, at);
-    return {
-      spentAt: (now: number) => bindingLevel(buckets, state, 0, now),
-      fullInMsAt: (now: number) => timeToFull(buckets, state, 0, now),
-      fillNoSoonerAt: (now: number, spansMs: readonly number[], hits: number) =>
-        raiseLevels(buckets, state, 0, now, spansMs, hits),
-    };
-  }
-
-  test('are spent as far as the one that has least left, told of the largest', () => {
-    expect(bothAfter(6, 0).spentAt(0)).toBe(56); // the small one has 4 left
-    expect(bothAfter(7, 0).spentAt(0)).toBe(57);
-    expect(bothAfter(6, 0).spentAt(500)).toBe(51);
-    expect(bothAfter(60, 0).spentAt(6_000)).toBe(54); // the small one is full, the large one has 6 left
-    expect(bothAfter(6, 1_000).spentAt(400)).toBe(56); // a clock that goes backwards stands still
-  });
-
-  test('are full each in its own time', () => {
-    expect(bothAfter(6, 0).fullInMsAt(0)).toEqual([600, 6_000]);
-    expect(bothAfter(6, 0).fullInMsAt(500)).toEqual([100, 5_500]);
-    expect(bothAfter(6, 0).fullInMsAt(700)).toEqual([0, 5_300]);
-    expect(bothAfter(6, 1_000).fullInMsAt(400)).toEqual([600, 6_000]);
-  });
-
-  test('are filled no sooner than elsewhere, and none of them sooner than before', () => {
-    const both = bothAfter(6, 0);
-    both.fillNoSoonerAt(500, [300, 300], 1);
-    expect(both.fullInMsAt(500)).toEqual([400, 5_500]); // three tenths of a second, and a hit to come
   });
 });

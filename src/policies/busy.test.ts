@@ -450,7 +450,7 @@ describe('busy', () => {
       expect.objectContaining({ code: 'CONFIG', field: 'busy.recoverRate' }),
     );
     expect(() => busy({ recoverRate: 3, recoverValue: 200 })).toThrow(
-      'expected `busy.recoverRate` to be left out when recoverValue is given, got 3',
+      'expected `busy.recoverRate` to be left out when `recoverValue` is given, got 3',
     );
   });
 

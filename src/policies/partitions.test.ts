@@ -10,9 +10,9 @@ import { createPolicy } from './limit.ts';
 const live = { partition: 'live' };
 const batch = { partition: 'batch' };
 
-function sinkOf(fixed: number, partitions: Record<string, number> = { live: 0.9, batch: 0.1 }) {
+function sinkOf(limit: number, partitions: Record<string, number> = { live: 0.9, batch: 0.1 }) {
   const clock = new VirtualClock();
-  const sink = limiter({ limit: { adaptive: { fixed, partitions } }, clock });
+  const sink = limiter({ limit: { concurrency: { limit, partitions } }, clock });
   const ask = (options: object, times = 1): number =>
     Array.from({ length: times }, () => sink.check('', 1, options).verdict).filter(
       (verdict) => verdict === 'allow',
@@ -71,7 +71,7 @@ describe('partitions', () => {
   });
 
   test('a place in the list that there is not counts with those who name none, and writes nowhere else', () => {
-    const options = { adaptive: { fixed: 4, partitions: { live: 0.5, batch: 0.5 } } };
+    const options = { concurrency: { limit: 4, partitions: { live: 0.5, batch: 0.5 } } };
     const policy = createPolicy(options, seededRandom(1));
     const state = new Float64Array(policy.width * 3).fill(-77);
     const i = policy.width;
@@ -249,7 +249,7 @@ describe('partitions', () => {
   test('in line, each partition has a line of its own', async () => {
     const clock = new VirtualClock();
     const partitions = { live: 0.5, batch: 0.5 };
-    const sink = limiter({ limit: { adaptive: { fixed: 2, partitions } }, clock });
+    const sink = limiter({ limit: { concurrency: { limit: 2, partitions } }, clock });
     const story: string[] = [];
     const call = async (name: string, options: object): Promise<void> => {
       const permit = await sink.acquire('', 1, options);
@@ -335,7 +335,7 @@ describe('partitions', () => {
     const make = (partitions: unknown) => () =>
       limiter({ limit: { adaptive: { partitions } } as never });
     expect(make({ live: 0.9, batch: 0.2 })).toThrow(
-      'expected `limit.adaptive.partitions` to be shares that add up to at most 1, got 1.1',
+      'expected `limit.adaptive.partitions` to be fractions that add up to at most 1, got 1.1',
     );
     expect(make({ live: 0 })).toThrow('limit.adaptive.partitions.live');
     expect(make({})).toThrow(ConfigError);
@@ -343,7 +343,7 @@ describe('partitions', () => {
     const many = (count: number) =>
       Object.fromEntries(Array.from({ length: count }, (_, n) => [`p${n}`, 0.01]));
     expect(make(many(64))).not.toThrow();
-    expect(make(many(65))).toThrow('to be 1 to 64 names with their shares');
+    expect(make(many(65))).toThrow('to be 1 to 64 names with their fractions');
     const { sink } = sinkOf(1);
     expect(() => sink.check('', 1, { partition: 'love' })).toThrow(
       'expected `partition` to be one of live, batch, got "love"',

@@ -28,7 +28,7 @@ function tell(answers: readonly (Answer | Error)[], options: Partial<ThrottleOpt
     if (answer instanceof Error) throw answer;
     return answer;
   };
-  const sink = limiter({ limit: { adaptive: { fixed: 5 } }, clock, random: half });
+  const sink = limiter({ limit: { concurrency: 5 }, clock, random: half });
   const call = throttle(work, {
     limiter: sink,
     outcome: (error, result) => (error ? 'failed' : (result?.outcome ?? 'ok')),

@@ -122,7 +122,7 @@ describe('throttle', () => {
   });
 
   test('an error is passed on, and does not hold a place in flight', () => {
-    const limit = { adaptive: { fixed: 1 } } as const;
+    const limit = { concurrency: 1 } as const;
     const shared = limiter({ limit, clock: new VirtualClock() });
     const fail = throttle(
       () => {
@@ -136,7 +136,7 @@ describe('throttle', () => {
   });
 
   test('a judge that fails loses nothing', async () => {
-    const shared = limiter({ limit: { adaptive: { fixed: 1 } }, clock: new VirtualClock() });
+    const shared = limiter({ limit: { concurrency: 1 }, clock: new VirtualClock() });
     const outcome = () => {
       throw new Error('no idea');
     };
@@ -243,7 +243,7 @@ describe('what a refusal looks like', () => {
 describe('a call that may go at once', () => {
   test.each([
     ['spacing with places ahead', { limit: { spacing: { every: 100, reserve: 5 } } }],
-    ['calls in flight', { limit: { adaptive: { fixed: 1 } } }],
+    ['calls in flight', { limit: { concurrency: 1 } }],
     ['a bucket', { limit: { bucket: { rate: 1 } } }],
   ] as const)('begins before anything else happens: %s', (_name, options) => {
     let begun = false;
@@ -258,7 +258,7 @@ describe('a call that may go at once', () => {
   });
 
   test('is not counted as one that waited, on a real clock either', async () => {
-    for (const limit of [{ adaptive: { fixed: 9 } }, { spacing: { every: 0.001 } }] as const) {
+    for (const limit of [{ concurrency: 9 }, { spacing: { every: 0.001 } }] as const) {
       const sink = limiter({ limit });
       for (let n = 0; n < 20; n++) {
         const entry = await sink.acquire('k');

@@ -173,7 +173,7 @@ describe('it is refused', () => {
   });
 
   test('with 429 if a quota is used up, whatever else is full', () => {
-    const limit = { all: [{ adaptive: { fixed: 1 } }, { bucket: { rate: '1/m', burst: 1 } }] };
+    const limit = { all: [{ concurrency: 1 }, { bucket: { rate: '1/m', burst: 1 } }] };
     const own = make({ limit });
     own.check(alice);
     expect(told(own.check(alice)).slice(0, 2)).toEqual([429, '60']);
@@ -181,7 +181,7 @@ describe('it is refused', () => {
   });
 
   test('with 503 if only calls in flight are too many, whatever quota is left', () => {
-    const limit = { all: [{ adaptive: { fixed: 1 } }, { bucket: { rate: '1/m', burst: 9 } }] };
+    const limit = { all: [{ concurrency: 1 }, { bucket: { rate: '1/m', burst: 9 } }] };
     const own = make({ limit });
     own.check(alice);
     const [status, retryAfter, , policies] = told(own.check(alice));
@@ -283,7 +283,7 @@ describe('in other words', () => {
 describe('in the shadow', () => {
   test('what would be refused goes on, and listeners hear of it', () => {
     const heard: LimitEvent[] = [];
-    const own = make({ shadow: true, limit: { adaptive: { fixed: 1 } } });
+    const own = make({ shadow: true, limit: { concurrency: 1 } });
     own.limiter.on((event) => heard.push(event));
     expect(own.check(alice)).toMatchObject({ isAllowed: true, headers: undefined });
     expect(own.check(alice)).toEqual({ isAllowed: true, headers: undefined, permit: undefined });
@@ -400,7 +400,7 @@ describe('whatever goes wrong', () => {
   });
 
   test('a partition nobody knows counts against what partitions leave', () => {
-    const limit = { adaptive: { fixed: 2, partitions: { live: 0.5 } } };
+    const limit = { concurrency: { limit: 2, partitions: { live: 0.5 } } };
     const partition = ({ headers }: PlainRequest) => headers.class as string;
     const own = make({ limit, partition, onError: () => {} });
     const as = (name: string) => own.check(from('203.0.113.9', { class: name }));
@@ -415,7 +415,7 @@ describe('whatever goes wrong', () => {
   });
 
   test('a partition it has proved to have is not looked for again', () => {
-    const own = make({ limit: { adaptive: { fixed: 9, partitions: { live: 1 } } } });
+    const own = make({ limit: { concurrency: { limit: 9, partitions: { live: 1 } } } });
     const peek = vi.spyOn(own.limiter as Limiter, 'peek');
     const same = make({ limiter: own.limiter, partition: () => 'live' });
     for (let n = 0; n < 3; n++) same.check(alice);
@@ -501,7 +501,7 @@ describe('whatever goes wrong', () => {
 
   test('a permit that cannot be settled', () => {
     const onError = vi.fn();
-    const own = make({ limit: { adaptive: { fixed: 1 } }, onError });
+    const own = make({ limit: { concurrency: 1 }, onError });
     own.settle({ settle: fail } as never, 'ok');
     expect(onError).toHaveBeenCalledTimes(1);
   });

@@ -37,7 +37,7 @@ describe('a limit says', () => {
   });
 
   test('calls in flight: how many at once, and no time', () => {
-    expect(said({ adaptive: { fixed: 3 } }, 1)).toEqual([
+    expect(said({ concurrency: 3 }, 1)).toEqual([
       '"api";q=3;qu="concurrent-requests"',
       '"api";r=2',
     ]);

@@ -62,8 +62,7 @@ const PROBLEM_BY_STATUS: Readonly<Record<RefusalStatus, { type: string; title: s
 const COOLDOWN = 'cooldown';
 
 /** Rules that speak of what the service can take, not of what a client may ask. */
-const isCapacityRule = ({ kind }: NamedRuleStatus): boolean =>
-  kind === 'adaptive' || kind === 'busy';
+const isCapacityRule = ({ isCapacity }: NamedRuleStatus): boolean => isCapacity === true;
 
 /** Writes the answer, with the limit's headers if there is somebody to write them. */
 export function buildRefusal(

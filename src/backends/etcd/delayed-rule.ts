@@ -21,9 +21,6 @@ import type { Decision } from '../../core/decision.ts';
 import type { Policy, Settlement, State } from '../../policies/policy.ts';
 import { spacing } from '../../policies/spacing.ts';
 
-/** Where the instant stands among the numbers of a rule; and so which rules can be shared this way. */
-export const INSTANT_INDEX: Readonly<Record<string, number>> = { spacing: 0, bucket: 1 };
-
 /** When something is decided, and how much later that may be known. */
 export interface DecisionTime {
   readonly now: Millis;
@@ -135,10 +132,7 @@ export class DelayedRule {
 }
 
 /** The `every` of a spacing; 0 of anything else. */
-export function everyMsOf({ specs = [] }: Policy): Millis {
-  const [spec] = specs;
-  return spec?.kind === 'spacing' ? spec.params[0] : 0;
-}
+export const everyMsOf = ({ minIntervalMs = 0 }: Policy): Millis => minIntervalMs;
 
 /** By the slack, and by as much as the clock of whoever looks at it may go faster. */
 function withTolerance({ specs = [] }: Policy, startToleranceMs: Millis): Policy {

@@ -9,11 +9,11 @@ import type { Millis } from '../../core/clock.ts';
 import type { Decision } from '../../core/decision.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { createHasher, type Hasher } from '../../core/hash.ts';
-import { bindingLevel, raiseLevels, timeToFull } from '../../policies/bucket.ts';
-import type { Policy, Settlement, State } from '../../policies/policy.ts';
+import type { BucketTerms, Policy, Settlement, State } from '../../policies/policy.ts';
 import type { BackendContext, BackendFactory } from '../backend.ts';
 import { DelegatingBackend } from '../delegating-backend.ts';
 import { LocalBackend } from '../local/backend.ts';
+import { bindingLevel, raiseLevels, timeToFull } from './bucket-levels.ts';
 import { ImportedCredits } from './credits.ts';
 import type { PeerLimit } from './limits.ts';
 
@@ -44,7 +44,7 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
     { name, clock, random, maxKeys }: BackendContext,
     network: PeerNetwork,
   ) {
-    const buckets = bucketParamsOf(policy);
+    const buckets = bucketsOf(policy);
     const local = new LocalBackend(policy, { clock, random, maxKeys, hasher: network.hasher });
     super(local);
     this.#network = network;
@@ -55,7 +55,7 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
       timeToFull(buckets, state, i, now).map(ceilMs);
     this.#limit = {
       id: limitId(name, policy),
-      isAdditive: buckets.length === 1 && buckets[0][2] === Infinity,
+      isAdditive: buckets.length === 1 && buckets[0].maxDebt === Infinity,
       applyRemoteHits: (low, high, hits, agoMs) =>
         void local.updateHashed(low, high, { hits }, agoMs),
       buckets: buckets.length,
@@ -161,11 +161,9 @@ export const dryRunPeers: BackendFactory = {
 };
 
 /** The numbers of the buckets that a rule is made of. */
-function bucketParamsOf({ kind, specs }: Policy): readonly (readonly number[])[] {
-  if (!specs?.every((spec) => spec.kind === 'bucket')) {
-    throw new ConfigError('limit', 'made of buckets when peers share it', kind);
-  }
-  return specs.map(({ params }) => params);
+function bucketsOf({ kind, buckets }: Policy): readonly BucketTerms[] {
+  if (!buckets) throw new ConfigError('limit', 'made of buckets when peers share it', kind);
+  return buckets;
 }
 
 /** The same rule under the same name is the same limit for all of the fleet; others are kept apart. */

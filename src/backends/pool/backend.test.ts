@@ -56,7 +56,7 @@ const without = (isUnlimited: boolean, limit: Limit) => {
 };
 
 test('without a part every way to ask is refused, and so is whatever a look would find', () => {
-  const backend = without(false, { adaptive: { fixed: 3 } });
+  const backend = without(false, { concurrency: 3 });
   const refused = deny(100);
   const answers = [
     backend.check('a', 1),

@@ -80,23 +80,22 @@ export function redis(
       const { specs } = policy;
       if (specs === undefined) {
         const kinds =
-          'made of bucket, spacing, ramp or a fixed adaptive when it is shared through Redis';
+          'made of bucket, spacing, ramp or concurrency when it is shared through Redis';
         throw new ConfigError('limit', kinds, policy.kind);
       }
-      const [flights] = specs.filter(({ kind }) => kind === 'flights');
-      if (flights && (specs.length > 1 || prefetch !== undefined)) {
+      const isConcurrency = policy.concurrencyLimit !== undefined;
+      if (isConcurrency && (specs.length > 1 || prefetch !== undefined)) {
         const expected = 'alone, and without prefetch, when it counts calls in flight';
         throw new ConfigError('limit', expected, policy.kind);
       }
-      const isStrict = specs.some(({ kind }) => kind === 'spacing');
-      const onUnavailable = given ?? (isStrict ? 'deny' : 'local');
+      const onUnavailable = given ?? (policy.minIntervalMs === undefined ? 'local' : 'deny');
       const subscriber = isFair ? createSubscriber(client) : undefined;
       const chosen = { prefix: String(prefix), deadlineMs, onUnavailable, processes };
       const config: RedisConfig = { connection, subscriber, ...chosen };
-      if (flights) return new SemaphoreBackend(policy, context, config);
+      if (isConcurrency) return new SemaphoreBackend(policy, context, config);
       const backend = new RedisBackend(policy, context, config);
       if (prefetch === undefined) return backend;
-      if (specs.some(({ kind }) => kind !== 'bucket')) {
+      if (!policy.buckets) {
         throw new ConfigError(
           'backend.prefetch',
           'left out unless the limit is made of buckets',
@@ -128,7 +127,7 @@ class RedisBackend implements PrefetchSource {
       releaseCommand,
     });
     this.#clock = context.clock;
-    this.#lookahead = new Lookahead(specs);
+    this.#lookahead = new Lookahead(policy);
     const { fairQueue } = this.#context;
     this.waitForPermit = fairQueue && ((key, cost, limits) => fairQueue.acquire(key, cost, limits));
   }

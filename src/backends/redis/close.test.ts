@@ -40,7 +40,7 @@ function countingClock() {
 
 const HOURLY: Limit = { spacing: { every: '1h' } };
 
-const ONE_LINE: Limit = { adaptive: { fixed: 1 } };
+const ONE_LINE: Limit = { concurrency: 1 };
 
 describe.skipIf(redisServer() === undefined).each([
   ['node-redis', nodeRedis],

@@ -47,7 +47,7 @@ describe.skipIf(redisServer() === undefined)('a cluster', () => {
   describe.each(Object.entries(CLIENTS))('waiting fairly by %s', (_name, connect) => {
     const LIMITS: [string, Limit, string][] = [
       ['for time', { spacing: { every: 20 } }, 'spacing'],
-      ['for calls in flight', { adaptive: { fixed: 1 } }, 'flights'],
+      ['for calls in flight', { concurrency: 1 }, 'concurrency'],
     ];
     const clients: RedisConnection[] = [];
     const made: RemoteLimiter[] = [];

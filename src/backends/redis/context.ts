@@ -111,8 +111,7 @@ function createFallback(
       return { check: () => allow(0), settle };
     case 'local': {
       const local = new LocalBackend(policy, { clock, random, maxKeys });
-      const flights = policy.specs?.find(({ kind }) => kind === 'flights');
-      const [most = Infinity] = flights?.params ?? [];
+      const { concurrencyLimit: most = Infinity } = policy;
       return {
         // A part of the limit is the whole limit at a higher price, as far as that can be paid at all.
         check(key, cost) {

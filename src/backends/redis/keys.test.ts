@@ -20,7 +20,7 @@ describe.skipIf(redisServer() === undefined)('what limits keep in Redis', () => 
   }
 
   const once: Limit = { bucket: { rate: '1/h', burst: 1 } };
-  const inFlight: Limit = { adaptive: { fixed: 1 } };
+  const inFlight: Limit = { concurrency: 1 };
 
   test('limits of one name and different kinds do not spoil each other', async () => {
     const kinds: Limit[] = [
@@ -106,11 +106,11 @@ describe.skipIf(redisServer() === undefined)('what limits keep in Redis', () => 
     const limits: [string, Limit][] = [
       ['bucket', once],
       ['spacing', { spacing: { every: '1h' } }],
-      ['flights', inFlight],
+      ['concurrency', inFlight],
     ];
     for (const [kind, limit] of limits) {
       const api = shared(limit, 'api');
-      const wrong = kind === 'flights' ? ['SET'] : ['LPUSH'];
+      const wrong = kind === 'concurrency' ? ['SET'] : ['LPUSH'];
       stage.cli(...wrong, `sluice:{api:x}:${kind}`, 'surprise');
       const answers = await Promise.all([api.check('x'), api.check('y'), api.check('x')]);
       expect(answers.map(({ verdict }) => verdict)).toEqual(['allow', 'allow', 'deny']);

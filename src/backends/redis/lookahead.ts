@@ -10,7 +10,7 @@
  */
 
 import type { Millis } from '../../core/clock.ts';
-import type { RuleSpec } from '../../policies/policy.ts';
+import type { Policy } from '../../policies/policy.ts';
 import { maxJitterMs } from '../remote-backend.ts';
 
 /** Timers are late by a millisecond or two; a busy process by a few more. */
@@ -24,11 +24,9 @@ export class Lookahead {
   readonly #marginMs: Millis;
   #rttMs: Millis = 0;
 
-  constructor(specs: readonly RuleSpec[]) {
-    const [first] = specs;
-    this.#isSpacing = specs.length === 1 && first.kind === 'spacing';
-    const everyMs = this.#isSpacing ? first.params[0] : 0;
-    this.#marginMs = TIMER_LATENESS_MS + maxJitterMs(everyMs);
+  constructor({ specs, minIntervalMs: everyMs = 0 }: Pick<Policy, 'specs' | 'minIntervalMs'>) {
+    this.#isSpacing = specs?.length === 1 && everyMs > 0;
+    this.#marginMs = TIMER_LATENESS_MS + maxJitterMs(this.#isSpacing ? everyMs : 0);
   }
 
   get ms(): Millis {

@@ -90,7 +90,7 @@ describe.skipIf(redisServer() === undefined).each([
   }, 20_000);
 
   test('calls in flight are counted over all processes, and waited for', async () => {
-    const limit = { adaptive: { fixed: 3 } } as const;
+    const limit = { concurrency: 3 } as const;
     const [a, b] = [stage.firstClient, stage.secondClient].map((from) => shared(limit, {}, from));
     const held = [await a.acquire('sink'), await b.acquire('sink', 2)];
     expect((await a.tryAcquire('sink')).verdict).toBe('deny');
@@ -105,7 +105,7 @@ describe.skipIf(redisServer() === undefined).each([
   });
 
   test('who waits for a call far away looks less and less often, and hears of one here at once', async () => {
-    const api = shared({ adaptive: { fixed: 1 } });
+    const api = shared({ concurrency: 1 });
     const held = await api.acquire('sink');
     const before = calls();
     const waiting = api.acquire('sink');
@@ -124,7 +124,7 @@ describe.skipIf(redisServer() === undefined).each([
   });
 
   test('calls in flight, waited for fairly: in the order of arrival, and nobody looks', async () => {
-    const limit = { adaptive: { fixed: 2 } } as const;
+    const limit = { concurrency: 2 } as const;
     const pair = [stage.firstClient, stage.secondClient].map((from) =>
       shared(limit, { fairQueue: true }, from),
     );
@@ -155,33 +155,33 @@ describe.skipIf(redisServer() === undefined).each([
   }, 20_000);
 
   test('waiting fairly for calls in flight: who crashed holds nobody up, and who asks too much is told', async () => {
-    const api = shared({ adaptive: { fixed: 2 } }, { fairQueue: true });
+    const api = shared({ concurrency: 2 }, { fairQueue: true });
     const [seconds, micros] = stage.cli('TIME').split('\n').map(Number);
     const endsAt = seconds * 1000 + micros / 1000 + 300;
-    stage.cli('ZADD', 'sluice:{api:sink}:flights', String(endsAt), 'ghost/1#1');
-    stage.cli('RPUSH', 'sluice:{api:sink}:flights:line', 'ghost/2/1');
+    stage.cli('ZADD', 'sluice:{api:sink}:concurrency', String(endsAt), 'ghost/1#1');
+    stage.cli('RPUSH', 'sluice:{api:sink}:concurrency:line', 'ghost/2/1');
     const permit = await api.acquire('sink', 2, { wait: 8000 });
     expect(permit.verdict).toBe('allow');
     expect((await api.inspect('sink'))?.inFlight).toBe(2);
     if (permit.verdict === 'allow') permit.settle();
     expect(await api.acquire('sink', 3)).toMatchObject({ verdict: 'deny', reason: 'never' });
     await vi.waitFor(async () => expect((await api.inspect('sink'))?.inFlight).toBe(0));
-    expect(stage.cli('EXISTS', 'sluice:{api:sink}:flights:line')).toBe('0');
+    expect(stage.cli('EXISTS', 'sluice:{api:sink}:concurrency:line')).toBe('0');
   }, 20_000);
 
   test('a holder that crashed keeps its place only until its lease ends', async () => {
-    const api = shared({ adaptive: { fixed: 1 } });
+    const api = shared({ concurrency: 1 });
     const [seconds, micros] = stage.cli('TIME').split('\n').map(Number);
     const endsAt = seconds * 1000 + micros / 1000 + 300;
-    stage.cli('ZADD', 'sluice:{api:sink}:flights', String(endsAt), 'ghost/1#1');
+    stage.cli('ZADD', 'sluice:{api:sink}:concurrency', String(endsAt), 'ghost/1#1');
     expect((await api.tryAcquire('sink')).verdict).toBe('deny');
     expect((await api.acquire('sink', 1, { wait: 5000 })).verdict).toBe('allow');
   });
 
   test('while Redis is away, calls in flight are counted here, and settled here', async () => {
-    const whole = shared({ adaptive: { fixed: 2 } }, { deadline: 50 });
-    const half = shared({ adaptive: { fixed: 4 } }, { deadline: 50, processes: 2 });
-    const few = shared({ adaptive: { fixed: 2 } }, { deadline: 50, processes: 8 });
+    const whole = shared({ concurrency: 2 }, { deadline: 50 });
+    const half = shared({ concurrency: 4 }, { deadline: 50, processes: 2 });
+    const few = shared({ concurrency: 2 }, { deadline: 50, processes: 8 });
     await Promise.all([whole, half, few].map((api) => api.inspect('sink')));
     stage.service.pause();
     try {
@@ -299,6 +299,6 @@ describe.skipIf(redisServer() === undefined).each([
     expect(() => shared(perSecond(1, 1), { prefetch: 5, fairQueue: true })).toThrow(
       'backend.prefetch',
     );
-    expect(() => shared({ all: [{ adaptive: { fixed: 1 } }, perSecond(1, 1)] })).toThrow('alone');
+    expect(() => shared({ all: [{ concurrency: 1 }, perSecond(1, 1)] })).toThrow('alone');
   });
 });

@@ -5,7 +5,7 @@
  * is under way and removed when it settles; a holder that crashed stops renewing, and its place is free
  * again when the lease ends, by Redis's clock.
  *
- *     sluice:{name:key}:flights   id ─▶ ends at   id ─▶ ends at   …   as many entries as calls in flight
+ *     sluice:{name:key}:concurrency   id ─▶ ends at   id ─▶ ends at   …   as many entries as calls in flight
  *
  * Whoever waits in the line of all is told by the call that settles; what a line is, `fair-queue.ts` says.
  */

@@ -165,7 +165,7 @@ describe('whatever is asked', () => {
         clock,
         limits: {
           api: { bucket: { rate: '1/s', burst: 3 }, deny: 'mallory' },
-          jobs: { adaptive: { fixed: 3 }, permitTimeout: '1000h', match: { regex: 'c.*' } },
+          jobs: { concurrency: 3, permitTimeout: '1000h', match: { regex: 'c.*' } },
           slowly: { spacing: { every: '1s' }, match: 'x*', always: true },
         },
         deny: 'eve',

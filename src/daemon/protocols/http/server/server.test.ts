@@ -297,7 +297,7 @@ describe('a batch', () => {
 });
 
 describe('a permit', () => {
-  const limits = { jobs: { adaptive: { fixed: 1 } } };
+  const limits = { jobs: { concurrency: 1 } };
 
   test('is held from a check to its settling', async () => {
     const { sendRequest } = await served({ limits });
@@ -315,7 +315,7 @@ describe('a permit', () => {
   });
 
   test('is settled by a form and by a URL too, and by nothing that makes no sense', async () => {
-    const { sendRequest } = await served({ limits: { jobs: { adaptive: { fixed: 3 } } } });
+    const { sendRequest } = await served({ limits: { jobs: { concurrency: 3 } } });
     const hold = async () => (await sendRequest('/check?key=a&hold=true')).json.permit;
     expect(
       (await sendRequest('/settle', form(`permit=${await hold()}&outcome=failed`))).status,

@@ -232,7 +232,7 @@ function cut(chance: SeededGenerator, text: string): string[] {
 const LIMITS = {
   api: { bucket: { rate: '1/s', burst: 3 } },
   few: { bucket: { rate: '1/s', burst: 1 }, match: 'd*' },
-  jobs: { adaptive: { fixed: 3 }, match: 'c-*' },
+  jobs: { concurrency: 3, match: 'c-*' },
 };
 
 const GIVEN: readonly SurfaceOptions[] = [
