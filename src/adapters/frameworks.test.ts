@@ -278,7 +278,7 @@ describe('node:http', () => {
     test('and hears that it went well', async () => {
       const { api, ask } = await serve((response) => response.end('done'));
       const headers = await new Promise((resolve) => ask().once('response', resolve).resume());
-      expect(headers).toMatchObject({ ':status': 200, ratelimit: '"adaptive";r=0' });
+      expect(headers).toMatchObject({ ':status': 200, ratelimit: '"concurrency";r=0' });
       await settled(api);
       expect(api.stats().settled).toMatchObject({ ok: 1 });
     });
@@ -470,7 +470,7 @@ describe('Hono', () => {
     app.use(hono({ limiter: inFlight(), key: () => 'all' }));
     app.get('/own', () => new Response('done'));
     const own = await app.request('/own');
-    expect(own.headers.get('ratelimit')).toBe('"bucket";r=0;t=3600, "adaptive";r=0');
+    expect(own.headers.get('ratelimit')).toBe('"bucket";r=0;t=3600, "concurrency";r=0');
     expect(await own.text()).toBe('done');
   });
 

@@ -222,7 +222,7 @@ describe('sluice trace', () => {
     [
       'a bad field',
       { limit: { ramp: { min: 20, max: 10, over: '1s' } }, calls: [] },
-      /`limit\.ramp\.min` to be a number above 0 and at most 10, got 20/,
+      /`limit\.ramp\.min` to be at most `max` \(min 20 exceeds max 10\), got 20/,
     ],
     [
       'an unknown mode',

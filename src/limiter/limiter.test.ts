@@ -184,9 +184,11 @@ describe('what a limiter tells', () => {
     api.check('x');
     const { by, opensInMs, rules } = api.inspect('x');
     expect({ by, opensInMs, rules }).toEqual({
-      by: 'adaptive',
+      by: 'concurrency',
       opensInMs: undefined,
-      rules: [{ name: 'adaptive', kind: 'adaptive', quota: 1, remaining: 0 }],
+      rules: [
+        { name: 'concurrency', kind: 'concurrency', quota: 1, remaining: 0, isCapacity: true },
+      ],
     });
   });
 
@@ -318,7 +320,7 @@ describe('a permit that is never settled', () => {
     await clock.advanceAsync(1);
     const event = {
       type: 'expired',
-      limit: 'adaptive',
+      limit: 'concurrency',
       key: 'sink',
       cost: 1,
       at: 60_000,

@@ -177,7 +177,7 @@ describe('it is refused', () => {
     const own = make({ limit });
     own.check(alice);
     expect(told(own.check(alice)).slice(0, 2)).toEqual([429, '60']);
-    expect(told(own.check(alice))[3]).toEqual(['api.adaptive', 'api.bucket']);
+    expect(told(own.check(alice))[3]).toEqual(['api.concurrency', 'api.bucket']);
   });
 
   test('with 503 if only calls in flight are too many, whatever quota is left', () => {
@@ -185,7 +185,7 @@ describe('it is refused', () => {
     const own = make({ limit });
     own.check(alice);
     const [status, retryAfter, , policies] = told(own.check(alice));
-    expect([status, retryAfter, policies]).toEqual([503, '1', ['api.adaptive']]);
+    expect([status, retryAfter, policies]).toEqual([503, '1', ['api.concurrency']]);
   });
 
   test('and never with something left, though the clock has moved since it was decided', () => {
