@@ -53,6 +53,8 @@ export interface AdaptiveOptions {
 
 /** The numbers of the control loop. */
 interface ControlTerms extends Required<Omit<AdaptiveOptions, 'partitions'>> {
+  readonly kind: string;
+  readonly capabilities: PolicyCapabilities;
   /** False: measures, but never moves the limit. */
   readonly adjusts: boolean;
 }
@@ -110,40 +112,41 @@ export function adaptive(
     deviationScale: reader.number('deviationScale', { min: 0 }, 2.5),
     slowStart: reader.boolean('slowStart', false),
     jitter: reader.number('jitter', { min: 0, max: 1 }, 0),
+    kind: 'adaptive',
+    capabilities: {},
     adjusts: true,
   };
   const partitions = reader.has('partitions') ? reader.get('partitions') : undefined;
   reader.finish();
-  const policy = controlLoop('adaptive', terms, random);
+  const policy = controlLoop(terms, random, UNDIVIDED);
   return partitions === undefined
     ? policy
     : withPartitions(policy, partitions, `${path}.partitions`);
 }
 
 /** A fixed number of calls in flight, measured as an adaptive limit measures: see concurrency.ts. */
-export const measuredConcurrency = (
+export function measuredConcurrency(
   limit: number,
   random: Random,
   capabilities: PolicyCapabilities,
-): AdaptivePolicy =>
-  controlLoop('concurrency', { ...FIXED_TERMS, initial: limit, max: limit }, random, capabilities);
-
-const FIXED_TERMS = {
-  decreaseRatio: 1,
-  alpha: 0.4,
-  deviationScale: 0,
-  slowStart: false,
-  jitter: 0,
-  adjusts: false,
-};
+): AdaptivePolicy {
+  const unused = { decreaseRatio: 1, deviationScale: 0, slowStart: false };
+  const range = { initial: limit, max: limit, adjusts: false };
+  const terms = { kind: 'concurrency', capabilities, ...range, ...unused, alpha: 0.4, jitter: 0 };
+  return controlLoop(terms, random, UNDIVIDED);
+}
 
 function controlLoop(
-  kind: string,
   terms: ControlTerms,
   random: Random,
-  capabilities: PolicyCapabilities = {},
+  { size, rank }: PoolPosition,
 ): AdaptivePolicy {
-  const { initial, max, decreaseRatio, alpha, deviationScale, slowStart, jitter, adjusts } = terms;
+  const { kind, capabilities, initial, max, decreaseRatio, alpha, deviationScale } = terms;
+  const { slowStart, jitter, adjusts } = terms;
+  const even = Math.floor(max / size);
+  /** Upper bound of this member's part. */
+  const cap = even + (rank >= 0 && rank < max - even * size ? 1 : 0);
+  const limitOf = (state: State, i: number): number => Math.min(state[i + LIMIT], cap);
 
   const scheduleAdjust = (state: State, i: number, now: Millis): void => {
     const factor = jitter > 0 ? 1 + jitter * random() : 1;
@@ -156,123 +159,115 @@ function controlLoop(
     state[i + RTT_VARIANCE] = (1 - alpha) * (state[i + RTT_VARIANCE] + diff * alpha * diff);
   };
 
-  const divided = ({ size, rank }: PoolPosition): AdaptivePolicy => {
-    const even = Math.floor(max / size);
-    /** Upper bound of this member's part. */
-    const cap = even + (rank >= 0 && rank < max - even * size ? 1 : 0);
-    const limitOf = (state: State, i: number): number => Math.min(state[i + LIMIT], cap);
-
-    const increased = (state: State, i: number): number => {
-      const limit = state[i + LIMIT];
-      return Math.min(cap, slowStart && state[i + IN_SLOW_START] === 1 ? limit * 2 : limit + 1);
-    };
-
-    const adjust = (state: State, i: number, mean: Millis | undefined): void => {
-      const limit = state[i + LIMIT];
-      const band = deviationScale * Math.sqrt(state[i + RTT_VARIANCE]);
-      const hasBackPressure = state[i + BACK_PRESSURE] === 1;
-      const isFast = mean !== undefined && mean <= state[i + MEAN_RTT];
-      const isSlow = (mean ?? 0) >= state[i + MEAN_RTT] + band;
-
-      if (limit < cap && state[i + LIMIT_REACHED] === 1 && !hasBackPressure && isFast) {
-        state[i + LIMIT] = increased(state, i);
-      } else if (limit > 1 && (hasBackPressure || isSlow)) {
-        state[i + LIMIT] = Math.max(1, Math.floor(limit * decreaseRatio));
-        state[i + IN_SLOW_START] = 0;
-      }
-    };
-
-    const closeWindow = (state: State, i: number, now: Millis): void => {
-      const mean = windowMean(state, i);
-      if (Number.isNaN(state[i + MEAN_RTT])) {
-        // The first measurement only sets the mean; its window goes on.
-        if (mean === undefined) return;
-        state[i + MEAN_RTT] = mean;
-        scheduleAdjust(state, i, now);
-      } else if (now >= state[i + NEXT_ADJUST_AT]) {
-        if (adjusts) adjust(state, i, mean);
-        if (mean !== undefined) learn(state, i, mean);
-        scheduleAdjust(state, i, now);
-        openWindow(state, i);
-      }
-    };
-
-    const policy: AdaptivePolicy = {
-      ...capabilities,
-      kind,
-      width: WIDTH,
-      needsExactTime: true, // round-trip times are measured with the same clock
-      needsOutcome: true,
-      canReserve: false,
-      expireMs: Infinity,
-
-      init(state, i, now, freshAt = now) {
-        state.fill(0, i, i + WIDTH);
-        state[i + LIMIT] = freshAt > now && adjusts ? 1 : initial;
-        state[i + MEAN_RTT] = Number.NaN;
-        state[i + NEXT_ADJUST_AT] = now;
-        state[i + IN_SLOW_START] = 1;
-      },
-
-      check(state, i, cost, _now) {
-        requireCost(cost);
-        const inFlight = state[i + IN_FLIGHT] + cost;
-        if (cost > 0) {
-          if (cost > cap) return deny(cap === max ? NEVER : WHEN_SETTLED);
-          // Alone, any cost may start: otherwise a cost above the limit would wait for ever.
-          if (inFlight > limitOf(state, i) && inFlight > cost) return deny(WHEN_SETTLED);
-          state[i + IN_FLIGHT] = inFlight;
-          if (inFlight >= limitOf(state, i)) state[i + LIMIT_REACHED] = 1;
-        }
-        return allow(Math.max(0, limitOf(state, i) - inFlight));
-      },
-
-      available: (state, i) => Math.max(0, Math.floor(limitOf(state, i) - state[i + IN_FLIGHT])),
-
-      settle(state, i, { outcome, cost, rttMs }, now) {
-        record(state, i, outcome, rttMs);
-        state[i + IN_FLIGHT] = Math.max(0, state[i + IN_FLIGHT] - cost);
-        closeWindow(state, i, now);
-      },
-
-      divided,
-      recordAttempt: record,
-      limitOf,
-      inFlightOf: (state, i) => state[i + IN_FLIGHT],
-      meanRttOf: (state, i) => state[i + MEAN_RTT] || 0,
-
-      currentWindow: (state, i, now) => ({
-        meanMs: windowMean(state, i),
-        due: !Number.isNaN(state[i + MEAN_RTT]) && now >= state[i + NEXT_ADJUST_AT],
-      }),
-
-      update: () => false, // load from other clients shows in the round-trip times
-
-      // What was learnt is kept, and a call in flight must find its count when it settles. With a start
-      // at 1, any next call reaches the limit anyway, so that it was reached need not be kept.
-      removableAt: (state, i) => (hasLearned(state, i, initial > 1) ? Infinity : -Infinity),
-      evictableAt(state, i) {
-        if (state[i + IN_FLIGHT] > 0) return Infinity;
-        return state[i + LIMIT] >= initial ? -Infinity : state[i + NEXT_ADJUST_AT] + STALE_MS;
-      },
-
-      keyState: (state, i) => ({
-        remaining: Math.max(0, limitOf(state, i) - state[i + IN_FLIGHT]),
-        limit: limitOf(state, i),
-        inFlight: state[i + IN_FLIGHT],
-        ...(Number.isNaN(state[i + MEAN_RTT]) ? {} : { rttMs: state[i + MEAN_RTT] }),
-      }),
-
-      ruleStatuses(state, i, now) {
-        const quota = limitOf(state, i);
-        const remaining = Math.max(0, quota - state[i + IN_FLIGHT]);
-        const opens = timeToOpen(policy, state, i, now);
-        return [{ kind, quota, remaining, ...opens, isCapacity: true }];
-      },
-    };
-    return policy;
+  const increased = (state: State, i: number): number => {
+    const limit = state[i + LIMIT];
+    return Math.min(cap, slowStart && state[i + IN_SLOW_START] === 1 ? limit * 2 : limit + 1);
   };
-  return divided(UNDIVIDED);
+
+  const adjust = (state: State, i: number, mean: Millis | undefined): void => {
+    const limit = state[i + LIMIT];
+    const band = deviationScale * Math.sqrt(state[i + RTT_VARIANCE]);
+    const hasBackPressure = state[i + BACK_PRESSURE] === 1;
+    const isFast = mean !== undefined && mean <= state[i + MEAN_RTT];
+    const isSlow = (mean ?? 0) >= state[i + MEAN_RTT] + band;
+
+    if (limit < cap && state[i + LIMIT_REACHED] === 1 && !hasBackPressure && isFast) {
+      state[i + LIMIT] = increased(state, i);
+    } else if (limit > 1 && (hasBackPressure || isSlow)) {
+      state[i + LIMIT] = Math.max(1, Math.floor(limit * decreaseRatio));
+      state[i + IN_SLOW_START] = 0;
+    }
+  };
+
+  const closeWindow = (state: State, i: number, now: Millis): void => {
+    const mean = windowMean(state, i);
+    if (Number.isNaN(state[i + MEAN_RTT])) {
+      // The first measurement only sets the mean; its window goes on.
+      if (mean === undefined) return;
+      state[i + MEAN_RTT] = mean;
+      scheduleAdjust(state, i, now);
+    } else if (now >= state[i + NEXT_ADJUST_AT]) {
+      if (adjusts) adjust(state, i, mean);
+      if (mean !== undefined) learn(state, i, mean);
+      scheduleAdjust(state, i, now);
+      openWindow(state, i);
+    }
+  };
+
+  const policy: AdaptivePolicy = {
+    ...capabilities,
+    kind,
+    width: WIDTH,
+    needsExactTime: true, // round-trip times are measured with the same clock
+    needsOutcome: true,
+    canReserve: false,
+    expireMs: Infinity,
+
+    init(state, i, now, freshAt = now) {
+      state.fill(0, i, i + WIDTH);
+      state[i + LIMIT] = freshAt > now && adjusts ? 1 : initial;
+      state[i + MEAN_RTT] = Number.NaN;
+      state[i + NEXT_ADJUST_AT] = now;
+      state[i + IN_SLOW_START] = 1;
+    },
+
+    check(state, i, cost, _now) {
+      requireCost(cost);
+      const inFlight = state[i + IN_FLIGHT] + cost;
+      if (cost > 0) {
+        if (cost > cap) return deny(cap === max ? NEVER : WHEN_SETTLED);
+        // Alone, any cost may start: otherwise a cost above the limit would wait for ever.
+        if (inFlight > limitOf(state, i) && inFlight > cost) return deny(WHEN_SETTLED);
+        state[i + IN_FLIGHT] = inFlight;
+        if (inFlight >= limitOf(state, i)) state[i + LIMIT_REACHED] = 1;
+      }
+      return allow(Math.max(0, limitOf(state, i) - inFlight));
+    },
+
+    available: (state, i) => Math.max(0, Math.floor(limitOf(state, i) - state[i + IN_FLIGHT])),
+
+    settle(state, i, { outcome, cost, rttMs }, now) {
+      record(state, i, outcome, rttMs);
+      state[i + IN_FLIGHT] = Math.max(0, state[i + IN_FLIGHT] - cost);
+      closeWindow(state, i, now);
+    },
+
+    divided: (next) => controlLoop(terms, random, next),
+    recordAttempt: record,
+    limitOf,
+    inFlightOf: (state, i) => state[i + IN_FLIGHT],
+    meanRttOf: (state, i) => state[i + MEAN_RTT] || 0,
+
+    currentWindow: (state, i, now) => ({
+      meanMs: windowMean(state, i),
+      due: !Number.isNaN(state[i + MEAN_RTT]) && now >= state[i + NEXT_ADJUST_AT],
+    }),
+
+    update: () => false, // load from other clients shows in the round-trip times
+
+    // What was learnt is kept, and a call in flight must find its count when it settles. With a start
+    // at 1, any next call reaches the limit anyway, so that it was reached need not be kept.
+    removableAt: (state, i) => (hasLearned(state, i, initial > 1) ? Infinity : -Infinity),
+    evictableAt(state, i) {
+      if (state[i + IN_FLIGHT] > 0) return Infinity;
+      return state[i + LIMIT] >= initial ? -Infinity : state[i + NEXT_ADJUST_AT] + STALE_MS;
+    },
+
+    keyState: (state, i) => ({
+      remaining: Math.max(0, limitOf(state, i) - state[i + IN_FLIGHT]),
+      limit: limitOf(state, i),
+      inFlight: state[i + IN_FLIGHT],
+      ...(Number.isNaN(state[i + MEAN_RTT]) ? {} : { rttMs: state[i + MEAN_RTT] }),
+    }),
+
+    ruleStatuses(state, i, now) {
+      const quota = limitOf(state, i);
+      const remaining = Math.max(0, quota - state[i + IN_FLIGHT]);
+      const opens = timeToOpen(policy, state, i, now);
+      return [{ kind, quota, remaining, ...opens, isCapacity: true }];
+    },
+  };
+  return policy;
 }
 
 function record(state: State, i: number, outcome: Outcome, rttMs: Millis | undefined): void {

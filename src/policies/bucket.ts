@@ -25,7 +25,14 @@ import type { Rate } from '../core/duration.ts';
 import { OptionReader } from '../core/options.ts';
 import { requireCost } from './cost.ts';
 import { addRoundingUp } from './float-time.ts';
-import { type Policy, type PoolPosition, type State, timeToOpen, UNDIVIDED } from './policy.ts';
+import {
+  type BucketTerms,
+  type Policy,
+  type PoolPosition,
+  type State,
+  timeToOpen,
+  UNDIVIDED,
+} from './policy.ts';
 
 /** Token bucket: a long-term rate, and a burst after a quiet period. */
 export interface BucketOptions {
@@ -58,15 +65,18 @@ export function bucket(options: BucketOptions, path = 'bucket'): Policy {
   const burst = reader.positive('burst', Math.max(1, rate.count));
   const maxDebt = reader.has('maxDebt') ? reader.number('maxDebt', { min: 0 }) : Infinity;
   reader.finish();
+  return bucketAt({ perMs: rate.count / rate.periodMs, burst, maxDebt }, UNDIVIDED);
+}
 
-  const perMs = rate.count / rate.periodMs;
+function bucketAt(terms: BucketTerms, position: PoolPosition): Policy {
+  const { perMs, burst, maxDebt } = terms;
+  const { size, rank, since } = position;
   const epsilon = Math.max(
     Math.min(EPSILON_MS * perMs, EPSILON_TOKENS),
     burst * 4 * Number.EPSILON, // at least the rounding error of sums of this size
   );
   const kind = 'bucket';
-  const specs = [{ kind, params: [perMs, burst, maxDebt, epsilon] }];
-  const terms = quotaOf(burst, perMs);
+  const windowTerms = quotaOf(burst, perMs);
 
   const spentAt = (state: State, i: number, now: Millis): number => {
     const spent = state[i + SPENT];
@@ -82,120 +92,117 @@ export function bucket(options: BucketOptions, path = 'bucket'): Policy {
   const fullAt = (state: State, i: number): Millis =>
     addRoundingUp(state[i + UPDATED_AT], state[i + SPENT] / perMs);
 
-  const divided = ({ size, rank, since }: PoolPosition): Policy => {
-    const isWhole = size === 1;
-    // With more members than tokens, each has capacity for one, and `turnsPerSecond` of them have their turn.
-    const capacity = isWhole ? burst : Math.max(burst, size);
-    const turnsPerSecond = isWhole ? Infinity : Math.floor(burst);
+  const isWhole = size === 1;
+  // With more members than tokens, each has capacity for one, and `turnsPerSecond` of them have their turn.
+  const capacity = isWhole ? burst : Math.max(burst, size);
+  const turnsPerSecond = isWhole ? Infinity : Math.floor(burst);
 
-    /** Time until this member's turn; 0 if it is now. */
-    const turnIn = (now: Millis): Millis => {
-      if (size <= turnsPerSecond) return 0;
-      if (rank < 0) return 1000;
-      const second = Math.floor(now / 1000);
-      const turn = (rank + second) % size;
-      return turn < turnsPerSecond ? 0 : Math.ceil((second + size - turn) * 1000 - now);
-    };
-
-    const tokensLeft = (spent: number): number => Math.floor((capacity - spent + epsilon) / size);
-
-    /** What could be taken now: below 0 in debt, at most 0 out of turn. */
-    const remainingAt = (state: State, i: number, now: Millis): number => {
-      const tokens = tokensLeft(spentAt(state, i, now));
-      return turnIn(now) > 0 ? Math.min(0, tokens) : tokens;
-    };
-
-    const isAllowed = (state: State, i: number, cost: number, now: Millis): boolean =>
-      spentAt(state, i, now) + cost * size <= capacity + epsilon;
-
-    /** Whole milliseconds until `cost` fits, corrected so that a retry at that time succeeds. */
-    const retryAfter = (state: State, i: number, cost: number, now: Millis): Millis => {
-      const missing = spentAt(state, i, now) + cost * size - capacity - epsilon;
-      const behindMs = Math.max(0, state[i + UPDATED_AT] - now); // time that went backwards stands still
-      const ms = Math.max(1, Math.ceil(behindMs + missing / perMs));
-      return isAllowed(state, i, cost, now + ms) ? ms : ms + 1;
-    };
-
-    const policy: Policy = {
-      kind,
-      width: BUCKET_WIDTH,
-      needsExactTime: false,
-      needsOutcome: false,
-      canReserve: false,
-      expireMs: Infinity,
-      specs,
-      buckets: [{ perMs, burst, maxDebt }],
-      instantIndex: UPDATED_AT,
-
-      init(state, i, now, freshAt = now) {
-        state[i + SPENT] = Math.max(0, freshAt - now) * perMs;
-        state[i + UPDATED_AT] = now;
-      },
-
-      check(state, i, cost, now) {
-        const spent = spentAt(state, i, now);
-        const after = spent + cost * size;
-        if (after <= capacity + epsilon && turnIn(now) === 0) {
-          if (cost > 0) write(state, i, after, now);
-          else requireCost(cost);
-          return allow(Math.max(0, tokensLeft(after)));
-        }
-        requireCost(cost);
-        if (cost * size > capacity + epsilon) return deny(NEVER);
-        if (cost === 0) return allow(0); // a cost of 0 is never refused, not even in debt or out of turn
-        return deny(Math.max(retryAfter(state, i, cost, now), turnIn(now)));
-      },
-
-      available: (state, i, now) => Math.max(0, remainingAt(state, i, now)),
-
-      /** Returns what was not used; what was used beyond the cost becomes debt. */
-      settle(state, i, { outcome, cost, used = cost, dueAt }, now) {
-        const unused = outcome === 'ignored' ? cost : cost - used;
-        if (unused === 0) return;
-        const unitCost = unused > 0 && dueAt < since ? 1 : size; // never more than was taken for it
-        write(state, i, Math.max(0, spentAt(state, i, now) - unused * unitCost), now);
-      },
-
-      divided,
-      ratePerSecond: () => (perMs * 1000) / size,
-      refillMs: burst / perMs,
-
-      update(state, i, feedback, now) {
-        if ('remaining' in feedback) {
-          // The server's count may lower ours, never raise it.
-          write(state, i, Math.max(spentAt(state, i, now), burst - feedback.remaining), now);
-          return true;
-        }
-        if (!('hits' in feedback)) return false;
-        const spent = spentAt(state, i, now);
-        write(state, i, Math.max(spent, Math.min(spent + feedback.hits, burst + maxDebt)), now);
-        return true;
-      },
-
-      credit(state, i, units, upTo, now) {
-        const spent = spentAt(state, i, now);
-        const least = Math.min(spent, Math.max(0, burst - upTo)); // it may be above `upTo` already
-        write(state, i, Math.max(least, spent - units), now);
-      },
-
-      removableAt: fullAt,
-      evictableAt: fullAt,
-
-      keyState: (state, i, now) => ({ remaining: remainingAt(state, i, now) }),
-
-      ruleStatuses(state, i, now) {
-        const spent = spentAt(state, i, now);
-        const remaining = Math.max(0, remainingAt(state, i, now));
-        const freshInMs = spent > epsilon ? Math.ceil(Math.max(0, fullAt(state, i) - now)) : 0;
-        const quota = Math.floor(terms.quota / size);
-        return [
-          { kind, ...terms, quota, remaining, freshInMs, ...timeToOpen(policy, state, i, now) },
-        ];
-      },
-    };
-    return policy;
+  /** Time until this member's turn; 0 if it is now. */
+  const turnIn = (now: Millis): Millis => {
+    if (size <= turnsPerSecond) return 0;
+    if (rank < 0) return 1000;
+    const second = Math.floor(now / 1000);
+    const turn = (rank + second) % size;
+    return turn < turnsPerSecond ? 0 : Math.ceil((second + size - turn) * 1000 - now);
   };
-  return divided(UNDIVIDED);
+
+  const tokensLeft = (spent: number): number => Math.floor((capacity - spent + epsilon) / size);
+
+  /** What could be taken now: below 0 in debt, at most 0 out of turn. */
+  const remainingAt = (state: State, i: number, now: Millis): number => {
+    const tokens = tokensLeft(spentAt(state, i, now));
+    return turnIn(now) > 0 ? Math.min(0, tokens) : tokens;
+  };
+
+  const isAllowed = (state: State, i: number, cost: number, now: Millis): boolean =>
+    spentAt(state, i, now) + cost * size <= capacity + epsilon;
+
+  /** Whole milliseconds until `cost` fits, corrected so that a retry at that time succeeds. */
+  const retryAfter = (state: State, i: number, cost: number, now: Millis): Millis => {
+    const missing = spentAt(state, i, now) + cost * size - capacity - epsilon;
+    const behindMs = Math.max(0, state[i + UPDATED_AT] - now); // time that went backwards stands still
+    const ms = Math.max(1, Math.ceil(behindMs + missing / perMs));
+    return isAllowed(state, i, cost, now + ms) ? ms : ms + 1;
+  };
+
+  const policy: Policy = {
+    kind,
+    width: BUCKET_WIDTH,
+    needsExactTime: false,
+    needsOutcome: false,
+    canReserve: false,
+    expireMs: Infinity,
+    specs: [{ kind, params: [perMs, burst, maxDebt, epsilon] }],
+    buckets: [terms],
+    instantIndex: UPDATED_AT,
+
+    init(state, i, now, freshAt = now) {
+      state[i + SPENT] = Math.max(0, freshAt - now) * perMs;
+      state[i + UPDATED_AT] = now;
+    },
+
+    check(state, i, cost, now) {
+      const spent = spentAt(state, i, now);
+      const after = spent + cost * size;
+      if (after <= capacity + epsilon && turnIn(now) === 0) {
+        if (cost > 0) write(state, i, after, now);
+        else requireCost(cost);
+        return allow(Math.max(0, tokensLeft(after)));
+      }
+      requireCost(cost);
+      if (cost * size > capacity + epsilon) return deny(NEVER);
+      if (cost === 0) return allow(0); // a cost of 0 is never refused, not even in debt or out of turn
+      return deny(Math.max(retryAfter(state, i, cost, now), turnIn(now)));
+    },
+
+    available: (state, i, now) => Math.max(0, remainingAt(state, i, now)),
+
+    /** Returns what was not used; what was used beyond the cost becomes debt. */
+    settle(state, i, { outcome, cost, used = cost, dueAt }, now) {
+      const unused = outcome === 'ignored' ? cost : cost - used;
+      if (unused === 0) return;
+      const unitCost = unused > 0 && dueAt < since ? 1 : size; // never more than was taken for it
+      write(state, i, Math.max(0, spentAt(state, i, now) - unused * unitCost), now);
+    },
+
+    divided: (next) => bucketAt(terms, next),
+    ratePerSecond: () => (perMs * 1000) / size,
+    refillMs: burst / perMs,
+
+    update(state, i, feedback, now) {
+      if ('remaining' in feedback) {
+        // The server's count may lower ours, never raise it.
+        write(state, i, Math.max(spentAt(state, i, now), burst - feedback.remaining), now);
+        return true;
+      }
+      if (!('hits' in feedback)) return false;
+      const spent = spentAt(state, i, now);
+      write(state, i, Math.max(spent, Math.min(spent + feedback.hits, burst + maxDebt)), now);
+      return true;
+    },
+
+    credit(state, i, units, upTo, now) {
+      const spent = spentAt(state, i, now);
+      const least = Math.min(spent, Math.max(0, burst - upTo)); // it may be above `upTo` already
+      write(state, i, Math.max(least, spent - units), now);
+    },
+
+    removableAt: fullAt,
+    evictableAt: fullAt,
+
+    keyState: (state, i, now) => ({ remaining: remainingAt(state, i, now) }),
+
+    ruleStatuses(state, i, now) {
+      const spent = spentAt(state, i, now);
+      const remaining = Math.max(0, remainingAt(state, i, now));
+      const freshInMs = spent > epsilon ? Math.ceil(Math.max(0, fullAt(state, i) - now)) : 0;
+      const quota = Math.floor(windowTerms.quota / size);
+      return [
+        { kind, ...windowTerms, quota, remaining, freshInMs, ...timeToOpen(policy, state, i, now) },
+      ];
+    },
+  };
+  return policy;
 }
 
 /** A bucket in the terms of a window: in whole seconds, and never more than it lets through. */

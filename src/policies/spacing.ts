@@ -36,110 +36,115 @@ export interface SpacingOptions {
 /** Floating-point error tolerated, as a fraction of the interval. */
 const EPSILON = 1e-9;
 
+interface SpacingTerms {
+  readonly intervalMs: Millis;
+  readonly reserve: number;
+  readonly expireMs: Millis;
+}
+
 export function spacing(options: SpacingOptions, path = 'spacing'): Policy {
   const reader = OptionReader.collecting(path, options);
   const intervalMs = reader.duration('every');
   const reserve = reader.integer('reserve', 0, 0);
   const expireMs = reader.duration('expire', Infinity);
   reader.finish();
+  return spacingAt({ intervalMs, reserve, expireMs }, UNDIVIDED);
+}
 
+function spacingAt(terms: SpacingTerms, { size }: PoolPosition): Policy {
+  const { intervalMs, reserve, expireMs } = terms;
   const kind = 'spacing';
-  const specs = [{ kind, params: [intervalMs, reserve, expireMs] }];
+  const everyMs = intervalMs * size;
 
-  const divided = ({ size }: PoolPosition): Policy => {
-    const everyMs = intervalMs * size;
+  /** The distance between two slots: `everyMs`, or the next larger one that instants of this size can represent. */
+  const stepAt = (at: Millis): Millis => addRoundingUp(at, everyMs) - at;
 
-    /** The distance between two slots: `everyMs`, or the next larger one that instants of this size can represent. */
-    const stepAt = (at: Millis): Millis => addRoundingUp(at, everyMs) - at;
-
-    const reservedAt = (nextAt: Millis, now: Millis): number => {
-      const step = stepAt(now);
-      return Math.max(0, Math.ceil((nextAt - now) / step - 1 - EPSILON));
-    };
-
-    const isOpen = (nextAt: Millis, now: Millis): boolean =>
-      now >= nextAt || reservedAt(nextAt, now) < reserve;
-
-    /** Whole milliseconds until a check is not refused, corrected so that a retry at that time succeeds. */
-    const retryAfter = (nextAt: Millis, now: Millis): Millis => {
-      const ms = Math.max(1, Math.ceil(nextAt - reserve * stepAt(now) - now - EPSILON));
-      return isOpen(nextAt, now + ms) ? ms : ms + 1;
-    };
-
-    const policy: Policy = {
-      kind,
-      width: 1,
-      needsExactTime: true, // a permit granted on stale time may be too close to the next one
-      needsOutcome: false,
-      canReserve: reserve > 0,
-      expireMs,
-      specs,
-      minIntervalMs: intervalMs,
-      instantIndex: 0,
-
-      init(state, i, now, freshAt = now) {
-        state[i] = Math.max(now, freshAt);
-      },
-
-      check(state, i, cost, now) {
-        requireCost(cost);
-        const nextAt = state[i];
-        if (cost > 1) return deny(NEVER); // two at once would be a burst
-        if (now >= nextAt) {
-          if (cost > 0) state[i] = addRoundingUp(now, everyMs);
-          return allow(cost > 0 ? 0 : 1);
-        }
-        if (cost === 0) return allow(0);
-        if (isOpen(nextAt, now)) {
-          state[i] = addRoundingUp(nextAt, everyMs);
-          return wait(nextAt - now);
-        }
-        return deny(retryAfter(nextAt, now));
-      },
-
-      deferTo(state, i, _cost, dueAt) {
-        state[i] = Math.max(state[i], addRoundingUp(dueAt, everyMs));
-      },
-
-      available: (state, i, now) => (now >= state[i] ? 1 : 0),
-
-      /** Releases an unused slot if it is the last one: later reservations keep their instants. */
-      settle(state, i, { outcome, cost, dueAt }, now) {
-        if (outcome !== 'ignored' || cost <= 0 || now > dueAt + expireMs) return; // used, or expired
-        const rounding = 2 * Number.EPSILON * Math.abs(state[i]);
-        const tolerance = Math.min(everyMs / 4, Math.max(EPSILON * everyMs, rounding));
-        const isLast = Math.abs(state[i] - addRoundingUp(dueAt, everyMs)) <= tolerance;
-        if (isLast) state[i] = dueAt;
-      },
-
-      update(state, i, feedback, now) {
-        if (!('hits' in feedback)) return false;
-        if (feedback.hits > 0)
-          state[i] = addRoundingUp(Math.max(state[i], now), feedback.hits * everyMs);
-        return true;
-      },
-
-      /** Divides the rate: a division alone cannot keep calls of several processes apart. */
-      divided,
-      ratePerSecond: () => 1000 / everyMs,
-      refillMs: intervalMs,
-
-      removableAt: (state, i) => state[i],
-      evictableAt: (state, i) => state[i],
-
-      keyState: (state, i, now) => ({
-        remaining: now >= state[i] ? 1 : 0,
-        reserved: reservedAt(state[i], now),
-      }),
-
-      ruleStatuses(state, i, now) {
-        const freshInMs = Math.ceil(Math.max(0, state[i] - now));
-        const remaining = freshInMs === 0 ? 1 : 0;
-        const terms = { quota: 1, windowMs: everyMs };
-        return [{ kind, ...terms, remaining, freshInMs, ...timeToOpen(policy, state, i, now) }];
-      },
-    };
-    return policy;
+  const reservedAt = (nextAt: Millis, now: Millis): number => {
+    const step = stepAt(now);
+    return Math.max(0, Math.ceil((nextAt - now) / step - 1 - EPSILON));
   };
-  return divided(UNDIVIDED);
+
+  const isOpen = (nextAt: Millis, now: Millis): boolean =>
+    now >= nextAt || reservedAt(nextAt, now) < reserve;
+
+  /** Whole milliseconds until a check is not refused, corrected so that a retry at that time succeeds. */
+  const retryAfter = (nextAt: Millis, now: Millis): Millis => {
+    const ms = Math.max(1, Math.ceil(nextAt - reserve * stepAt(now) - now - EPSILON));
+    return isOpen(nextAt, now + ms) ? ms : ms + 1;
+  };
+
+  const policy: Policy = {
+    kind,
+    width: 1,
+    needsExactTime: true, // a permit granted on stale time may be too close to the next one
+    needsOutcome: false,
+    canReserve: reserve > 0,
+    expireMs,
+    specs: [{ kind, params: [intervalMs, reserve, expireMs] }],
+    minIntervalMs: intervalMs,
+    instantIndex: 0,
+
+    init(state, i, now, freshAt = now) {
+      state[i] = Math.max(now, freshAt);
+    },
+
+    check(state, i, cost, now) {
+      requireCost(cost);
+      const nextAt = state[i];
+      if (cost > 1) return deny(NEVER); // two at once would be a burst
+      if (now >= nextAt) {
+        if (cost > 0) state[i] = addRoundingUp(now, everyMs);
+        return allow(cost > 0 ? 0 : 1);
+      }
+      if (cost === 0) return allow(0);
+      if (isOpen(nextAt, now)) {
+        state[i] = addRoundingUp(nextAt, everyMs);
+        return wait(nextAt - now);
+      }
+      return deny(retryAfter(nextAt, now));
+    },
+
+    deferTo(state, i, _cost, dueAt) {
+      state[i] = Math.max(state[i], addRoundingUp(dueAt, everyMs));
+    },
+
+    available: (state, i, now) => (now >= state[i] ? 1 : 0),
+
+    /** Releases an unused slot if it is the last one: later reservations keep their instants. */
+    settle(state, i, { outcome, cost, dueAt }, now) {
+      if (outcome !== 'ignored' || cost <= 0 || now > dueAt + expireMs) return; // used, or expired
+      const rounding = 2 * Number.EPSILON * Math.abs(state[i]);
+      const tolerance = Math.min(everyMs / 4, Math.max(EPSILON * everyMs, rounding));
+      const isLast = Math.abs(state[i] - addRoundingUp(dueAt, everyMs)) <= tolerance;
+      if (isLast) state[i] = dueAt;
+    },
+
+    update(state, i, feedback, now) {
+      if (!('hits' in feedback)) return false;
+      if (feedback.hits > 0)
+        state[i] = addRoundingUp(Math.max(state[i], now), feedback.hits * everyMs);
+      return true;
+    },
+
+    /** Divides the rate: a division alone cannot keep calls of several processes apart. */
+    divided: (position) => spacingAt(terms, position),
+    ratePerSecond: () => 1000 / everyMs,
+    refillMs: intervalMs,
+
+    removableAt: (state, i) => state[i],
+    evictableAt: (state, i) => state[i],
+
+    keyState: (state, i, now) => ({
+      remaining: now >= state[i] ? 1 : 0,
+      reserved: reservedAt(state[i], now),
+    }),
+
+    ruleStatuses(state, i, now) {
+      const freshInMs = Math.ceil(Math.max(0, state[i] - now));
+      const remaining = freshInMs === 0 ? 1 : 0;
+      const terms = { quota: 1, windowMs: everyMs };
+      return [{ kind, ...terms, remaining, freshInMs, ...timeToOpen(policy, state, i, now) }];
+    },
+  };
+  return policy;
 }
