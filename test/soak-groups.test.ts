@@ -4,7 +4,7 @@
  */
 
 import { expect, test } from 'vitest';
-import { runBench } from './support/play.ts';
+import { runBench } from './support/run-bench.ts';
 
 /** It ends by itself long before. */
 const MAX_PLAY_MS = 60_000;

@@ -4,7 +4,7 @@
  */
 
 import { describe, expect, test } from 'vitest';
-import { runBench } from './support/play.ts';
+import { runBench } from './support/run-bench.ts';
 import { redisServer } from './support/services.ts';
 
 /** Each play ends by itself long before; this is for what nobody thought of. */

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { tables } from '../../test/support/ramp-tables.ts';
-import { runScenarios, type Scenario } from '../../test/support/story.ts';
+import { runScenarios, type Scenario } from '../../test/support/scenario.ts';
 import { ConfigError } from '../core/errors.ts';
 import type { Policy } from './policy.ts';
 import { type RampMode, type RampOptions, ramp } from './ramp.ts';
@@ -45,7 +45,7 @@ const scenarios: Record<string, Scenario> = {
       [5_000, 'takeUpTo 1', 'got 1'],
       [6_000, 'check 0', 'allow, 20 left'],
       [7_000, 'check 0', 'allow, 20 left'],
-      [9_000, 'look', 'remaining 20, pool 20'],
+      [9_000, 'peek', 'remaining 20, pool 20'],
       [9_000, 'takeUpTo all', 'got 20'],
     ],
   },
@@ -55,8 +55,8 @@ const scenarios: Record<string, Scenario> = {
     rows: [
       [0, 'takeUpTo all', 'got 10'],
       [500, 'giveBack 1'],
-      [500, 'look', 'remaining 1, pool 10'],
-      [1_000, 'look', 'pool 10'], // 90 % used: no growth
+      [500, 'peek', 'remaining 1, pool 10'],
+      [1_000, 'peek', 'pool 10'], // 90 % used: no growth
       [1_000, 'takeUpTo all', 'got 10'],
       [1_100, 'giveBack 1'],
       [1_200, 'takeUpTo all', 'got 1'], // and used after all
@@ -70,7 +70,7 @@ const scenarios: Record<string, Scenario> = {
     rows: [
       [0, 'takeUpTo 3', 'got 3'],
       [0, 'giveBack 50'],
-      [0, 'look', 'remaining 10'],
+      [0, 'peek', 'remaining 10'],
       [0, 'takeUpTo all', 'got 10'],
       [0, 'giveBack 2'],
       [0, 'giveBack 2'],
@@ -86,9 +86,9 @@ const scenarios: Record<string, Scenario> = {
       [0, 'takeUpTo all', 'got 10'],
       [1_000, 'takeUpTo 5', 'got 5'],
       [1_000, 'giveBack 4 due 0'],
-      [1_000, 'look', 'remaining 15'],
+      [1_000, 'peek', 'remaining 15'],
       [1_000, 'takeUpTo all', 'got 15'],
-      [2_000, 'look', 'pool 30'],
+      [2_000, 'peek', 'pool 30'],
     ],
   },
 
@@ -107,18 +107,18 @@ const scenarios: Record<string, Scenario> = {
     rows: [
       [0, 'check 5', 'allow, 5 left'],
       [0, 'done ok cost 5 used 3'],
-      [0, 'look', 'remaining 7'],
+      [0, 'peek', 'remaining 7'],
       [0, 'done ignored cost 1'], // a message that was dropped is not charged
-      [0, 'look', 'remaining 8'],
+      [0, 'peek', 'remaining 8'],
       [0, 'done failed cost 2'],
       [0, 'done busy cost 2'],
       [0, 'done timeout cost 2'],
-      [0, 'look', 'remaining 8'],
+      [0, 'peek', 'remaining 8'],
       [0, 'check 1', 'allow, 7 left'],
       [0, 'done ok used 5'],
-      [0, 'look', 'remaining 3'],
+      [0, 'peek', 'remaining 3'],
       [0, 'done ok used 500'],
-      [0, 'look', 'remaining 0'],
+      [0, 'peek', 'remaining 0'],
     ],
   },
 
@@ -154,8 +154,8 @@ const scenarios: Record<string, Scenario> = {
   'after a restart go-back-n goes on where it was': {
     limit: seed('go-back-n'),
     rows: [
-      [EPOCH, 'resume 60 from 1699999970000', 'heard'],
-      [EPOCH, 'look', 'remaining 60, pool 60'],
+      [EPOCH, 'resume 60 from 1699999970000', 'applied'],
+      [EPOCH, 'peek', 'remaining 60, pool 60'],
       [EPOCH + 5_000, 'takeUpTo all', 'got 60'], // the time until the first call is no silence
       [EPOCH + 6_000, 'takeUpTo all', 'got 70'],
     ],
@@ -174,9 +174,9 @@ const scenarios: Record<string, Scenario> = {
     limit: seed('relaxed', { resumeFor: '60s' }),
     rows: [
       [EPOCH, 'resume 60 from 1699999939999'],
-      [EPOCH, 'look', 'pool 10'],
+      [EPOCH, 'peek', 'pool 10'],
       [EPOCH, 'resume 60 from 1699999940000'],
-      [EPOCH, 'look', 'pool 60'],
+      [EPOCH, 'peek', 'pool 60'],
     ],
   },
 
@@ -184,12 +184,12 @@ const scenarios: Record<string, Scenario> = {
     limit: seed('relaxed'),
     rows: [
       [0, 'resume 500 from 0'],
-      [0, 'look', 'pool 110'],
+      [0, 'peek', 'pool 110'],
       [0, 'resume 1 from 0'],
-      [0, 'look', 'pool 10'],
+      [0, 'peek', 'pool 10'],
       [0, 'takeUpTo all', 'got 10'],
       [0, 'resume 60 from 0'],
-      [0, 'look', 'remaining 0, pool 10'],
+      [0, 'peek', 'remaining 0, pool 10'],
       [1_000, 'takeUpTo all', 'got 20'],
     ],
   },
@@ -197,7 +197,7 @@ const scenarios: Record<string, Scenario> = {
   'one that knows only how many they are takes an even part, rounded down': {
     limit: seed('relaxed'),
     rows: [
-      [0, 'pool 3', 'heard'],
+      [0, 'pool 3', 'applied'],
       [0, 'takeUpTo all', 'got 3'],
       [0, 'takeUpTo all', 'got 0'],
       [1_000, 'takeUpTo 4', 'got 4'],
@@ -211,7 +211,7 @@ const scenarios: Record<string, Scenario> = {
   'a turn that is near is told, one that is far off is asked for again': {
     limit: { ramp: { min: 1, max: 1, over: '1s' } },
     rows: [
-      [1_000_000, 'pool 5000 rank 0', 'heard'],
+      [1_000_000, 'pool 5000 rank 0', 'applied'],
       [1_000_000, 'check 1', 'deny, retry in 1000'], // its turn is at 5,000 s, too far to look for
       [4_000_000, 'check 1', 'deny, retry in 1000000'],
       [5_000_000, 'check 1', 'allow, 0 left'],
@@ -262,9 +262,9 @@ const scenarios: Record<string, Scenario> = {
     rows: [
       [0, 'pool 3 rank 1'],
       [0, 'takeUpTo all', 'got 3'], // turns at the one left over: second 2, 5, …
-      [1_000, 'look', 'pool 20'],
+      [1_000, 'peek', 'pool 20'],
       [1_000, 'takeUpTo 5', 'got 5'], // of seven or six
-      [2_000, 'look', 'pool 20'],
+      [2_000, 'peek', 'pool 20'],
     ],
   },
 
@@ -274,9 +274,9 @@ const scenarios: Record<string, Scenario> = {
       [0, 'pool 3 rank 1'],
       [0, 'takeUpTo all', 'got 3'],
       [1_000, 'takeUpTo 4', 'got 4'], // two thirds of its six, whatever the others did
-      [2_000, 'look', 'pool 20'],
+      [2_000, 'peek', 'pool 20'],
       [2_000, 'takeUpTo 6', 'got 6'], // of seven
-      [3_000, 'look', 'pool 30'],
+      [3_000, 'peek', 'pool 30'],
     ],
   },
 
@@ -328,7 +328,7 @@ const scenarios: Record<string, Scenario> = {
       [0, 'A: pool 2'],
       [0, 'A: update 4'], // two of its five
       [0, 'A: takeUpTo 1', 'got 1'],
-      [0, 'A: look', 'remaining 2'],
+      [0, 'A: peek', 'remaining 2'],
       [0, 'B: pool 2 rank 1'],
       [0, 'B: takeUpTo 3', 'got 3'],
       [500, 'A: pool 2 rank 0'],
@@ -353,8 +353,8 @@ const scenarios: Record<string, Scenario> = {
     rows: [
       [0, 'takeUpTo 4', 'got 4'],
       [500, 'pool 2 rank 0'],
-      [500, 'look', 'remaining 1'],
-      [1_000, 'look', 'pool 20'], // four of its five
+      [500, 'peek', 'remaining 1'],
+      [1_000, 'peek', 'pool 20'], // four of its five
     ],
   },
 
@@ -382,10 +382,10 @@ const scenarios: Record<string, Scenario> = {
   'hits heard from others are gone from the pool': {
     limit: seed('only-if-used'),
     rows: [
-      [0, 'update 4', 'heard'],
+      [0, 'update 4', 'applied'],
       [0, 'takeUpTo all', 'got 6'],
-      [1_000, 'update 50', 'heard'], // all ten were used
-      [1_000, 'look', 'remaining 0, pool 20'],
+      [1_000, 'update 50', 'applied'], // all ten were used
+      [1_000, 'peek', 'remaining 0, pool 20'],
       [1_000, 'check 1', 'deny, retry in 1000'],
     ],
   },
@@ -394,11 +394,11 @@ const scenarios: Record<string, Scenario> = {
     limit: seed('only-if-used', { threshold: 50 }),
     rows: [
       [0, 'takeUpTo 4', 'got 4'],
-      [1_000, 'look', 'pool 10'],
+      [1_000, 'peek', 'pool 10'],
       [1_000, 'takeUpTo 5', 'got 5'],
-      [2_000, 'look', 'pool 20'],
+      [2_000, 'peek', 'pool 20'],
       [2_000, 'takeUpTo 9', 'got 9'],
-      [3_000, 'look', 'pool 20'],
+      [3_000, 'peek', 'pool 20'],
     ],
   },
 
@@ -408,11 +408,11 @@ const scenarios: Record<string, Scenario> = {
       [0, 'takeUpTo all', 'got 10'],
       [1_000, 'takeUpTo all', 'got 20'],
       [2_000, 'takeUpTo all', 'got 30'],
-      [6_000, 'look', 'pool 40'], // three silent seconds
-      [7_000, 'look', 'pool 30'],
-      [8_000, 'look', 'pool 20'],
-      [9_000, 'look', 'pool 10'],
-      [10_000, 'look', 'pool 10'],
+      [6_000, 'peek', 'pool 40'], // three silent seconds
+      [7_000, 'peek', 'pool 30'],
+      [8_000, 'peek', 'pool 20'],
+      [9_000, 'peek', 'pool 10'],
+      [10_000, 'peek', 'pool 10'],
     ],
   },
 
@@ -423,7 +423,7 @@ const scenarios: Record<string, Scenario> = {
       [1_000, 'takeUpTo all', 'got 20'],
       [2_000, 'takeUpTo 1', 'got 1'],
       [3_000, 'takeUpTo all', 'got 25'], // - 5, not - 10
-      [6_000, 'look', 'pool 25'], // + 10, and - 5 for each of two silent seconds
+      [6_000, 'peek', 'pool 25'], // + 10, and - 5 for each of two silent seconds
     ],
   },
 
@@ -432,8 +432,8 @@ const scenarios: Record<string, Scenario> = {
     rows: [
       [0, 'takeUpTo all', 'got 10'],
       [1_000, 'takeUpTo 1', 'got 1'],
-      [2_000, 'look', 'pool 20'],
-      [WEEK, 'look', 'pool 20'],
+      [2_000, 'peek', 'pool 20'],
+      [WEEK, 'peek', 'pool 20'],
     ],
   },
 
@@ -443,7 +443,7 @@ const scenarios: Record<string, Scenario> = {
       [5_000, 'takeUpTo all', 'got 10'],
       [4_000, 'takeUpTo all', 'got 0'],
       [4_000, 'check 1', 'deny, retry in 2000'],
-      [0, 'look', 'remaining 0, pool 10'],
+      [0, 'peek', 'remaining 0, pool 10'],
       [5_999, 'takeUpTo all', 'got 0'],
       [6_000, 'takeUpTo all', 'got 20'],
       [5_500, 'giveBack 3'], // of the second that is over, for all this clock can say

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { backendContract } from '../../../test/support/share-contract.ts';
+import { backendContract } from '../../../test/support/backend-contract.ts';
 import { deny } from '../../core/decision.ts';
 import { createLimiter } from '../../limiter/limiter.ts';
 import type { SyncLimiter } from '../../limiter/sync-limiter.ts';

@@ -3,7 +3,7 @@ import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { poolStoreContract } from '../../../test/support/pool-store-contract.ts';
-import { poolOutageTest } from '../../../test/support/pool-story.ts';
+import { poolOutageTest } from '../../../test/support/pool-outage.ts';
 import { etcdServer, freePort, type Service, startEtcd } from '../../../test/support/services.ts';
 import { systemClock } from '../../core/clock.ts';
 import { etcdStore } from './etcd-store.ts';

@@ -3,7 +3,7 @@ import { Kvm } from '@nats-io/kv';
 import { connect } from '@nats-io/transport-node';
 import { describe, expect, test } from 'vitest';
 import { poolStoreContract } from '../../../test/support/pool-store-contract.ts';
-import { poolOutageTest } from '../../../test/support/pool-story.ts';
+import { poolOutageTest } from '../../../test/support/pool-outage.ts';
 import { natsServer, startJetStream, startNats } from '../../../test/support/services.ts';
 import { systemClock } from '../../core/clock.ts';
 import { natsStore } from './nats-store.ts';
