@@ -96,8 +96,8 @@ class Traffic {
   }
 }
 
-describe.skipIf(redisServer() === undefined)('daemons in a pool', () => {
-  test('never let more through than the limit, and soon again all of it, whatever becomes of them', async () => {
+describe.skipIf(redisServer() === undefined)('daemon pool', () => {
+  test('daemon pool: members never overshoot and soon use the whole limit again after failures', async () => {
     const redis = await own.serve(startRedis);
     const [a, b, c] = await Promise.all(['a', 'b', 'c'].map((id) => join(at(redis), id)));
     const traffic = new Traffic();
@@ -133,7 +133,7 @@ describe.skipIf(redisServer() === undefined)('daemons in a pool', () => {
     expect(traffic.most).toBe(LIMIT);
   }, 90_000);
 
-  test('divide a bucket: together they let through its burst, once', async () => {
+  test('daemon pool: a divided bucket admits its burst once over all members', async () => {
     const redis = await own.serve(startRedis);
     const slow = 'limits: { api: { bucket: { rate: 1/h, burst: 9 }, pool: true } }';
     const a = await join(at(redis), 'a', slow);
@@ -149,7 +149,7 @@ describe.skipIf(redisServer() === undefined)('daemons in a pool', () => {
     ]);
   }, 30_000);
 
-  test('tell who is there: on a page, in metrics, on the command line and in the log', async () => {
+  test('daemon pool: reports members on the page, in metrics, on the command line and in the log', async () => {
     const redis = await own.serve(startRedis);
     const [a, b] = await Promise.all(['a', 'b'].map((id) => join(at(redis), id)));
     await agree(a, b);
@@ -173,7 +173,7 @@ describe.skipIf(redisServer() === undefined)('daemons in a pool', () => {
     await a.waitForLog(/size of the pool.* size=2/);
   }, 30_000);
 
-  test('start without their store, and come together when it is there', async () => {
+  test('daemon pool: starts without its store, and joins when it is available', async () => {
     const redis = await own.serve(startRedis);
     await redis.kill();
     const [a, b] = await Promise.all(['a', 'b'].map((id) => join(at(redis), id)));
@@ -187,7 +187,7 @@ describe.skipIf(redisServer() === undefined)('daemons in a pool', () => {
     expect(await a.stop()).toBe(0);
   }, 30_000);
 
-  test('change their limits with a reload, but not their pool', async () => {
+  test('daemon pool: a reload changes limits but not the pool', async () => {
     const redis = await own.serve(startRedis);
     const a = await join(at(redis), 'a');
     await agree(a);
@@ -203,7 +203,7 @@ describe.skipIf(redisServer() === undefined)('daemons in a pool', () => {
   }, 30_000);
 });
 
-describe('daemons that meet elsewhere', () => {
+describe('daemon pool: other stores', () => {
   const comeTogether = async (store: string, name: string): Promise<void> => {
     const [a, b] = await Promise.all(['a', 'b'].map((id) => join(store, id)));
     await agree(a, b);
@@ -257,13 +257,13 @@ describe('daemons that meet elsewhere', () => {
     40_000,
   );
 
-  test('whatever a member is called does not reach into the terminal of who looks', async () => {
+  test('daemon pool: escapes member ids in terminal output', async () => {
     const config = 'pool: { size: 3, id: "red\\e[31m" }';
     const a = await own.start([...EPHEMERAL_PORTS, '--config', own.place().file('a.yaml', config)]);
     expect(sluice('pool', '--at', a.addresses.http[0]).stdout).toMatch(/^ {2}red\?\[31m has /m);
   });
 
-  test('nowhere: they were told how many they are', async () => {
+  test('daemon pool: a static pool needs no store', async () => {
     const a = await join('size: 3', 'a');
     await waitUntil(async () => (await view(a)).size === 3);
     await waitUntil(async () => (await countAllowed(a, 'key', LIMIT)) === LIMIT / 3);
@@ -273,7 +273,7 @@ describe('daemons that meet elsewhere', () => {
   });
 });
 
-test('a daemon in no pool says so', async () => {
+test('daemon pool: a daemon without a pool says so', async () => {
   const alone = await own.start(EPHEMERAL_PORTS);
   expect(sluice('pool', '--at', alone.addresses.http[0]).stdout).toBe(
     'It is in no pool: see docs/pool.md.\n',
