@@ -208,7 +208,7 @@ describe.skipIf(redisServer() === undefined)('redis pool store', () => {
       redisCli(own.port, 'REPLICAOF', 'NO', 'ONE');
       own.pause();
       const since = performance.now();
-      await expect(sync()).rejects.toThrow(/no reply within 200 ms$/);
+      await expect(sync()).rejects.toThrow(/no answer within 200 ms$/);
       expect(performance.now() - since).toBeLessThan(1500);
     } finally {
       client.disconnect();
@@ -242,7 +242,7 @@ describe.skipIf(redisServer() === undefined)('redis pool store', () => {
 
   test('redis pool store: refuses invalid options', async () => {
     const { client } = await connect();
-    expect(() => redisStore(client, { prefix: 'a{b}' })).toThrow('`prefix` to be a text without');
+    expect(() => redisStore(client, { prefix: 'a{b}' })).toThrow('`prefix` to be a string without');
     expect(() => redisStore(client, { deadline: 0 })).toThrow('`deadline`');
     expect(() => redisStore(client, { dedline: 5 } as object)).toThrow('`dedline`');
     expect(() => redisStore({} as never)).toThrow('a client of node-redis or ioredis');
