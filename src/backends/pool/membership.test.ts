@@ -122,7 +122,10 @@ test('pool membership: a second member with the same id gets an error', async ()
   const types: string[] = [];
   second.on(({ type }) => types.push(type));
   await clock.advanceAsync(2000);
-  expect(second.view()).toMatchObject({ size: 0, reason: expect.stringMatching(/uses the id a\b/) });
+  expect(second.view()).toMatchObject({
+    size: 0,
+    reason: expect.stringMatching(/uses the id a\b/),
+  });
   await expect(second.opened).rejects.toThrow(
     'the pool p is out of reach: another member uses the id a, or did a moment ago',
   );
