@@ -66,7 +66,7 @@ async function fastifyRateLimit(app) {
 
 const quiet = { headers: false };
 const legacy = { headers: 'legacy' };
-const inFlight = { limit: { adaptive: { fixed: 1000 } } };
+const inFlight = { limit: { concurrency: 1000 } };
 
 /** By framework: first the bare one, which the others are compared with. */
 export const servers = {

@@ -40,6 +40,7 @@ export type { QueueOrder } from './limiter/wait-queue.ts';
 export type { AdaptiveOptions } from './policies/adaptive.ts';
 export type { BucketOptions } from './policies/bucket.ts';
 export type { BusyOptions } from './policies/busy.ts';
+export type { ConcurrencyOptions } from './policies/concurrency.ts';
 export type { Limit } from './policies/limit.ts';
 export type { Feedback, KeyState, RuleStatus } from './policies/policy.ts';
 export type { RampMode, RampOptions } from './policies/ramp.ts';

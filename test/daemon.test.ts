@@ -344,7 +344,7 @@ describe('sluice check', () => {
   test('prints "never" for a denied key, and names an invalid option', async () => {
     const config = place().file(
       'sluice.yaml',
-      'deny: [mallory]\nlimits: { sink: { adaptive: { fixed: 1 }, match: sink } }\n',
+      'deny: [mallory]\nlimits: { sink: { concurrency: 1, match: sink } }\n',
     );
     const daemon = await start([...EPHEMERAL, '--config', config]);
     const at = ['--at', String(daemon.port('resp'))];

@@ -4,7 +4,7 @@
  */
 
 import { beforeAll, describe, expect, test } from 'vitest';
-import { runBench } from './support/play.ts';
+import { runBench } from './support/run-bench.ts';
 
 /** Each scenario ends by itself long before; this is for what nobody thought of. */
 const MAX_PLAY_MS = 90_000;

@@ -4,7 +4,7 @@
  */
 
 import { expect, test } from 'vitest';
-import { runBench } from './support/play.ts';
+import { runBench } from './support/run-bench.ts';
 import { etcdServer } from './support/services.ts';
 
 /** A watchdog: a normal run is much shorter. */

@@ -1,7 +1,7 @@
 /** Runs bench/soak/groups.mjs in short: real processes over HTTP with delay and a partition. */
 
 import { expect, test } from 'vitest';
-import { runBench } from './support/play.ts';
+import { runBench } from './support/run-bench.ts';
 
 /** A run ends long before. */
 const MAX_RUN_MS = 60_000;

@@ -1,7 +1,7 @@
 /** Runs bench/soak/peers.mjs in short: real daemons under faults. The limits here also hold on a busy machine. */
 
 import { expect, test } from 'vitest';
-import { runBench } from './support/play.ts';
+import { runBench } from './support/run-bench.ts';
 import { hasNamespaces } from './support/services.ts';
 
 /** A run ends long before. */

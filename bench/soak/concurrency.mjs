@@ -29,7 +29,7 @@ async function run(isFair, isShort) {
   try {
     const fleet = await startFleet({
       port: server.port,
-      limit: { adaptive: { fixed: cap } },
+      limit: { concurrency: cap },
       workers,
       lines: Math.ceil(cap / (workers - kills)) + 1, // survivors can use the whole limit, killed workers not
       work: { port: sink.port, longs: 1 },

@@ -64,7 +64,7 @@ describe.each([
   test('settles with the outcome of the status', async () => {
     const handlers = [200, 304, 404, 501, 408, 429, 500, 503].map((code) => status(code));
     const { url } = await serve(...handlers);
-    const sink = limiter({ limit: { adaptive: { fixed: 5 } } });
+    const sink = limiter({ limit: { concurrency: 5 } });
     const outcomes = outcomesOf(sink);
     const api = throttleFetch(inner, { limiter: sink });
     for (let n = 0; n < 8; n++) await (await api(url)).text();
@@ -115,7 +115,7 @@ describe.each([
       response.write('first');
       finish = () => response.end(' last');
     });
-    const sink = limiter({ limit: { adaptive: { fixed: 1 } } });
+    const sink = limiter({ limit: { concurrency: 1 } });
     const api = throttleFetch(inner, { limiter: sink });
     const response = await api(url);
     expect(sink.inspect(url).inFlight).toBe(0);
@@ -125,7 +125,7 @@ describe.each([
 
   test('a timeout settles as timeout, an abort as failed', async () => {
     const { url } = await serve(() => {});
-    const sink = limiter({ limit: { adaptive: { fixed: 9 } } });
+    const sink = limiter({ limit: { concurrency: 9 } });
     const outcomes = outcomesOf(sink);
     const api = throttleFetch(inner, { limiter: sink });
     await expect(api(url, { signal: AbortSignal.timeout(20) })).rejects.toThrow();
@@ -139,7 +139,7 @@ describe.each([
 
   test('an abort in the queue sends nothing', async () => {
     const { url, seen } = await serve(() => {});
-    const sink = limiter({ limit: { adaptive: { fixed: 1 } } });
+    const sink = limiter({ limit: { concurrency: 1 } });
     const api = throttleFetch(inner, { limiter: sink });
     const [first, second] = [new AbortController(), new AbortController()];
     const holding = api(url, { signal: first.signal });
@@ -156,7 +156,7 @@ describe.each([
     const dropper = createSocketServer((socket) => socket.destroy());
     await new Promise<void>((ready) => dropper.listen(0, '127.0.0.1', ready));
     const { port } = dropper.address() as AddressInfo;
-    const sink = limiter({ limit: { adaptive: { fixed: 9 } } });
+    const sink = limiter({ limit: { concurrency: 9 } });
     const outcomes = outcomesOf(sink);
     const api = throttleFetch(inner, { limiter: sink });
     await expect(api(`http://127.0.0.1:${port}`)).rejects.toThrow();
@@ -209,7 +209,7 @@ describe.each([
 
   test('signal null in init removes the signal of the Request', async () => {
     const { url } = await serve(status(200));
-    const api = throttleFetch(inner, { limit: { adaptive: { fixed: 1 } } });
+    const api = throttleFetch(inner, { limit: { concurrency: 1 } });
     const signal = AbortSignal.abort();
     expect((await api(url, { signal: null })).status).toBe(200);
     await expect(api(url, { signal })).rejects.toThrow();

@@ -207,7 +207,7 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
   });
 
   test('two limits, legacy headers: a limit without a reset removes that of the other', async () => {
-    const inFlight = limiter({ limit: { adaptive: { fixed: 1 } } });
+    const inFlight = limiter({ limit: { concurrency: 1 } });
     const get = await serve([
       { limiter: bucket(), headers: 'legacy' },
       { limiter: inFlight, headers: 'legacy' },
@@ -218,7 +218,7 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
   });
 
   test('two limits: the outer settles as ignored what the inner refuses', async () => {
-    const outer = limiter({ limit: { adaptive: { fixed: 10 } }, name: 'server' });
+    const outer = limiter({ limit: { concurrency: 10 }, name: 'server' });
     const get = await serve([
       { limiter: outer, key: () => 'all', headers: 'legacy' },
       { limiter: bucket(), headers: 'legacy' },
@@ -250,7 +250,7 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
   });
 
   test('concurrency limit: answers 503 above it, and serves again when a call is done', async () => {
-    const api = limiter({ limit: { adaptive: { fixed: 1 } }, name: 'db' });
+    const api = limiter({ limit: { concurrency: 1 }, name: 'db' });
     const { begun, work, inProgress } = controlledWork();
     const get = await serve({ limiter: api }, work);
 
@@ -278,7 +278,7 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
   });
 
   test('settles with the outcome of the response status', async () => {
-    const api = limiter({ limit: { adaptive: { fixed: 1 } } });
+    const api = limiter({ limit: { concurrency: 1 } });
     const get = await serve({ limiter: api }, (path) => {
       if (path === '/throws') throw new Error('out of luck');
       return Number(path.slice(1));
@@ -291,7 +291,7 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
   });
 
   test('outcome: a function replaces the default outcome', async () => {
-    const api = limiter({ limit: { adaptive: { fixed: 1 } } });
+    const api = limiter({ limit: { concurrency: 1 } });
     const outcome = (_: unknown, status: number) => (status === 404 ? 'busy' : undefined);
     const get = await serve({ limiter: api, outcome }, (path) => Number(path.slice(1)));
     for (const path of ['/404', '/500', '/200']) {
@@ -303,7 +303,7 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
 
   test('pipelined requests: a disconnect settles all permits as failed', async () => {
     const warned = vi.spyOn(process, 'emitWarning').mockImplementation(() => {});
-    const api = limiter({ limit: { adaptive: { fixed: 100 } } });
+    const api = limiter({ limit: { concurrency: 100 } });
     const { begun, work, inProgress } = controlledWork();
     const url = await start({ limiter: api }, work);
     const socket = pipelineRequests(url, 20);
@@ -318,7 +318,7 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
   });
 
   test('pipelined requests: each permit is settled once, when its response is sent', async () => {
-    const api = limiter({ limit: { adaptive: { fixed: 100 } } });
+    const api = limiter({ limit: { concurrency: 100 } });
     const { begun, work, inProgress } = controlledWork();
     const outcome = vi.fn();
     const url = await start({ limiter: api, outcome }, work);
@@ -338,7 +338,7 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
 
   test('pipelined requests that wait: a disconnect removes them from the queue', async () => {
     const clock = new VirtualClock();
-    const api = limiter({ limit: { adaptive: { fixed: 1 } }, clock });
+    const api = limiter({ limit: { concurrency: 1 }, clock });
     const { begun, work, inProgress } = controlledWork();
     const socket = pipelineRequests(await start({ limiter: api, wait: true }, work), 5);
     await inProgress(1);
@@ -350,7 +350,7 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
   });
 
   test('a disconnect settles the permit as failed', async () => {
-    const api = limiter({ limit: { adaptive: { fixed: 1 } } });
+    const api = limiter({ limit: { concurrency: 1 } });
     const { begun, work, inProgress } = controlledWork();
     const get = await serve({ limiter: api }, work);
     const disconnect = new AbortController();
@@ -423,7 +423,7 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
   });
 
   test('partition: passes the partition to the limiter', async () => {
-    const limit = { adaptive: { fixed: 2, partitions: { live: 0.5, batch: 0.5 } } };
+    const limit = { concurrency: { limit: 2, partitions: { live: 0.5, batch: 0.5 } } };
     const api = limiter({ limit });
     const { begun, work, inProgress } = controlledWork();
     const get = await serve({ limiter: api, partition: () => 'live' }, work);

@@ -32,7 +32,7 @@ const track = (server: RunningServer): string => {
 
 const one = () =>
   limiter({ limit: { bucket: { rate: '1/h', burst: 1 } }, clock: new VirtualClock() });
-const inFlight = (fixed = 1) => limiter({ limit: { adaptive: { fixed } } });
+const inFlight = (concurrency = 1) => limiter({ limit: { concurrency } });
 const settled = (api: ReturnType<typeof one>) =>
   vi.waitFor(() => expect(api.stats()).toMatchObject({ held: 0 }));
 
@@ -153,7 +153,7 @@ describe('node', () => {
 
   test('adds one close listener for a request that waited', async () => {
     const clock = new VirtualClock();
-    const api = limiter({ limit: { adaptive: { fixed: 1 } }, clock });
+    const api = limiter({ limit: { concurrency: 1 }, clock });
     const held = api.tryAcquire('127.0.0.1');
     const counts: number[] = [];
     const limited = node({ limiter: api, wait: true });
@@ -283,7 +283,7 @@ describe('node', () => {
     test('settles as ok', async () => {
       const { api, send } = await serve((response) => response.end('done'));
       const headers = await new Promise((resolve) => send().once('response', resolve).resume());
-      expect(headers).toMatchObject({ ':status': 200, ratelimit: '"adaptive";r=0' });
+      expect(headers).toMatchObject({ ':status': 200, ratelimit: '"concurrency";r=0' });
       await settled(api);
       expect(api.stats().settled).toMatchObject({ ok: 1 });
     });
@@ -478,7 +478,7 @@ describe('hono', () => {
     app.use(hono({ limiter: inFlight(), key: () => 'all' }));
     app.get('/own', () => new Response('done'));
     const response = await app.request('/own');
-    expect(response.headers.get('ratelimit')).toBe('"bucket";r=0;t=3600, "adaptive";r=0');
+    expect(response.headers.get('ratelimit')).toBe('"bucket";r=0;t=3600, "concurrency";r=0');
     expect(await response.text()).toBe('done');
   });
 
@@ -579,7 +579,7 @@ describe('hono', () => {
 
   test('without Node: a disconnect cancels a wait and settles a call as failed', async () => {
     const clock = new VirtualClock();
-    const api = limiter({ limit: { adaptive: { fixed: 1 } }, clock });
+    const api = limiter({ limit: { concurrency: 1 }, clock });
     const app = new Hono();
     app.use(hono({ limiter: api, key: () => 'all', wait: true }));
     const disconnect = new AbortController();

@@ -112,7 +112,7 @@ describe('instrument', () => {
 
   test('does not record the wait of a call that was denied in the end', async () => {
     const clock = new VirtualClock();
-    const api = limiter({ name: 'one', limit: { adaptive: { fixed: 1 } }, clock });
+    const api = limiter({ name: 'one', limit: { concurrency: 1 }, clock });
     const { meter, collect } = sdk();
     instrument(api, { meter });
     api.check('db');

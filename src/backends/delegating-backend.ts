@@ -1,7 +1,7 @@
 /**
- * A share around another: it does what that one does, save what whoever extends it does differently.
+ * Base class of backends that wrap another: delegates everything a subclass does not override.
  *
- * What only a bucket can do (`spare`, `gain`) is not handed on: whoever has it says so itself, as groups look for it.
+ * `takeSurplus` and `credit`, which only token buckets have, are not delegated: groups detect them by presence.
  */
 
 import type { Millis } from '../core/clock.ts';

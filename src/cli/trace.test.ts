@@ -151,7 +151,7 @@ describe('sluice trace', () => {
   });
 
   test('spacing: an expired permit is lost and delays no other call', () => {
-    const limit = { all: [{ spacing: { every: 100, expire: 50 } }, { adaptive: { fixed: 1 } }] };
+    const limit = { all: [{ spacing: { every: 100, expire: 50 } }, { concurrency: 1 }] };
     const calls = [
       { at: 0, check: 1, id: 'late' },
       { at: 300, settle: { id: 'late', rttMs: 10 } },

@@ -47,7 +47,7 @@ describe('composite limiter', () => {
   test('tryAcquire: a rate limit and a concurrency limit', () => {
     const clock = new VirtualClock();
     const rate = limiter({ name: 'rate', limit: per(10, 3), clock });
-    const flights = limiter({ name: 'flights', limit: { adaptive: { fixed: 2 } }, clock });
+    const flights = limiter({ name: 'flights', limit: { concurrency: 2 }, clock });
     const sink = all([rate, flights]);
     const [a, b] = [sink.tryAcquire(''), sink.tryAcquire('')];
     expect([a.verdict, b.verdict]).toEqual(['allow', 'allow']);
@@ -144,7 +144,7 @@ describe('composite limiter', () => {
 
   test('acquire: the same limiter and key twice is one call of both costs', async () => {
     const clock = new VirtualClock();
-    const one = limiter({ limit: { adaptive: { fixed: 3 } }, clock });
+    const one = limiter({ limit: { concurrency: 3 }, clock });
     const twice = all([one, one]);
     expect(await twice.acquire('k', 2)).toMatchObject({ verdict: 'deny', reason: 'never' });
     const permit = await twice.acquire('k', 1);
@@ -156,7 +156,7 @@ describe('composite limiter', () => {
   test('settle: an invalid cost in one component settles none', async () => {
     const clock = new VirtualClock();
     const odd = limiter({ limit: per(10, 10), clock });
-    const flights = limiter({ limit: { adaptive: { fixed: 5 } }, clock });
+    const flights = limiter({ limit: { concurrency: 5 }, clock });
     const both = all([{ limiter: odd, cost: (cost) => cost - 1 }, flights]);
     const permit = await both.acquire('k', 1);
     if (permit.verdict !== 'allow') return expect.unreachable();
@@ -173,7 +173,10 @@ describe('composite limiter', () => {
   test('settle: a partition counts in the components that have it', () => {
     const clock = new VirtualClock();
     const plain = limiter({ limit: per(10, 10), clock });
-    const parted = limiter({ limit: { adaptive: { fixed: 2, partitions: { live: 0.5 } } }, clock });
+    const parted = limiter({
+      limit: { concurrency: { limit: 2, partitions: { live: 0.5 } } },
+      clock,
+    });
     const both = all([plain, parted]);
     both.check('k', 1, { partition: 'live' });
     both.settle('k', { partition: 'live' });

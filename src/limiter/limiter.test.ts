@@ -53,7 +53,7 @@ describe('limiter', () => {
 
   test('settle: frees the place of a call in flight', () => {
     const clock = new VirtualClock();
-    const api = limiter({ limit: { adaptive: { fixed: 1 } }, clock });
+    const api = limiter({ limit: { concurrency: 1 }, clock });
     expect(api.check('sink').verdict).toBe('allow');
     expect(api.check('sink').verdict).toBe('deny');
     api.settle('sink', { rttMs: 5 });
@@ -215,7 +215,7 @@ describe('limiter: status, events and counters', () => {
   });
 
   test('inspect: a concurrency limit reports no opening time', () => {
-    const api = limiter({ limit: { adaptive: { fixed: 1 } }, clock: clockAt() });
+    const api = limiter({ limit: { concurrency: 1 }, clock: clockAt() });
     api.check('x');
     const { by, opensInMs, rules } = api.inspect('x');
     expect({ by, opensInMs, rules }).toEqual({
@@ -349,7 +349,7 @@ describe('limiter: status, events and counters', () => {
 describe('limiter: a permit that is never settled', () => {
   test('expires, is reported, and gives its place back', async () => {
     const clock = new VirtualClock();
-    const api = limiter({ limit: { adaptive: { fixed: 1 } }, clock, permitTimeout: '1m' });
+    const api = limiter({ limit: { concurrency: 1 }, clock, permitTimeout: '1m' });
     const events: unknown[] = [];
     api.on((event) => event.type === 'expired' && events.push(event));
     const lost = api.tryAcquire('sink');
@@ -386,7 +386,7 @@ describe('limiter: a permit that is never settled', () => {
       },
     };
     const api = limiter({
-      limit: { adaptive: { fixed: 99 } },
+      limit: { concurrency: 99 },
       clock: counting,
       permitTimeout: 100,
     });
@@ -398,7 +398,7 @@ describe('limiter: a permit that is never settled', () => {
 
   test('does not expire if settled in time', async () => {
     const clock = new VirtualClock();
-    const api = limiter({ limit: { adaptive: { fixed: 10 } }, clock, permitTimeout: '1m' });
+    const api = limiter({ limit: { concurrency: 10 }, clock, permitTimeout: '1m' });
     for (let n = 0; n < 1000; n++) {
       const permit = api.tryAcquire('sink');
       await clock.advanceAsync(500);
@@ -530,7 +530,7 @@ describe('limiter: close', () => {
 
   test('refuses later calls by every verb; a permit can still be settled', async () => {
     const hash = createHasher([1, 2]);
-    const options = { limit: { adaptive: { fixed: 2 } }, clock: new VirtualClock() } as const;
+    const options = { limit: { concurrency: 2 }, clock: new VirtualClock() } as const;
     const api = createLimiter(options, { hasher: hash }) as SyncLimiter;
     const permit = api.tryAcquire('x');
     api.close();

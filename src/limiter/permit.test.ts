@@ -5,7 +5,7 @@ import { limiter } from './limiter.ts';
 describe('permit', () => {
   const setUp = () => {
     const clock = new VirtualClock();
-    return { clock, api: limiter({ limit: { adaptive: { fixed: 2 } }, clock }) };
+    return { clock, api: limiter({ limit: { concurrency: 2 }, clock }) };
   };
 
   test('is held until it is settled; a second settle has no effect', async () => {

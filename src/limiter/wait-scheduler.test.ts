@@ -112,7 +112,7 @@ describe('wait queue of a local limiter', () => {
   });
 
   test('a settled call wakes the next waiter', async () => {
-    const { clock, log, enter } = setUp({ limit: { adaptive: { fixed: 2 } } });
+    const { clock, log, enter } = setUp({ limit: { concurrency: 2 } });
     const first = enter('a');
     for (const name of ['b', 'c', 'd']) enter(name);
     await clock.advanceAsync(100);
@@ -165,7 +165,7 @@ describe('wait queue of a local limiter', () => {
   });
 
   test('when the first waiter expires, a smaller one behind it is served', async () => {
-    const { clock, api, log, enter } = setUp({ limit: { adaptive: { fixed: 3 } } });
+    const { clock, api, log, enter } = setUp({ limit: { concurrency: 3 } });
     api.check('key');
     enter('large', 3, { wait: 1_000 });
     enter('small', 1);
@@ -321,7 +321,7 @@ describe('wait queue on the real clock', () => {
   test('a wait for a call to settle keeps the process alive', () => {
     const script = `
       import { limiter } from 'sluice';
-      const sink = limiter({ limit: { adaptive: { fixed: 1 } } });
+      const sink = limiter({ limit: { concurrency: 1 } });
       const held = await sink.acquire('key');
       setTimeout(() => held.settle(), 300).unref();
       await sink.acquire('key');

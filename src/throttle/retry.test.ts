@@ -28,7 +28,7 @@ function setUp(answers: readonly (Answer | Error)[], options: Partial<ThrottleOp
     if (answer instanceof Error) throw answer;
     return answer;
   };
-  const sink = limiter({ limit: { adaptive: { fixed: 5 } }, clock, random: half });
+  const sink = limiter({ limit: { concurrency: 5 }, clock, random: half });
   const call = throttle(work, {
     limiter: sink,
     outcome: (error, result) => (error ? 'failed' : (result?.outcome ?? 'ok')),

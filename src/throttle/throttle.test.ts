@@ -123,7 +123,7 @@ describe('throttle', () => {
   });
 
   test('an error of the function is passed on and its permit settled', () => {
-    const limit = { adaptive: { fixed: 1 } } as const;
+    const limit = { concurrency: 1 } as const;
     const shared = limiter({ limit, clock: new VirtualClock() });
     const fail = throttle(
       () => {
@@ -137,7 +137,7 @@ describe('throttle', () => {
   });
 
   test('an error of the outcome or used option leaves no permit unsettled', async () => {
-    const shared = limiter({ limit: { adaptive: { fixed: 1 } }, clock: new VirtualClock() });
+    const shared = limiter({ limit: { concurrency: 1 }, clock: new VirtualClock() });
     const outcome = () => {
       throw new Error('no idea');
     };
@@ -214,7 +214,7 @@ describe('throttle: error messages', () => {
 
   test('a wait that ends at its limit says how long it took', async () => {
     const clock = new VirtualClock();
-    const limit = { adaptive: { fixed: 1 } } as const;
+    const limit = { concurrency: 1 } as const;
     const sink = limiter({ limit, clock });
     sink.tryAcquire('');
     const send = throttle(async () => 1, { limiter: sink, wait: 300 });
@@ -305,7 +305,7 @@ describe('throttle: a refused call', () => {
 describe('throttle with wait: a call that fits', () => {
   test.each([
     ['spacing with reservations', { limit: { spacing: { every: 100, reserve: 5 } } }],
-    ['calls in flight', { limit: { adaptive: { fixed: 1 } } }],
+    ['calls in flight', { limit: { concurrency: 1 } }],
     ['a bucket', { limit: { bucket: { rate: 1 } } }],
   ] as const)('starts in the same tick: %s', (_name, options) => {
     let begun = false;
@@ -320,7 +320,7 @@ describe('throttle with wait: a call that fits', () => {
   });
 
   test('is not counted as waited, on the real clock either', async () => {
-    for (const limit of [{ adaptive: { fixed: 9 } }, { spacing: { every: 0.001 } }] as const) {
+    for (const limit of [{ concurrency: 9 }, { spacing: { every: 0.001 } }] as const) {
       const sink = limiter({ limit });
       for (let n = 0; n < 20; n++) {
         const entry = await sink.acquire('k');

@@ -40,7 +40,7 @@ describe('HeaderWriter: draft headers', () => {
   });
 
   test('concurrency limit: quota without a window and a reset', () => {
-    expect(draftHeaders({ adaptive: { fixed: 3 } }, 1)).toEqual([
+    expect(draftHeaders({ concurrency: 3 }, 1)).toEqual([
       '"api";q=3;qu="concurrent-requests"',
       '"api";r=2',
     ]);

@@ -83,8 +83,8 @@ export function tightestRule(rules: readonly NamedRuleStatus[]): NamedRuleStatus
  */
 const MAX_ADVERTISED_QUOTA = 1_000_000;
 
-const hasAdvertisableQuota = ({ kind, quota }: NamedRuleStatus): boolean =>
-  kind !== 'busy' || quota < MAX_ADVERTISED_QUOTA;
+const hasAdvertisableQuota = ({ isCapacity, quota }: NamedRuleStatus): boolean =>
+  !isCapacity || quota < MAX_ADVERTISED_QUOTA;
 
 /** A policy as it was last serialised. */
 interface CachedPolicy {

@@ -67,8 +67,7 @@ const PROBLEM_BY_STATUS: Readonly<Record<RefusalStatus, { type: string; title: s
 const COOLDOWN = 'cooldown';
 
 /** Rules on the capacity of the service, as opposed to the quota of a client. */
-const isCapacityRule = ({ kind }: NamedRuleStatus): boolean =>
-  kind === 'adaptive' || kind === 'busy';
+const isCapacityRule = ({ isCapacity }: NamedRuleStatus): boolean => isCapacity === true;
 
 /** Builds the response; with a writer, it carries the limit's headers. */
 export const buildRefusal = (

@@ -184,19 +184,19 @@ describe('requestLimiter: refused', () => {
   });
 
   test('429 if a quota is exhausted, whatever else refuses', () => {
-    const limit = { all: [{ adaptive: { fixed: 1 } }, { bucket: { rate: '1/m', burst: 1 } }] };
+    const limit = { all: [{ concurrency: 1 }, { bucket: { rate: '1/m', burst: 1 } }] };
     const limited = make({ limit });
     limited.check(alice);
     expect(summary(limited.check(alice)).slice(0, 2)).toEqual([429, '60']);
-    expect(summary(limited.check(alice))[3]).toEqual(['api.adaptive', 'api.bucket']);
+    expect(summary(limited.check(alice))[3]).toEqual(['api.concurrency', 'api.bucket']);
   });
 
   test('503 if only the concurrency limit refuses', () => {
-    const limit = { all: [{ adaptive: { fixed: 1 } }, { bucket: { rate: '1/m', burst: 9 } }] };
+    const limit = { all: [{ concurrency: 1 }, { bucket: { rate: '1/m', burst: 9 } }] };
     const limited = make({ limit });
     limited.check(alice);
     const [status, retryAfter, , policies] = summary(limited.check(alice));
-    expect([status, retryAfter, policies]).toEqual([503, '1', ['api.adaptive']]);
+    expect([status, retryAfter, policies]).toEqual([503, '1', ['api.concurrency']]);
   });
 
   test('never shows remaining capacity, though the clock moved since the decision', () => {
@@ -294,7 +294,7 @@ describe('requestLimiter: option refuse', () => {
 describe('requestLimiter: option shadow', () => {
   test('admits what it would refuse, and emits the decision', () => {
     const events: LimitEvent[] = [];
-    const limited = make({ shadow: true, limit: { adaptive: { fixed: 1 } } });
+    const limited = make({ shadow: true, limit: { concurrency: 1 } });
     limited.limiter.on((event) => events.push(event));
     expect(limited.check(alice)).toMatchObject({ isAllowed: true, headers: undefined });
     expect(limited.check(alice)).toEqual({
@@ -415,7 +415,7 @@ describe('requestLimiter: errors', () => {
   });
 
   test('an unknown partition is counted against what partitions leave', () => {
-    const limit = { adaptive: { fixed: 2, partitions: { live: 0.5 } } };
+    const limit = { concurrency: { limit: 2, partitions: { live: 0.5 } } };
     const partition = ({ headers }: PlainRequest) => headers.class as string;
     const limited = make({ limit, partition, onError: () => {} });
     const as = (name: string) => limited.check(from('203.0.113.9', { class: name }));
@@ -430,7 +430,7 @@ describe('requestLimiter: errors', () => {
   });
 
   test('a known partition is not checked again', () => {
-    const limited = make({ limit: { adaptive: { fixed: 9, partitions: { live: 1 } } } });
+    const limited = make({ limit: { concurrency: { limit: 9, partitions: { live: 1 } } } });
     const peek = vi.spyOn(limited.limiter as Limiter, 'peek');
     const same = make({ limiter: limited.limiter, partition: () => 'live' });
     for (let n = 0; n < 3; n++) same.check(alice);
@@ -516,7 +516,7 @@ describe('requestLimiter: errors', () => {
 
   test('a permit whose settle throws: the error is reported', () => {
     const onError = vi.fn();
-    const limited = make({ limit: { adaptive: { fixed: 1 } }, onError });
+    const limited = make({ limit: { concurrency: 1 }, onError });
     limited.settle({ settle: fail } as never, 'ok');
     expect(onError).toHaveBeenCalledTimes(1);
   });

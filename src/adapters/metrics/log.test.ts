@@ -128,7 +128,7 @@ describe('logLimiting', () => {
         expect(fields).not.toHaveProperty('until');
       },
     };
-    const sink = limiter({ name: 'sink', limit: { adaptive: { fixed: 1 } }, clock });
+    const sink = limiter({ name: 'sink', limit: { concurrency: 1 }, clock });
     const small = limiter({ name: 'small', limit: { bucket: { rate: 1, burst: 1 } }, clock });
     logLimiting([sink, small], logger);
     checks(sink, 2, 'db');

@@ -20,7 +20,7 @@ import type { Random } from '../../core/random.ts';
 import type { Policy, State } from '../../policies/policy.ts';
 import type { RttEstimator } from '../rtt-estimator.ts';
 import type { ClockOffsets } from './clock-offsets.ts';
-import { type DecisionTime, INSTANT_INDEX } from './delayed-rule.ts';
+import type { DecisionTime } from './delayed-rule.ts';
 import type { LeaseCache } from './leases.ts';
 import { decodeValue, encodeValue, type RegisterValue } from './register-value.ts';
 import type { Semaphore } from './semaphore.ts';
@@ -87,7 +87,7 @@ export class CasRegister {
   constructor(key: string, context: RegisterContext) {
     this.#key = key;
     this.#context = context;
-    this.#instantIndex = INSTANT_INDEX[context.policy.kind];
+    this.#instantIndex = context.policy.instantIndex ?? 0;
   }
 
   get isIdle(): boolean {

@@ -22,9 +22,6 @@ import type { Policy, Settlement, State } from '../../policies/policy.ts';
 import { spacing } from '../../policies/spacing.ts';
 import { everyMsOf } from '../lookahead.ts';
 
-/** The position of the instant in the state of a rule. A rule without one cannot be shared through etcd. */
-export const INSTANT_INDEX: Readonly<Record<string, number>> = { spacing: 0, bucket: 1 };
-
 /** The time of a decision, and the longest delay until the caller has it. */
 export interface DecisionTime {
   readonly now: Millis;

@@ -16,7 +16,6 @@ import type { Policy } from '../../policies/policy.ts';
 import { everyMsOf } from '../lookahead.ts';
 import type { RemoteBackendFactory } from '../remote-backend.ts';
 import { EtcdBackend, type OnNoQuorum } from './backend.ts';
-import { INSTANT_INDEX } from './delayed-rule.ts';
 import { type EtcdConnectionOptions, isString, readConnectionOptions } from './endpoints.ts';
 import { etcdRegisterStore } from './http-store.ts';
 import { EtcdHttp } from './transport.ts';
@@ -47,7 +46,7 @@ export function etcd(options: EtcdOptions, path = 'backend'): RemoteBackendFacto
   return {
     isRemote: true,
     create(policy, context) {
-      if (!(policy.kind in INSTANT_INDEX)) {
+      if (policy.instantIndex === undefined) {
         const kinds = 'a bucket or a spacing when it is shared through etcd';
         throw new ConfigError('limit', kinds, policy.kind);
       }

@@ -125,12 +125,12 @@ export class Group {
   #allot(
     policy: Policy,
   ): { policy: Policy } & Pick<GroupBucket, 'perMs' | 'burst' | 'reserveLevel'> {
-    const [spec] = policy.specs ?? [];
-    if (policy.kind !== 'bucket' || !spec) {
+    const [terms, ...others] = policy.buckets ?? [];
+    if (!terms || others.length > 0) {
       const expected = 'a bucket: only its tokens can be stored and borrowed';
       throw new ConfigError('limit', expected, policy.kind);
     }
-    const [perMs, wholeBurst, maxDebt] = spec.params;
+    const { perMs, burst: wholeBurst, maxDebt } = terms;
     const fraction = this.#fraction;
     const burst = wholeBurst * fraction;
     if (fraction === 0) {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { backendContract } from '../../../test/support/share-contract.ts';
+import { backendContract } from '../../../test/support/backend-contract.ts';
 import { createHasher } from '../../core/hash.ts';
 import { seededRandom } from '../../core/random.ts';
 import { createPolicy } from '../../policies/limit.ts';

@@ -9,11 +9,11 @@ import type { Millis } from '../../core/clock.ts';
 import type { Decision } from '../../core/decision.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { createHasher, type Hasher } from '../../core/hash.ts';
-import { bindingLevel, raiseLevels, timeToFull } from '../../policies/bucket.ts';
-import type { Policy, Settlement, State } from '../../policies/policy.ts';
+import type { BucketTerms, Policy, Settlement, State } from '../../policies/policy.ts';
 import type { BackendContext, BackendFactory, CheckWithStatus } from '../backend.ts';
 import { DelegatingBackend } from '../delegating-backend.ts';
 import { LocalBackend } from '../local/backend.ts';
+import { bindingLevel, raiseLevels, timeToFull } from './bucket-levels.ts';
 import { ImportedCredits } from './credits.ts';
 import type { PeerLimit } from './limits.ts';
 
@@ -43,7 +43,7 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
     { name, clock, random, maxKeys }: BackendContext,
     network: PeerNetwork,
   ) {
-    const buckets = bucketParamsOf(policy);
+    const buckets = bucketsOf(policy);
     const local = new LocalBackend(policy, { clock, random, maxKeys, hasher: network.hasher });
     super(local);
     this.#network = network;
@@ -54,7 +54,7 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
       timeToFull(buckets, state, i, now).map(ceilMs);
     this.#limit = {
       id: limitId(name, policy),
-      isAdditive: buckets.length === 1 && buckets[0][2] === Infinity,
+      isAdditive: buckets.length === 1 && buckets[0].maxDebt === Infinity,
       applyRemoteHits: (low, high, hits, agoMs) =>
         void local.updateHashed(low, high, { hits }, agoMs),
       buckets: buckets.length,
@@ -162,12 +162,11 @@ export const dryRunPeers: BackendFactory = {
   },
 };
 
-/** The parameters of each bucket of the policy. */
-function bucketParamsOf({ kind, specs }: Policy): readonly (readonly number[])[] {
-  if (!specs?.every((spec) => spec.kind === 'bucket')) {
+/** The terms of each bucket of the policy. */
+function bucketsOf({ kind, buckets }: Policy): readonly BucketTerms[] {
+  if (!buckets)
     throw new ConfigError('limit', 'made of token buckets when `peers` shares it', kind);
-  }
-  return specs.map(({ params }) => params);
+  return buckets;
 }
 
 /** The same name and rule give the same id on every node (FNV-1a). */

@@ -7,8 +7,8 @@ import { fixedPool, poolFromEnvironment } from './static-size.ts';
 const OPTIONS = { memberTimeoutMs: 2000, isStrict: false };
 const REQUEST = { id: 'a', seq: 1, using: { size: 0, rank: -1, round: 0 } };
 
-describe('a pool of a fixed size', () => {
-  test('divides a limit at once', async () => {
+describe('static pool', () => {
+  test('static pool: divides a limit at once', async () => {
     const clock = new VirtualClock(5_000);
     const limit = { ramp: { min: 100, max: 100, over: '1s' } };
     const pods = [0, 1, 2].map((rank) => pool(fixedPool(3, rank, clock), { clock }));
@@ -28,7 +28,7 @@ describe('a pool of a fixed size', () => {
     expect(await store.sync('', REQUEST, OPTIONS)).toMatchObject({ claim, active: claim.size });
   });
 
-  test('without a rank nobody has a turn at the remainder', async () => {
+  test('static pool: without a rank there are no turns at the remainder', async () => {
     const store = poolFromEnvironment('PODS', undefined, { PODS: '5' });
     expect(await store.sync('', REQUEST, OPTIONS)).toMatchObject({ claim: { size: 5, rank: -1 } });
   });
@@ -53,7 +53,7 @@ describe('a pool of a fixed size', () => {
     expect(() => fixedPool(size, rank)).toThrow(message);
   });
 
-  test('takes no clock that is none, and no variables without a name', () => {
+  test('static pool: refuses an invalid clock or variable name', () => {
     expect(() => fixedPool(3, 0, 5 as never)).toThrow('`clock`');
     expect(() => poolFromEnvironment(undefined as never)).toThrow('`sizeVariable`');
     expect(() => poolFromEnvironment('PODS', '', { PODS: '3' })).toThrow('`rankVariable`');

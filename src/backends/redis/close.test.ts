@@ -40,7 +40,7 @@ function countingClock() {
 
 const HOURLY: Limit = { spacing: { every: '1h' } };
 
-const ONE_IN_FLIGHT: Limit = { adaptive: { fixed: 1 } };
+const ONE_IN_FLIGHT: Limit = { concurrency: 1 };
 
 describe.skipIf(redisServer() === undefined).each([
   ['node-redis', nodeRedis],

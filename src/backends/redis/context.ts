@@ -100,8 +100,7 @@ function createFallback(
   if (onUnavailable !== 'local')
     return { check: () => decideUnavailable(onUnavailable), settle: () => {} };
   const local = new LocalBackend(policy, { clock, random, maxKeys });
-  const flights = policy.specs?.find(({ kind }) => kind === 'flights');
-  const [most = Infinity] = flights?.params ?? [];
+  const { concurrencyLimit: most = Infinity } = policy;
   return {
     // This process's part of the limit: the whole limit with every cost multiplied by the number of processes. A cost
     // that could then never fit is charged once.

@@ -100,7 +100,7 @@ describe.skipIf(redisServer() === undefined).each([
       },
     };
     const backend = redis(stage.firstClient.client, { fairQueue: true, deadline: 50 });
-    const api = limiter({ name: 'api', limit: { adaptive: { fixed: 1 } }, backend, clock });
+    const api = limiter({ name: 'api', limit: { concurrency: 1 }, backend, clock });
     stage.limiters.push(api);
     await api.inspect('sink');
     await whilePaused(api, async () => {

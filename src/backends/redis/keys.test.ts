@@ -24,7 +24,7 @@ describe.skipIf(redisServer() === undefined)('redis keys', () => {
   }
 
   const once: Limit = { bucket: { rate: '1/h', burst: 1 } };
-  const inFlight: Limit = { adaptive: { fixed: 1 } };
+  const inFlight: Limit = { concurrency: 1 };
 
   test('limits of one name and different kinds have separate keys', async () => {
     const kinds: Limit[] = [

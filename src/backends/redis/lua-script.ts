@@ -172,6 +172,11 @@ local function admit(key, id, cost) return checkNow(stateOf(key), cost) end
 /** Commands that a script knows: all, those of the fair queue as well, or `a` alone. */
 export type ScriptScope = 'all' | 'fair-queue' | 'check-only';
 
+/** Hand-written scripts for a plain check of a single rule. */
+const CHECK_SCRIPTS: Readonly<Record<string, typeof bucketCheckScript>> = {
+  bucket: bucketCheckScript,
+};
+
 export function scriptOf(
   specs: readonly RuleSpec[],
   width: number,
@@ -179,9 +184,8 @@ export function scriptOf(
 ): string {
   const isFair = scope === 'fair-queue';
   const [first] = specs;
-  if (scope === 'check-only' && specs.length === 1 && first.kind === 'bucket') {
-    return bucketCheckScript(first, MAX_TTL_MS, READ_LUA);
-  }
+  const checkScript = specs.length === 1 ? CHECK_SCRIPTS[first.kind] : undefined;
+  if (scope === 'check-only' && checkScript) return checkScript(first, MAX_TTL_MS, READ_LUA);
   return `${ruleLua(specs, scope === 'check-only' && hasShortForm(specs))}
 local FORMAT, BYTES = '<${'d'.repeat(width)}', ${8 * width}
 local call, sub, match, gmatch = redis.call, string.sub, string.match, string.gmatch

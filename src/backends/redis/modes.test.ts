@@ -90,7 +90,7 @@ describe.skipIf(redisServer() === undefined).each([
   }, 20_000);
 
   test('concurrency limit: counts calls in flight over all processes, and acquire waits', async () => {
-    const limit = { adaptive: { fixed: 3 } } as const;
+    const limit = { concurrency: 3 } as const;
     const [a, b] = [fixture.firstClient, fixture.secondClient].map((from) =>
       shared(limit, {}, from),
     );
@@ -107,7 +107,7 @@ describe.skipIf(redisServer() === undefined).each([
   });
 
   test('concurrency limit: a waiter polls with back-off, and a local settlement wakes it at once', async () => {
-    const api = shared({ adaptive: { fixed: 1 } });
+    const api = shared({ concurrency: 1 });
     const held = await api.acquire('sink');
     const before = calls();
     const waiting = api.acquire('sink');
@@ -126,7 +126,7 @@ describe.skipIf(redisServer() === undefined).each([
   });
 
   test('concurrency limit with fair queue: grants in order of arrival, without polling', async () => {
-    const limit = { adaptive: { fixed: 2 } } as const;
+    const limit = { concurrency: 2 } as const;
     const pair = [fixture.firstClient, fixture.secondClient].map((from) =>
       shared(limit, { fairQueue: true }, from),
     );
@@ -157,33 +157,33 @@ describe.skipIf(redisServer() === undefined).each([
   }, 20_000);
 
   test('concurrency limit with fair queue: skips crashed processes, and refuses a cost above the limit for good', async () => {
-    const api = shared({ adaptive: { fixed: 2 } }, { fairQueue: true });
+    const api = shared({ concurrency: 2 }, { fairQueue: true });
     const [seconds, micros] = fixture.cli('TIME').split('\n').map(Number);
     const endsAt = seconds * 1000 + micros / 1000 + 300;
-    fixture.cli('ZADD', 'sluice:{api:sink}:flights', String(endsAt), 'ghost/1#1');
-    fixture.cli('RPUSH', 'sluice:{api:sink}:flights:queue', 'ghost/2/1');
+    fixture.cli('ZADD', 'sluice:{api:sink}:concurrency', String(endsAt), 'ghost/1#1');
+    fixture.cli('RPUSH', 'sluice:{api:sink}:concurrency:queue', 'ghost/2/1');
     const permit = await api.acquire('sink', 2, { wait: 8000 });
     expect(permit.verdict).toBe('allow');
     expect((await api.inspect('sink'))?.inFlight).toBe(2);
     if (permit.verdict === 'allow') permit.settle();
     expect(await api.acquire('sink', 3)).toMatchObject({ verdict: 'deny', reason: 'never' });
     await vi.waitFor(async () => expect((await api.inspect('sink'))?.inFlight).toBe(0));
-    expect(fixture.cli('EXISTS', 'sluice:{api:sink}:flights:queue')).toBe('0');
+    expect(fixture.cli('EXISTS', 'sluice:{api:sink}:concurrency:queue')).toBe('0');
   }, 20_000);
 
   test('concurrency limit: capacity of a crashed process is free when its lease expires', async () => {
-    const api = shared({ adaptive: { fixed: 1 } });
+    const api = shared({ concurrency: 1 });
     const [seconds, micros] = fixture.cli('TIME').split('\n').map(Number);
     const endsAt = seconds * 1000 + micros / 1000 + 300;
-    fixture.cli('ZADD', 'sluice:{api:sink}:flights', String(endsAt), 'ghost/1#1');
+    fixture.cli('ZADD', 'sluice:{api:sink}:concurrency', String(endsAt), 'ghost/1#1');
     expect((await api.tryAcquire('sink')).verdict).toBe('deny');
     expect((await api.acquire('sink', 1, { wait: 5000 })).verdict).toBe('allow');
   });
 
   test('concurrency limit: during an outage, calls in flight are counted and settled locally', async () => {
-    const whole = shared({ adaptive: { fixed: 2 } }, { deadline: 50 });
-    const half = shared({ adaptive: { fixed: 4 } }, { deadline: 50, processes: 2 });
-    const few = shared({ adaptive: { fixed: 2 } }, { deadline: 50, processes: 8 });
+    const whole = shared({ concurrency: 2 }, { deadline: 50 });
+    const half = shared({ concurrency: 4 }, { deadline: 50, processes: 2 });
+    const few = shared({ concurrency: 2 }, { deadline: 50, processes: 8 });
     await Promise.all([whole, half, few].map((api) => api.inspect('sink')));
     fixture.service.pause();
     try {
@@ -301,6 +301,6 @@ describe.skipIf(redisServer() === undefined).each([
     expect(() => shared(perSecond(1, 1), { prefetch: 5, fairQueue: true })).toThrow(
       'backend.prefetch',
     );
-    expect(() => shared({ all: [{ adaptive: { fixed: 1 } }, perSecond(1, 1)] })).toThrow('alone');
+    expect(() => shared({ all: [{ concurrency: 1 }, perSecond(1, 1)] })).toThrow('alone');
   });
 });

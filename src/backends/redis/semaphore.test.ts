@@ -7,7 +7,7 @@ import { VirtualClock } from '../../testing/index.ts';
 import { redis } from './options.ts';
 import { LEASE_TTL_MS, semaphoreScript } from './semaphore.ts';
 
-const SINK = 'sluice:{api:sink}:flights';
+const SINK = 'sluice:{api:sink}:concurrency';
 
 describe.skipIf(redisServer() === undefined)('semaphore script', () => {
   test('a renewal restores a lease that Redis lost, unless it is late', async () => {
@@ -45,7 +45,7 @@ describe('semaphore backend', () => {
     };
     const api = limiter({
       name: 'api',
-      limit: { adaptive: { fixed: 2 } },
+      limit: { concurrency: 2 },
       backend: redis(client, { deadline: '1h' }),
       clock,
     });
@@ -78,7 +78,7 @@ describe('semaphore backend', () => {
       },
     };
     const backend = redis(client);
-    const api = limiter({ name: 'api', limit: { adaptive: { fixed: 2 } }, backend });
+    const api = limiter({ name: 'api', limit: { concurrency: 2 }, backend });
     await api.settle('sink');
     await api.settle('sink', { outcome: 'ignored' });
     expect(await api.takeUpTo('sink', 0)).toBe(0);

@@ -5,7 +5,7 @@
  * and removes it when the call settles. A process that crashed stops renewing, and its capacity is free again when the
  * lease expires, on Redis's clock.
  *
- *     sluice:{name:key}:flights   id ─▶ expires at   id ─▶ expires at   …   one entry for each call in flight
+ *     sluice:{name:key}:concurrency   id ─▶ expires at   id ─▶ expires at   …   one entry for each call in flight
  *
  * With a fair queue (`fair-queue.ts`), the command that settles a call notifies the waiter at the head.
  */

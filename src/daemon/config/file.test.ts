@@ -91,7 +91,7 @@ limits:
     redis: { url: nowhere, deadline: 0, prefech: 1 }
     pool: true
   both: { all: [{ spacing: { every: x, reserve: 0.5 } }, { window: { limit: 0, per: 1, steps: 0 } }] }
-  flights: { adaptive: { fixed: 0, max: 3, alpha: 2, partitions: { a: 2, b: 0 } } }
+  flights: { adaptive: { fixed: 0, initial: 0, max: 3, alpha: 2, partitions: { a: 2, b: 0 } } }
 `;
     expect(placesOf(text).slice(0, -1)).toEqual([
       '4 limits.api.bucket.rate',

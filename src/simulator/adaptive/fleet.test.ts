@@ -9,20 +9,20 @@ const figures = (own: Partial<FleetConfig>) => fleet(own).figures;
 
 describe('the scenarios', () => {
   test('know their best: as many in flight as there are workers get all of it', () => {
-    expect(figures({ limit: { fixed: 20 } }).utilisation).toBeCloseTo(1, 2);
+    expect(figures({ limit: { concurrency: 20 } }).utilisation).toBeCloseTo(1, 2);
     expect(
-      figures({ scenario: createScenario('uneven'), limit: { fixed: 30 } }).utilisation,
+      figures({ scenario: createScenario('uneven'), limit: { concurrency: 30 } }).utilisation,
     ).toBeCloseTo(1, 1);
     expect(
-      figures({ scenario: createScenario('steady'), limit: { fixed: 200 } }).utilisation,
+      figures({ scenario: createScenario('steady'), limit: { concurrency: 200 } }).utilisation,
     ).toBeCloseTo(1, 1);
-    expect(figures({ limit: { fixed: 10 } }).utilisation).toBeCloseTo(0.5, 2);
+    expect(figures({ limit: { concurrency: 10 } }).utilisation).toBeCloseTo(0.5, 2);
   });
 
   test.each(SCENARIOS)('nobody gets more than the best of %s', (name) => {
-    for (const fixed of [10, 30, 60]) {
+    for (const concurrency of [10, 30, 60]) {
       expect(
-        figures({ scenario: createScenario(name), limit: { fixed } }).utilisation,
+        figures({ scenario: createScenario(name), limit: { concurrency } }).utilisation,
       ).toBeLessThan(1.02);
     }
   });
@@ -58,8 +58,8 @@ describe('a fleet', () => {
   });
 
   test('tells when it was there, and never if it never was', () => {
-    expect(figures({ limit: { fixed: 20 } }).convergenceS).toBeLessThan(1.5);
-    expect(figures({ limit: { fixed: 10 } }).convergenceS).toBe(Infinity);
+    expect(figures({ limit: { concurrency: 20 } }).convergenceS).toBeLessThan(1.5);
+    expect(figures({ limit: { concurrency: 10 } }).convergenceS).toBe(Infinity);
     expect(figures({}).recoveryS).toBeNaN();
   });
 

@@ -165,7 +165,7 @@ describe('HTTP handler fuzz', () => {
         clock,
         limits: {
           api: { bucket: { rate: '1/s', burst: 3 }, deny: 'mallory' },
-          jobs: { adaptive: { fixed: 3 }, permitTimeout: '1000h', match: { regex: 'c.*' } },
+          jobs: { concurrency: 3, permitTimeout: '1000h', match: { regex: 'c.*' } },
           paced: { spacing: { every: '1s' }, match: 'x*', always: true },
         },
         deny: 'eve',

@@ -305,7 +305,7 @@ describe('HTTP batch', () => {
 });
 
 describe('HTTP permit', () => {
-  const limits = { jobs: { adaptive: { fixed: 1 } } };
+  const limits = { jobs: { concurrency: 1 } };
 
   test('hold=1: is in flight until it is settled', async () => {
     const { sendRequest } = await start({ limits });
@@ -323,7 +323,7 @@ describe('HTTP permit', () => {
   });
 
   test('settle: by form, URL or JSON; an invalid result settles nothing', async () => {
-    const { sendRequest } = await start({ limits: { jobs: { adaptive: { fixed: 3 } } } });
+    const { sendRequest } = await start({ limits: { jobs: { concurrency: 3 } } });
     const hold = async () => (await sendRequest('/check?key=a&hold=true')).json.permit;
     expect(
       (await sendRequest('/settle', form(`permit=${await hold()}&outcome=failed`))).status,

@@ -230,7 +230,7 @@ function cut(random: SeededGenerator, text: string): string[] {
 const LIMITS = {
   api: { bucket: { rate: '1/s', burst: 3 } },
   few: { bucket: { rate: '1/s', burst: 1 }, match: 'd*' },
-  jobs: { adaptive: { fixed: 3 }, match: 'c-*' },
+  jobs: { concurrency: 3, match: 'c-*' },
 };
 
 const CONFIGURATIONS: readonly SurfaceOptions[] = [

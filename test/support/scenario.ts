@@ -1,31 +1,31 @@
 /**
- * Stories: what happened to one key, as a table that is read from the top down.
+ * Scenarios: events on one key and their results, as a table.
  *
- *     [100, 'check 9', 'allow, 1 left'],          the clock stands on the left,
- *     [5_000, 'update 8'],                        what happened in the middle,
- *     [5_200, 'check 1', 'deny, retry in 3900'],  what was answered on the right
+ *     [100, 'check 9', 'allow, 1 left'],          time, event, result
+ *     [5_000, 'update 8'],
+ *     [5_200, 'check 1', 'deny, retry in 3900'],
  *
- * | event                      | what it does                                      | its answer          |
+ * | event                      | what it does                                      | its result          |
  * | -------------------------- | ------------------------------------------------- | ------------------- |
- * | check 2                    | asks for 2; 0 looks                               | allow, 1 left       |
+ * | check 2                    | checks a cost of 2; 0 changes nothing             | allow, 1 left       |
  * |                            |                                                   | wait 6000           |
  * |                            |                                                   | deny, retry in 412  |
  * |                            |                                                   | deny, never         |
  * |                            |                                                   | deny, when settled  |
  * | takeUpTo 5 · takeUpTo all  | takes up to so many                               | got 3               |
- * | giveBack 2 · … 2 due 100   | hands back 2 that were good now, or then          |                     |
- * | update 8                   | another node served 8                             | heard · of no use   |
- * | pool 3 · pool 3 rank 1     | 3 share the limit; this is the second of them     | heard · of no use   |
- * | resume 60 from 100         | a pool of 60 had been reached at 100              | heard · of no use   |
- * | done ok 250                | a call is over, after 250 ms                      |                     |
+ * | giveBack 2 · … 2 due 100   | gives back 2 whose permit was valid now, or then  |                     |
+ * | update 8                   | 8 hits on another node                            | applied · ignored   |
+ * | pool 3 · pool 3 rank 1     | a pool of 3; this member has rank 1               | applied · ignored   |
+ * | resume 60 from 100         | a ramp level of 60 was reached at 100             | applied · ignored   |
+ * | done ok 250                | a call settles after 250 ms                       |                     |
  * | done ok cost 2 used 5      | … of cost 2 that really used 5                    |                     |
- * | done ignored due 6000      | … whose permit was good at 6000                   |                     |
- * | look                       | looks; the answer names what it is about          | remaining 3, pool 7 |
+ * | done ignored due 6000      | … whose permit was valid at 6000                  |                     |
+ * | peek                       | reads the fields that the expected result names   | remaining 3, pool 7 |
  *
- * A row without an answer only happens. A story of several nodes names them: 'A: check 1'.
+ * A row without a result is not compared. A scenario of several nodes names them: 'A: check 1'.
  *
- * Every story is told over every entry of `IMPLEMENTATIONS`, and must be answered alike by all. A
- * rule that is written a second time (in Lua, say) gets an entry there and all stories with it.
+ * Every scenario runs over every entry of `IMPLEMENTATIONS`. A policy that is written a second time (in
+ * Lua, say) gets an entry there, and all scenarios with it.
  */
 
 import { describe, expect, test } from 'vitest';
@@ -55,7 +55,7 @@ export interface Scenario {
 
 type Awaitable<T> = T | Promise<T>;
 
-/** One key of one limit, whoever keeps its numbers. */
+/** One key of one limit, in any implementation. */
 export interface KeyUnderTest {
   check(cost: number, now: Millis): Awaitable<Decision>;
   takeUpTo(most: number, now: Millis): Awaitable<number>;
@@ -70,7 +70,7 @@ const IMPLEMENTATIONS: Readonly<Record<string, CreateSubject>> = {
   'a typed array': (limit, startAt) => arraySubject(createPolicy(limit, seededRandom(1)), startAt),
 };
 
-/** Makes a test of each story, over each implementation. */
+/** Defines a test for each scenario, over each implementation. */
 export function runScenarios(scenarios: Readonly<Record<string, Scenario>>): void {
   for (const [place, createSubject] of Object.entries(IMPLEMENTATIONS)) {
     describe(`on ${place}`, () => {
@@ -85,11 +85,11 @@ export function runScenarios(scenarios: Readonly<Record<string, Scenario>>): voi
   }
 }
 
-/** One line a row, so that a failing story is a difference a person can read. */
+/** One line per row, so that a failure shows as a readable difference. */
 const formatRows = (rows: readonly ScenarioRow[]): string[] =>
   rows.map(([at, event, answer]) => `${at} ${event}${answer === undefined ? '' : ` → ${answer}`}`);
 
-/** Tells a story to the end and returns its rows as they were really answered. */
+/** Runs a scenario and returns its rows with the actual results. */
 async function runScenario(
   createSubject: CreateSubject,
   { limit, startAt, nodes = [''], rows }: Scenario,
@@ -98,57 +98,57 @@ async function runScenario(
   for (const node of nodes)
     subjects.set(node, await createSubject(limit, startAt ?? rows[0]?.[0] ?? 0));
 
-  const told: ScenarioRow[] = [];
+  const actual: ScenarioRow[] = [];
   for (const [at, event, expected] of rows) {
     const [, node = '', what = ''] = /^(?:(\w+): )?(.*)$/.exec(event) ?? [];
     const subject = subjects.get(node);
-    if (!subject) throw new Error(`nobody is called "${node}" in: ${event}`);
+    if (!subject) throw new Error(`unknown node "${node}" in: ${event}`);
     const answer = await perform(subject, what, at, expected ?? '');
-    told.push(expected === undefined ? [at, event] : [at, event, answer ?? 'nothing']);
+    actual.push(expected === undefined ? [at, event] : [at, event, answer ?? 'nothing']);
   }
-  return told;
+  return actual;
 }
 
 async function perform(subject: KeyUnderTest, what: string, now: Millis, expected: string) {
   const [verb = '', ...words] = what.split(' ');
-  const said = parseArgs(words);
-  const dueAt = said.due ?? now;
+  const args = parseArgs(words);
+  const dueAt = args.due ?? now;
   switch (verb) {
     case 'check':
-      return formatDecision(await subject.check(said.amount, now));
+      return formatDecision(await subject.check(args.amount, now));
     case 'takeUpTo':
-      return `got ${formatNumber(await subject.takeUpTo(said.amount, now))}`;
+      return `got ${formatNumber(await subject.takeUpTo(args.amount, now))}`;
     case 'giveBack':
-      return void (await subject.settle({ outcome: 'ignored', cost: said.amount, dueAt }, now));
+      return void (await subject.settle({ outcome: 'ignored', cost: args.amount, dueAt }, now));
     case 'done':
       return void (await subject.settle(settlementOf(words, now), now));
     case 'update':
-      return formatUpdateResult(await subject.update({ hits: said.amount }, now));
+      return formatUpdateResult(await subject.update({ hits: args.amount }, now));
     case 'pool': {
-      const rank = said.rank === undefined ? {} : { rank: said.rank };
-      return formatUpdateResult(await subject.update({ poolSize: said.amount, ...rank }, now));
+      const rank = args.rank === undefined ? {} : { rank: args.rank };
+      return formatUpdateResult(await subject.update({ poolSize: args.amount, ...rank }, now));
     }
     case 'resume': {
-      const feedback = { resume: said.amount, reachedAt: said.from ?? now };
+      const feedback = { resume: args.amount, reachedAt: args.from ?? now };
       return formatUpdateResult(await subject.update(feedback, now));
     }
-    case 'look':
+    case 'peek':
       return formatKeyState(await subject.keyState(now), expected);
     default:
-      throw new Error(`a story knows no event "${what}"`);
+      throw new Error(`unknown event "${what}"`);
   }
 }
 
-/** 'all' and plain numbers are the amount; every other word names the number behind it. */
+/** 'all' and plain numbers are the amount; every other word names the number that follows. */
 function parseArgs(words: readonly string[]): { amount: number; [name: string]: number } {
-  const said: { amount: number; [name: string]: number } = { amount: 1 };
+  const args: { amount: number; [name: string]: number } = { amount: 1 };
   for (let n = 0; n < words.length; n++) {
     const word = words[n] as string;
-    if (word === 'all') said.amount = Infinity;
-    else if (!Number.isNaN(Number(word))) said.amount = Number(word);
-    else said[word] = Number(words[++n]);
+    if (word === 'all') args.amount = Infinity;
+    else if (!Number.isNaN(Number(word))) args.amount = Number(word);
+    else args[word] = Number(words[++n]);
   }
-  return said;
+  return args;
 }
 
 function settlementOf([outcome, ...words]: readonly string[], now: Millis): Settlement {
@@ -159,7 +159,7 @@ function settlementOf([outcome, ...words]: readonly string[], now: Millis): Sett
   return { outcome: outcome as Outcome, cost, dueAt: due, ...extra };
 }
 
-/** A number as a person would write it: to the microsecond or the millionth, and no minus zero. */
+/** A number rounded to a millionth, without minus zero. */
 const formatNumber = (value: number): string => String(Math.round(value * 1e6) / 1e6 + 0);
 
 export function formatDecision(decision: Decision): string {
@@ -175,7 +175,7 @@ export function formatDecision(decision: Decision): string {
   }
 }
 
-const formatUpdateResult = (heard: boolean): string => (heard ? 'heard' : 'of no use');
+const formatUpdateResult = (isApplied: boolean): string => (isApplied ? 'applied' : 'ignored');
 
 const STATE_LABELS: readonly (readonly [Exclude<keyof KeyState, 'partitions'>, string])[] = [
   ['remaining', 'remaining'],
@@ -186,7 +186,7 @@ const STATE_LABELS: readonly (readonly [Exclude<keyof KeyState, 'partitions'>, s
   ['rttMs', 'rtt'],
 ];
 
-/** What was seen, of what the story is about. */
+/** The fields that the expected result names. */
 function formatKeyState(view: KeyState, expected: string): string {
   return STATE_LABELS.filter(([, word]) => expected.includes(word))
     .map(
@@ -196,10 +196,10 @@ function formatKeyState(view: KeyState, expected: string): string {
     .join(', ');
 }
 
-/** What stands before and behind a key's numbers belongs to its neighbours. */
+/** Fills the neighbours of a key, to detect writes outside its numbers. */
 const GUARD_VALUE = -77;
 
-/** A key in the middle of an array, between two neighbours as wide as it is, which nobody may touch. */
+/** A key in the middle of an array, between two guarded neighbours of the same width. */
 function arraySubject(
   policy: Policy,
   startAt: Millis,

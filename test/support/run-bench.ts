@@ -1,4 +1,4 @@
-/** What `bench/` shows, played in a process of its own. */
+/** Runs a script of `bench/` in a child process. */
 
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
@@ -6,8 +6,8 @@ import { promisify } from 'node:util';
 const run = promisify(execFile);
 
 /**
- * What a play tells as JSON. It ends by itself long before `maxMs`, which is for what nobody thought of. If something
- * did not hold it ends with an error, too, and it is for the test to say what.
+ * The JSON output of a script. It ends long before `maxMs`, which is a safety net. A script whose expectation
+ * failed exits with an error but still prints its output, for the test to judge.
  */
 export async function runBench<T>(maxMs: number, script: string, ...words: string[]): Promise<T> {
   const args = [`bench/${script}`, ...words, '--json'];

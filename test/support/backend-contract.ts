@@ -1,8 +1,4 @@
-/**
- * What every share promises, whoever else spends from the limit.
- *
- * A share is made with a limit, a clock and a bound on keys; the same suite runs over all of them.
- */
+/** Contract suite of every synchronous backend: created with a policy, a clock and a bound on keys. */
 
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
@@ -23,7 +19,7 @@ type CreateBackend = (setup: BackendSetup) => Backend;
 const bucketPolicy = (rate: number, burst: number): Policy =>
   createPolicy({ bucket: { rate, burst } }, seededRandom(1));
 
-/** `isForBuckets`: a share that makes sense for buckets only leaves out what others do. */
+/** @param isForBuckets true for a backend that supports token buckets only. */
 export function backendContract(
   name: string,
   createBackend: CreateBackend,
@@ -36,15 +32,15 @@ export function backendContract(
 
   const testInFlight = isForBuckets ? (): void => {} : test;
 
-  describe(`${name}, as any share`, () => {
-    test('every key has a limit of its own', () => {
+  describe(`${name}: backend contract`, () => {
+    test('backend: every key has its own limit', () => {
       const { backend } = setUp(bucketPolicy(1, 2));
       expect(backend.check('alice', 2)).toEqual({ verdict: 'allow', remaining: 0 });
       expect(backend.check('alice', 1)).toEqual({ verdict: 'deny', retryAfterMs: 1000 });
       expect(backend.check('bob', 1)).toEqual({ verdict: 'allow', remaining: 1 });
     });
 
-    test('any text is a key, and texts that differ are different keys', () => {
+    test('backend: any string is a key, and different strings are different keys', () => {
       const { backend } = setUp(bucketPolicy(1, 1));
       const keys = [
         '',
@@ -63,17 +59,17 @@ export function backendContract(
       for (const key of keys) expect(backend.check(key, 1).verdict).toBe('deny');
     });
 
-    test('looking at a key changes nothing, not even for a key never seen', () => {
+    test('backend: inspect changes nothing, not even for an unknown key', () => {
       const { backend } = setUp(bucketPolicy(1, 3));
-      const company = backend.poolSize === undefined ? {} : { poolSize: backend.poolSize };
-      expect(backend.inspect('alice').state).toEqual({ remaining: 3, ...company });
+      const pool = backend.poolSize === undefined ? {} : { poolSize: backend.poolSize };
+      expect(backend.inspect('alice').state).toEqual({ remaining: 3, ...pool });
       expect(backend.keys).toBe(0);
       backend.check('alice', 2);
-      expect(backend.inspect('alice').state).toEqual({ remaining: 1, ...company });
-      expect(backend.inspect('alice').state).toEqual({ remaining: 1, ...company });
+      expect(backend.inspect('alice').state).toEqual({ remaining: 1, ...pool });
+      expect(backend.inspect('alice').state).toEqual({ remaining: 1, ...pool });
     });
 
-    test('what was not used comes back, and what others used is taken off', () => {
+    test('backend: settle returns unused units, and hits elsewhere are subtracted', () => {
       const { backend, clock } = setUp(bucketPolicy(1, 5));
       expect(backend.takeUpTo('alice', Infinity)).toBe(5);
       backend.settle('alice', { outcome: 'ok', cost: 5, used: 2, dueAt: clock.now() });
@@ -83,7 +79,7 @@ export function backendContract(
       expect(backend.takeUpTo('alice', 1)).toBe(0);
     });
 
-    test('asked in whatever way, a call is counted once, and a look never', () => {
+    test('backend: every form of check counts once, and peek never', () => {
       const { backend, clock } = setUp(bucketPolicy(1, 5));
       expect(backend.peek('alice', 5).verdict).toBe('allow');
       expect(backend.checkNow('alice', 1, clock.now())).toEqual({ verdict: 'allow', remaining: 4 });
@@ -97,36 +93,36 @@ export function backendContract(
       ]);
     });
 
-    test('settling a key that is not there is not an error', () => {
+    test('backend: settling an unknown key is not an error', () => {
       const { backend, clock } = setUp(bucketPolicy(1, 5));
-      backend.settle('nobody', { outcome: 'ignored', cost: 5, dueAt: clock.now() });
-      expect(backend.inspect('nobody').state.remaining).toBe(5);
+      backend.settle('unknown', { outcome: 'ignored', cost: 5, dueAt: clock.now() });
+      expect(backend.inspect('unknown').state.remaining).toBe(5);
     });
 
-    test('keys that are as good as new are forgotten, without anybody looking after them', () => {
+    test('backend: removes keys that are as good as new, without timers', () => {
       const { backend, clock } = setUp(bucketPolicy(1, 1), 1_000_000);
       for (let n = 0; n < 200_000; n++) {
-        backend.check(`visitor ${n}`, 1);
-        clock.advance(1); // each is as good as new a thousand visitors later
+        backend.check(`key ${n}`, 1);
+        clock.advance(1); // each is as good as new a thousand keys later
       }
       expect(backend.keys).toBeLessThan(5_000);
       expect(backend.bytes).toBeLessThan(1_000_000);
       expect(backend.evicted).toBe(0);
     });
 
-    test('memory that a crowd needed is given back when the crowd has gone', () => {
+    test('backend: releases memory after a peak of keys', () => {
       const { backend, clock } = setUp(bucketPolicy(1, 1), 1_000_000);
-      for (let n = 0; n < 100_000; n++) backend.check(`crowd ${n}`, 1);
-      const crowded = backend.bytes;
+      for (let n = 0; n < 100_000; n++) backend.check(`peak ${n}`, 1);
+      const peakBytes = backend.bytes;
       for (let n = 0; n < 300_000; n++) {
-        backend.check(`straggler ${n}`, 1);
+        backend.check(`later ${n}`, 1);
         clock.advance(10);
       }
       expect(backend.keys).toBeLessThan(1_000);
-      expect(backend.bytes).toBeLessThan(crowded / 50);
+      expect(backend.bytes).toBeLessThan(peakBytes / 50);
     });
 
-    test('the bound on keys holds under a flood, and who was refused stays refused', () => {
+    test('backend: maxKeys holds under a flood, and refused keys stay refused', () => {
       const { backend, clock } = setUp(bucketPolicy(0.01, 5), 1_000);
       backend.takeUpTo('abuser', Infinity);
       backend.update('debtor', { hits: 50 });
@@ -142,25 +138,25 @@ export function backendContract(
       expect(backend.evicted).toBeGreaterThan(0);
     });
 
-    test('a stranger under a flood is treated no worse than the key that made room for it', () => {
+    test('backend: a new key is treated no worse than the key evicted for it', () => {
       const { backend } = setUp(bucketPolicy(1, 10), 100);
-      for (let n = 0; n < 100; n++) backend.check(`guest ${n}`, 1); // each has spent one of ten
-      expect(backend.check('stranger', 9).verdict).toBe('allow');
+      for (let n = 0; n < 100; n++) backend.check(`key ${n}`, 1); // each has spent one of ten
+      expect(backend.check('new key', 9).verdict).toBe('allow');
       expect(backend.evicted).toBe(1);
     });
 
-    test('a flood of twice what fits does not lock newcomers out', () => {
+    test('backend: a flood of twice maxKeys does not lock new keys out', () => {
       const { backend, clock } = setUp(bucketPolicy(1, 5), 1_000);
       let served = 0;
       for (let n = 0; n < 40_000; n++) {
-        clock.advance(0.5); // two thousand strangers a second, each of them in use for a second
+        clock.advance(0.5); // 2,000 new keys a second, each in use for a second
         if (backend.check(`flood ${n}`, 1).verdict === 'allow') served++;
       }
       expect(backend.evicted).toBeGreaterThan(10_000);
       expect(served).toBeGreaterThan(39_000);
     });
 
-    testInFlight('a limit that was cut and left alone makes room in the end', () => {
+    testInFlight('backend: evicts an idle key whose adaptive limit was decreased', () => {
       const limit = createPolicy({ adaptive: { initial: 10 } }, seededRandom(1));
       const { backend, clock } = setUp(limit, 2);
       for (const key of ['a', 'b']) {
@@ -175,27 +171,23 @@ export function backendContract(
       expect(backend.inspect('c').state.limit).toBeLessThanOrEqual(10);
     });
 
-    testInFlight(
-      'while all keys hold calls in flight there is no room, and nobody is pushed out',
-      () => {
-        const { backend, clock } = setUp(createPolicy({ adaptive: {} }, seededRandom(1)), 3);
-        for (const key of ['a', 'b', 'c']) expect(backend.check(key, 1).verdict).toBe('allow');
-        expect(backend.check('d', 1)).toEqual({ verdict: 'deny', retryAfterMs: 1000 });
-        expect(backend.checkNow('d', 1, clock.now())).toEqual({
-          verdict: 'deny',
-          retryAfterMs: 1000,
-        });
-        expect(backend.checkHashed(1, 2, 1)).toEqual({ verdict: 'deny', retryAfterMs: 1000 });
-        expect(backend.takeUpTo('d', 1)).toBe(0);
-        expect(backend.update('d', { hits: 1 })).toBe(false);
-        backend.settle('b', { outcome: 'ok', cost: 1, rttMs: 5, dueAt: clock.now() });
-        expect(backend.check('d', 1).verdict).toBe('allow');
-        expect(backend.check('a', 1).verdict).toBe('deny');
-      },
-    );
+    testInFlight('backend: evicts no key with calls in flight, and refuses new keys', () => {
+      const { backend, clock } = setUp(createPolicy({ adaptive: {} }, seededRandom(1)), 3);
+      for (const key of ['a', 'b', 'c']) expect(backend.check(key, 1).verdict).toBe('allow');
+      expect(backend.check('d', 1)).toEqual({ verdict: 'deny', retryAfterMs: 1000 });
+      expect(backend.checkNow('d', 1, clock.now())).toEqual({
+        verdict: 'deny',
+        retryAfterMs: 1000,
+      });
+      expect(backend.checkHashed(1, 2, 1)).toEqual({ verdict: 'deny', retryAfterMs: 1000 });
+      expect(backend.takeUpTo('d', 1)).toBe(0);
+      expect(backend.update('d', { hits: 1 })).toBe(false);
+      backend.settle('b', { outcome: 'ok', cost: 1, rttMs: 5, dueAt: clock.now() });
+      expect(backend.check('d', 1).verdict).toBe('allow');
+      expect(backend.check('a', 1).verdict).toBe('deny');
+    });
 
-    // Few keys, long silences and a rate that lets buckets fill up in between, so that keys come
-    // and go all the time.
+    // Few keys, long pauses and buckets that refill meanwhile, so that keys are added and removed often.
     const visits = fc.array(
       fc.record({
         key: fc.integer({ min: 0, max: 30 }).map(String),
@@ -205,7 +197,7 @@ export function backendContract(
       { minLength: 50, maxLength: 400 },
     );
 
-    test('with room for all, it answers as if every key were kept for ever', () => {
+    test('backend: below maxKeys it decides as if every key were kept for ever', () => {
       fc.assert(
         fc.property(visits, (traffic) => {
           const policy = bucketPolicy(2, 4);
@@ -223,7 +215,7 @@ export function backendContract(
       );
     });
 
-    test('with far too little room, no key ever gets more than its limit allows', () => {
+    test('backend: far above maxKeys no key exceeds its limit', () => {
       let evicted = 0;
       fc.assert(
         fc.property(visits, (traffic) => {
@@ -241,7 +233,7 @@ export function backendContract(
         }),
         { numRuns: 200 },
       );
-      expect(evicted).toBeGreaterThan(100); // or the property would prove nothing
+      expect(evicted).toBeGreaterThan(100); // otherwise the property would hold trivially
     });
   });
 }
@@ -250,10 +242,10 @@ export function backendContract(
 function overshootOf(hits: { at: number; cost: number }[], rate: number, burst: number): number {
   const now = hits[hits.length - 1].at;
   let sum = 0;
-  let excess = -Infinity;
+  let overshoot = -Infinity;
   for (let n = hits.length - 1; n >= 0; n--) {
     sum += hits[n].cost;
-    excess = Math.max(excess, sum - burst - (rate * (now - hits[n].at)) / 1000);
+    overshoot = Math.max(overshoot, sum - burst - (rate * (now - hits[n].at)) / 1000);
   }
-  return excess;
+  return overshoot;
 }
