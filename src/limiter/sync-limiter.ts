@@ -163,8 +163,8 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
 
   /** `checkHashed`, and the status of each rule after it, from one lookup; undefined as there. */
   checkWithStatus({ low, high }: KeyHash, cost: number): NamedCheckWithStatus | undefined {
-    if (!this.cooldowns.isEmpty || this.telemetry.hasListeners || this.#backend.needsKeyNames)
-      return undefined;
+    if (!this.cooldowns.isEmpty || this.telemetry.hasListeners || this.isClosed) return undefined;
+    if (this.#backend.needsKeyNames) return undefined;
     const checked = this.#backend.checkWithStatus?.(low, high, cost);
     if (checked === undefined) return undefined;
     this.telemetry.countDecision(checked.decision);
