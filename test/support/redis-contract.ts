@@ -7,8 +7,8 @@ import { all } from '../../src/limiter/composite-limiter.ts';
 import { limiter } from '../../src/limiter/limiter.ts';
 import type { Limit } from '../../src/policies/limit.ts';
 import { throttle } from '../../src/throttle/throttle.ts';
-import { bucketLimit, remoteLimiterContract } from './decider-contract.ts';
 import type { RedisConnection } from './redis-clients.ts';
+import { bucketLimit, remoteLimiterContract } from './remote-limiter-contract.ts';
 import { redisCli, type Service } from './services.ts';
 
 export interface RedisHarness {

@@ -3,7 +3,10 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import { bucketLimit, remoteLimiterContract } from '../../../test/support/decider-contract.ts';
+import {
+  bucketLimit,
+  remoteLimiterContract,
+} from '../../../test/support/remote-limiter-contract.ts';
 import {
   etcdServer,
   freePort,
